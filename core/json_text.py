@@ -42,10 +42,10 @@ def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> 
     raise ValueError("it is nested too deeply")
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings by dotted name; an empty mapping is a value."""
+def flat(settings: Mapping[str, Any], prefix: str = "", between: str = ".") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by dotted name, or with another sign between; an empty mapping is a value."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}{between}", between)
         else:
             yield f"{prefix}{key}", value

@@ -53,6 +53,11 @@ def is_bad_input(error: BaseException | None) -> bool:
     return isinstance(error, OverflowError) and _OF_A_SETTING.search(str(error)) is not None
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, without its full stop; its type where there is no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
+
+
 def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = ()) -> str:
     """`error` as one line that ends with a full stop.
 
@@ -67,19 +72,19 @@ def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Itera
 
 def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[str, ...]) -> str:
     if isinstance(error, OverrideParseException):
-        return f"cannot read the override {error.override!r}: {_first_line(error)}, write name=value"
+        return f"cannot read the override {error.override!r}: {first_line(error)}, write name=value"
     if isinstance(error, MissingConfigException):
         return _missing_config(error)
     if isinstance(error, ConfigCompositionException):
         return _composition(error, settings, of_stage)
     if isinstance(error, MissingMandatoryValue):
-        name = str(error.full_key or _first_line(error).rpartition(" ")[2])
+        name = str(error.full_key or first_line(error).rpartition(" ")[2])
         return f"the setting {name} is missing: give {name}=..."
     if isinstance(error, OmegaConfBaseException):
         where = f"the setting {error.full_key}: " if error.full_key else ""
-        return f"{where}{_first_line(error)}"
+        return f"{where}{first_line(error)}"
     if _is_out_of_memory(error):
-        return f"there is too little memory ({_first_line(error)}): free some, or raise the limit (ulimit -v)"
+        return f"there is too little memory ({first_line(error)}): free some, or raise the limit (ulimit -v)"
     if isinstance(error, OSError):
         return _os_error(error)
     if isinstance(error, OverflowError) and (setting := _OF_A_SETTING.search(str(error))) is not None:
@@ -105,7 +110,7 @@ def unreadable_settings(error: Exception, folders: Iterable[str]) -> ForetailErr
         return ForetailError(f"{named} cannot be read as UTF-8 text: save it as UTF-8")
     if isinstance(error, RecursionError):
         return ForetailError("a file of settings includes itself: remove it from its own defaults list")
-    return ForetailError(_first_line(error))
+    return ForetailError(first_line(error))
 
 
 def _is_text(path: Path) -> bool:
@@ -123,10 +128,10 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 def _missing_config(error: MissingConfigException) -> str:
     match = re.search(r"Could not (?:find|load) '([^']+)'", str(error))
     if match is None:
-        return _first_line(error)
+        return first_line(error)
     group, _, option = match[1].rpartition("/")
     known = sorted(name for name in error.options or _options(group) if not name.startswith("base_"))
-    return f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}" if known else _first_line(error)
+    return f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}" if known else first_line(error)
 
 
 def _options(group: str) -> Iterator[str]:
@@ -147,13 +152,13 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
         return f"{several[1]}={several[2]} are several values: {values}"
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
-        reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else _first_line(cause)
-        return f"{f'cannot set {merged[1]}' if merged else _first_line(error)}: {reason}"
+        reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else first_line(cause)
+        return f"{f'cannot set {merged[1]}' if merged else first_line(error)}: {reason}"
     composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
     if composing is not None:  # a file of settings
         return f"in {composing[1]}.yaml: {composing[2].strip()}"
     if match is None:
-        return _first_line(error)
+        return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
     if f"{name}s" in of_stage:
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
@@ -183,10 +188,6 @@ def _os_error(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return f"no space is left on the disk{named}: free some, or set store_dir and hydra.run.dir to another disk"
     return f"{error.strerror or error}{named}" if error.strerror else f"{type(error).__name__}: {error}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
 
 
 def _one_line(text: str) -> str:

@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import EmulatorNetwork
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.configs.schema.tracking import Tracking
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
 from foretail.pipelines.comparison.fidelity import Fidelity
@@ -17,11 +15,10 @@ from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.emulation import HostCommand
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.compose import Trains, compose_training
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.training.fitting import train_model
 
@@ -38,39 +35,23 @@ def _emulated(config: EvaluateConfig, network: EmulatorNetwork, run_dir: Path) -
     predictor = asked_predictor(config, run_dir) if config.asking else None
     command = HostCommand(tuple(network.command), network.command_seconds) if network.command else None
     emulated = emulate_policies(
-        config.scenario,
-        config.policy,
-        config.seeds,
-        predictor,
-        config.compared_to,
-        network,
-        run_dir / "runs",
-        command,
+        config.scenario, config.policy, config.seeds, predictor, config.compared_to, network, run_dir / "runs", command
     )
     fidelity = None
     if network.against_ns3:
+        alone = replace(config, jobs=1)
         simulated = evaluate_policies(
-            config.scenario,
-            config.policy,
-            config.seeds,
-            predictor,
-            config.compared_to,
-            Store(config.store_dir),
-            Ns3(config.ns3_prefix),
-            jobs=1,
+            alone, config.scenario, config.policy, config.seeds, predictor, config.compared_to
         )
         fidelity = Fidelity.between(emulated.compared, simulated)
     compared = with_figures(emulated.compared, run_dir) if command is None else emulated.compared
     return replace(emulated, compared=compared, fidelity=fidelity)
 
 
-class MayTrain(Protocol):
+class MayTrain(Trains, Protocol):
     """Settings that name a model, or tell how one is trained."""
 
     model: str | None
-    store_dir: str
-    ns3_prefix: str | None
-    tracking: Tracking
 
     @property
     def train(self) -> list[str]:
@@ -82,12 +63,6 @@ def asked_predictor(config: MayTrain, run_dir: Path) -> ExportedPredictor | Netw
     store = Store(config.store_dir)
     if config.model is not None:
         return predictor_to_store(load_predictor(config.model, config.tracking, store), store)
-    training = replace(
-        compose_settings(TrainConfig, config.train, "train"),
-        store_dir=config.store_dir,
-        ns3_prefix=config.ns3_prefix,
-        tracking=config.tracking,
-    )
-    ensemble = train_model(training, store, Ns3(config.ns3_prefix)).ensemble
+    ensemble = train_model(compose_training(config, config.train, "train")).ensemble
     ensemble.save(run_dir / ENSEMBLE_FILE)
     return export_to_store(ensemble, store)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from omegaconf import MISSING
 
@@ -50,6 +51,10 @@ class Policy(policies.SwitchParameters, _Named):
     def asks_exported_model(self) -> bool:
         """Whether the policy needs the stage's exported model, having no library of its own."""
         return self._may_have_predictor and self.predictor == "library" and self.library is None
+
+    def ask(self, library: Path) -> Self:
+        """The policy with the predictor that it asks, a compiled library."""
+        return replace(self, library=str(library))
 
     @property
     def _may_have_predictor(self) -> bool:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    Panels = tuple[Figure, list[Axes]]
 
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
@@ -58,3 +64,29 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
             return draw(*args, **kwargs)
 
     return drawing
+
+
+def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: Any = "both", **more: Any) -> Panels:
+    """A figure, and its panels row by row.
+
+    Parameters
+    ----------
+    inches : width and height of the whole figure
+    grid : axis whose values have lines behind them: x, y or both; none where it is empty
+    more : goes to ``Figure.subplots``
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=inches, layout="constrained")
+    made: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, **more).flat)
+    for axes in made if grid else ():
+        axes.grid(axis=grid)
+    return figure, made
+
+
+def with_legend(figure: Figure, axes: Axes, side: str = "right center", **more: Any) -> Figure:
+    """The figure, with what one of its panels shows as the legend beside all of them, if that has names."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        figure.legend(handles, labels, **{"loc": f"outside {side}", **more})
+    return figure

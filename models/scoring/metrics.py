@@ -7,6 +7,7 @@ consults the predictor: most arrivals lie outside, and no prediction there has a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -240,3 +241,13 @@ def _bools(name: str, values: npt.ArrayLike) -> BoolArray:
 def _same_length(truth: BoolArray, other: npt.NDArray[np.generic]) -> None:
     if other.shape != truth.shape:
         raise ForetailError(f"{len(truth)} labels meet predictions of shape {other.shape}: pass one per label")
+
+
+def drops_of(found: Mapping[str, Score]) -> int:
+    """How many rows are drops, from the scores of a region."""
+    return int((found["true_positives"] or 0) + (found["false_negatives"] or 0))
+
+
+def predicted_drops_of(found: Mapping[str, Score]) -> int:
+    """How many rows are predicted to drop, from the scores of a region."""
+    return int((found["true_positives"] or 0) + (found["false_positives"] or 0))

@@ -12,15 +12,15 @@ from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
-    ASKED_COLUMNS,
+    ASKED,
     AskedModel,
     PredictionScores,
     Source,
-    asked_cells,
     asked_document,
     asked_model,
     described,
     model_predictions,
+    policies_table,
     region_scores,
     say_zeros,
     shown_questions,
@@ -32,15 +32,9 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.open_loop.slotted import (
-    Comparison,
-    Predictions,
-    accept,
-    compare,
-    flipped,
-    in_file,
-    perfect,
-)
+from foretail.sim_bridge.open_loop.slotted import Comparison, Predictions, accept, compare, flipped, in_file, perfect
+
+COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +46,14 @@ class ArrivalsResult:
     comparison: Comparison  #: what the policies did
 
     def document(self) -> dict[str, Any]:
-        found, questions = self.comparison, self.questions()
+        found = self.comparison
         return {
             "file": self.path,
             "ports": found.ports,
             "buffer": found.buffer,
             "arrivals": found.arrivals,
             "optimum": found.optimum,
-            "policies": {
-                policy: {
-                    "transmitted": transmitted,
-                    "dropped": found.arrivals - transmitted,
-                    "throughput_ratio_to_lqd": found.ratio_to_lqd(policy),
-                    "throughput_ratio_to_optimum": self._ratio_to_optimum(policy),
-                    **asked_document(questions.get(policy)),
-                }
-                for policy, transmitted in found.transmitted.items()
-            },
+            "policies": self._policies(),
             "predictions": self.worth().document(),
         }
 
@@ -99,29 +84,30 @@ class ArrivalsResult:
 
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
-        found, questions = self.comparison, self.questions()
-        columns = ["policy", "transmitted", "dropped", *ASKED_COLUMNS, "ratio to LQD"]
-        rows: list[tuple[Cell, ...]] = [
-            (
-                policy,
-                transmitted,
-                found.arrivals - transmitted,
-                *asked_cells(questions.get(policy)),
-                found.ratio_to_lqd(policy),
-            )
-            for policy, transmitted in found.transmitted.items()
-        ]
+        found, policies, titles = self.comparison, self._policies(), COLUMNS
         if found.optimum is not None:
-            columns.append("ratio to optimum")
-            rows = [(*row, self._ratio_to_optimum(str(row[0]))) for row in rows]
-            dropped = found.arrivals - found.optimum
-            rows.append(("optimum", found.optimum, dropped, *asked_cells(None), found.optimum / found.lqd, 1.0))
+            titles = {**COLUMNS, "throughput_ratio_to_optimum": "ratio to optimum"}
+            policies["optimum"] = {
+                "transmitted": found.optimum,
+                "dropped": found.arrivals - found.optimum,
+                "throughput_ratio_to_lqd": found.optimum / found.lqd,
+                "throughput_ratio_to_optimum": 1.0,
+            }
         note = f"{found.arrivals:,} packets to {found.ports} ports that share {found.buffer:,} packets of buffer"
-        return [Table("Policies", tuple(columns), tuple(rows), (note,)), self.worth().table()]
+        return [policies_table(policies, titles, note), self.worth().table()]
 
-    def _ratio_to_optimum(self, policy: str) -> float | None:
-        optimum = self.comparison.optimum
-        return self.comparison.transmitted[policy] / optimum if optimum else None
+    def _policies(self) -> dict[str, dict[str, Cell]]:
+        found, questions = self.comparison, self.questions()
+        return {
+            policy: {
+                "transmitted": transmitted,
+                "dropped": found.arrivals - transmitted,
+                "throughput_ratio_to_lqd": found.ratio_to_lqd(policy),
+                "throughput_ratio_to_optimum": transmitted / found.optimum if found.optimum else None,
+                **asked_document(questions.get(policy)),
+            }
+            for policy, transmitted in found.transmitted.items()
+        }
 
 
 def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:

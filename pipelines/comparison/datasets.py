@@ -18,14 +18,14 @@ from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
-    ASKED_COLUMNS,
+    ASKED,
     AskedModel,
     PredictionScores,
-    asked_cells,
     asked_document,
     asked_model,
     check_inputs,
     described,
+    policies_table,
     say_zeros,
     shown_questions,
     source_of,
@@ -34,10 +34,19 @@ from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.tracking.seen import SEEN, given_to_models
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
 from foretail.sim_bridge.open_loop.scores import Questions
+
+COLUMNS = {
+    "transmitted": "packets sent",
+    "dropped": "dropped",
+    **ASKED,
+    "transmitted_bytes": "bytes sent",
+    "dropped_bytes": "dropped bytes",
+    "throughput_ratio_to_lqd": "bytes, ratio to LQD",
+}
 
 
 @dataclass(frozen=True)
@@ -57,17 +66,7 @@ class DatasetsResult:
             "seen": None if self.seen is None else self.seen.document(),
             "arrivals": self.offered.packets,
             "arrived_bytes": self.offered.bytes,
-            "policies": {
-                policy: {
-                    "transmitted": sent.packets,
-                    "dropped": self.offered.packets - sent.packets,
-                    "transmitted_bytes": sent.bytes,
-                    "dropped_bytes": self.offered.bytes - sent.bytes,
-                    "throughput_ratio_to_lqd": self._ratio_to_lqd(policy),
-                    **asked_document(self.questions.get(policy)),
-                }
-                for policy, sent in self.transmitted.items()
-            },
+            "policies": self._policies(),
             "predictions": self.worth.document(),
         }
 
@@ -92,25 +91,12 @@ class DatasetsResult:
 
     def tables(self) -> list[Table]:
         """Policies, the scores of the predictions, and both of datasets that the model has seen."""
-        where = f", {SEEN}" if self._is_seen else ""
-        policies = Table(
-            f"Policies{where}",
-            ("policy", "packets sent", "dropped", *ASKED_COLUMNS, "bytes sent", "dropped bytes", "bytes, ratio to LQD"),
-            tuple(
-                (
-                    policy,
-                    sent.packets,
-                    self.offered.packets - sent.packets,
-                    *asked_cells(self.questions.get(policy)),
-                    sent.bytes,
-                    self.offered.bytes - sent.bytes,
-                    self._ratio_to_lqd(policy),
-                )
-                for policy, sent in self.transmitted.items()
-            ),
-            (f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets",),
-        )
-        tables = [policies, replace(self.worth.table(), title=f"Predictions{where}")]
+        note = f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets"
+        policies = policies_table(self._policies(), COLUMNS, note)
+        worth = self.worth.table()
+        if self._is_seen:
+            policies, worth = (replace(one, title=f"{one.title}, {SEEN}") for one in (policies, worth))
+        tables = [policies, worth]
         if self.seen is None:
             return tables
         datasets = [*self.datasets, *self.seen.datasets]
@@ -118,9 +104,19 @@ class DatasetsResult:
         rows = tuple((str(one["path"]), one["rows"], one["drops"], one["seen"]) for one in datasets)
         return [Table("Datasets", columns, rows), *tables, *self.seen.tables()]
 
-    def _ratio_to_lqd(self, policy: str) -> float | None:
+    def _policies(self) -> dict[str, dict[str, Cell]]:
         lqd = self.transmitted["lqd"].bytes
-        return self.transmitted[policy].bytes / lqd if lqd else None
+        return {
+            policy: {
+                "transmitted": sent.packets,
+                "dropped": self.offered.packets - sent.packets,
+                "transmitted_bytes": sent.bytes,
+                "dropped_bytes": self.offered.bytes - sent.bytes,
+                "throughput_ratio_to_lqd": sent.bytes / lqd if lqd else None,
+                **asked_document(self.questions.get(policy)),
+            }
+            for policy, sent in self.transmitted.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)

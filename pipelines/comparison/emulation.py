@@ -14,7 +14,14 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.pipelines.comparison.fidelity import Fidelity
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows, policy_run, say_unasked
+from foretail.pipelines.comparison.flows import (
+    FlowsResult,
+    PolicyRun,
+    check_same_flows,
+    check_taus,
+    policy_run,
+    say_unasked,
+)
 from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_for
 from foretail.pipelines.data.simulation import reporting
 from foretail.pipelines.exporting.network import NetworkExport
@@ -84,54 +91,41 @@ class EmulationResult:
             f"network; times are the network's, its base round trip {self.base_rtt_ns / 1000:.4g} us",
             *first.notes,
         )
-        lateness = Table(
-            "Lateness, us of the network",
-            (
-                "policy",
-                "seed",
-                *(f"{kind} {name}" for kind in LATENESS_KINDS for name in ("p50", "p99")),
-                "limit",
-                "valid",
-                "packets/s",
-            ),
-            tuple(
-                (
-                    run.flows.policy,
-                    str(run.flows.seed),
-                    *(
-                        getattr(run.lateness[kind], name) / 1000
-                        for kind in LATENESS_KINDS
-                        for name in ("p50_ns", "p99_ns")
-                    ),
-                    run.limit_ns / 1000,
-                    "yes" if run.is_valid else "no",
-                    run.packets_per_second,
-                )
-                for run in self.runs
-            ),
-            ("deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock",),
-        )
+        rows = [
+            {
+                "policy": run.flows.policy,
+                "seed": str(run.flows.seed),
+                **{
+                    f"{kind} {name}": getattr(run.lateness[kind], f"{name}_ns") / 1000
+                    for kind in LATENESS_KINDS
+                    for name in ("p50", "p99")
+                },
+                "limit": run.limit_ns / 1000,
+                "valid": "yes" if run.is_valid else "no",
+                "packets/s": run.packets_per_second,
+            }
+            for run in self.runs
+        ]
+        note = "deliveries to hosts; readings from them, an upper bound; starts of flows; packets/s of the clock"
+        lateness = Table.of_rows("Lateness, us of the network", rows, note)
         if self.runs[0].exit_code is not None:  # without flows nothing differs
             return [replace(first, notes=notes), lateness, self._commands()]
         fidelity = [] if self.fidelity is None else self.fidelity.tables()
         return [replace(first, notes=notes), lateness, *fidelity, *others]
 
     def _commands(self) -> Table:
-        return Table(
-            "The command on host 0",
-            ("policy", "seed", "exit code", "ms of the network", "packets of all hosts", "what it said"),
-            tuple(
-                (
-                    run.flows.policy,
-                    str(run.flows.seed),
-                    str(run.exit_code),
-                    run.network_ns / 1e6,
-                    run.packets,
-                    str(Path("runs", run.flows.path.name, HOST_0_LOG)),
-                )
-                for run in self.runs
-            ),
-        )
+        rows = [
+            {
+                "policy": run.flows.policy,
+                "seed": str(run.flows.seed),
+                "exit code": str(run.exit_code),
+                "ms of the network": run.network_ns / 1e6,
+                "packets of all hosts": run.packets,
+                "what it said": str(Path("runs", run.flows.path.name, HOST_0_LOG)),
+            }
+            for run in self.runs
+        ]
+        return Table.of_rows("The command on host 0", rows)
 
 
 def emulate_policies(
@@ -149,9 +143,7 @@ def emulate_policies(
     ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
     """
     library = predictor.library if predictor is not None else None
-    for policy in policies.values():
-        if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
-            predictor.certificate.check_tau(policy.tau)
+    check_taus(policies, predictor)
 
     def task(name: str, seed: int, report: Report) -> EmulatedRun:
         document = emulated_settings(

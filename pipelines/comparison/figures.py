@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from foretail.core.files import staged_folder
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
@@ -61,8 +61,7 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
 
 def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
     parts = []
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(7.2, 3.6))
     share = np.linspace(0, 1, CDF_POINTS)
     for number, policy in enumerate(result.policies):
         pooled = np.concatenate([_incast_slowdowns(run) for run in result.runs if run.policy == policy])
@@ -74,14 +73,9 @@ def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
         axes.step(quantiles, share, where="post", label=policy_words(policy), linewidth=max(3 - 0.35 * number, 0.8))
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("slowdown of incast flows, all seeds")
-    axes.set_ylabel("share of flows")
-    axes.set_ylim(0, 1)
-    axes.grid()
-    if parts:
-        figure.legend(loc="outside right center")
+    axes.set(xlabel="slowdown of incast flows, all seeds", ylabel="share of flows", ylim=(0, 1))
     columns = ["policy", "share", "slowdown"]
-    return figure, pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return with_legend(figure, axes), pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tuple[Figure, pd.DataFrame]:
@@ -94,9 +88,8 @@ def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tupl
         ]
     ).astype(dict.fromkeys(panels_of, "float64"))
     place = {policy: position for position, policy in enumerate(result.policies)}
-    figure = Figure(figsize=(9, 1.4 + 0.3 * len(place)), layout="constrained")
-    panels = figure.subplots(1, len(panels_of), sharey=True, squeeze=False)[0]
-    for axes, (name, (metric, title)) in zip(panels, panels_of.items(), strict=True):
+    figure, row = panels(len(panels_of), inches=(9, 1.4 + 0.3 * len(place)), grid="x", sharey=True)
+    for axes, (name, (metric, title)) in zip(row, panels_of.items(), strict=True):
         for policy, found in result.means(metric).items():
             if found.mean is None:
                 continue
@@ -107,12 +100,11 @@ def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tupl
         axes.plot(frame[name].to_numpy(), frame["policy"].map(place).to_numpy(), "o", color="C0", markersize=3.5)
         axes.set_xlim(left=0)
         axes.set_title(title)
-        axes.grid(axis="x")
     shown = (Patch(color="0.82"), Line2D([], [], color="0.35"), Line2D([], [], color="C0", marker="o", linestyle=""))
     names = ("mean over seeds", "its 95 % interval", "a seed")
     figure.legend(shown, names, loc="outside lower right", ncols=len(shown))
-    panels[0].set_yticks(list(place.values()), [policy_words(policy) for policy in place])
-    panels[0].invert_yaxis()
+    row[0].set_yticks(list(place.values()), [policy_words(policy) for policy in place])
+    row[0].invert_yaxis()
     return figure, frame
 
 

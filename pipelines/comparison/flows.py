@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,12 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.cost import RunCost, run_cost
 from foretail.pipelines.comparison.exchanges import ExchangeSummary, exchange_table
-from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
+from foretail.pipelines.comparison.predictions import ASKED
 from foretail.pipelines.comparison.statistics import (
     FLOW_GROUPS,
     FlowSummary,
     PairedDifference,
+    chance_text,
     interval_text,
     mean_interval,
     occupancy_percentiles,
@@ -43,6 +44,7 @@ from foretail.pipelines.comparison.statistics import (
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
+    Simulates,
     counters,
     leaf_buffers,
     packets_per_cpu_second,
@@ -53,10 +55,11 @@ from foretail.pipelines.exporting.network import NetworkExport, predictor_to_sto
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.runs import run_note
 from foretail.pipelines.tracking.seen import SEEN, seen_seeds
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.packets.simulation import PacketRun
@@ -243,12 +246,7 @@ class FlowsResult:
         found = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
         if found is None or found.mean is None:
             return [f"{first}.", "What predictions are worth is not known without both credence and credence_accept."]
-        if found.low is None or found.high is None:
-            verdict = "one seed cannot tell whether that is chance"
-        elif found.low <= 0 <= found.high:
-            verdict = "which is no difference that these seeds can tell from chance"
-        else:
-            verdict = "so predictions help here" if found.high < 0 else "so predictions do harm here"
+        verdict = chance_text(found, "seed", above="so predictions do harm here", below="so predictions help here")
         return [
             f"{first}.",
             f"Asking the predictor instead of always accepting changes it by {interval_text(found)} "
@@ -277,37 +275,16 @@ class FlowsResult:
                 "messages that never started, because those before them were delivered too late, and count nowhere: "
                 + ", ".join(f"{policy} {count}" for policy, count in counts.items())
             )
-        tables = [
-            Table(
-                f"Policies{where}",
-                ("policy", *(title for title, _ in HEADLINES), *ASKED_COLUMNS, "packets per CPU s"),
-                tuple(
-                    (
-                        policy,
-                        *(self.means(metric)[policy].mean for _, metric in HEADLINES),
-                        *self._asked(policy),
-                        self._speed(policy),
-                    )
-                    for policy in self.policies
-                ),
-                tuple(notes),
-            )
-        ]
+        means = {
+            **{title: self.means(metric) for title, metric in HEADLINES},
+            **{title: self._over_seeds(name) for name, title in ASKED.items()},
+            "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
+        }
+        tables = [_by_policy(f"Policies{where}", means, lambda found: found.mean, notes)]
         for baseline in self.baselines:
-            tables.append(
-                Table(
-                    f"Difference to {baseline}, paired by seed, 95 % t intervals{where}",
-                    ("policy", *(title for title, _ in HEADLINES[:6])),
-                    tuple(
-                        (
-                            policy,
-                            *(interval_text(self.differences(metric, baseline)[policy]) for _, metric in HEADLINES[:6]),
-                        )
-                        for policy in self.policies
-                        if policy != baseline
-                    ),
-                )
-            )
+            less = {title: self.differences(metric, baseline) for title, metric in HEADLINES[:6]}
+            title = f"Difference to {baseline}, paired by seed, 95 % t intervals{where}"
+            tables.append(_by_policy(title, less, interval_text))
         for title, kind in ((f"Queries as wholes{where}", "queries"), (f"Rounds of collectives{where}", "rounds")):
             of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
             table = exchange_table(title, of_seeds)
@@ -315,17 +292,27 @@ class FlowsResult:
         if self.predictor is not None:
             asked = self.predictor
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
-            noted = () if self.tracked is None else (f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}",)
-            tables.append(replace(table, notes=(*table.notes, *noted)))
+            tables.append(replace(table, notes=(*table.notes, *run_note(self.tracked))))
         return tables
 
-    def _asked(self, policy: str) -> Iterator[float | None]:
-        """Means over seeds of what the policy asked, and of what it was told to drop."""
-        for name in ("asked", "predicted_drops"):
-            yield mean_interval([getattr(run, name) for run in self.runs if run.policy == policy]).mean
+    def _over_seeds(self, name: str) -> dict[str, PairedDifference]:
+        """The mean over seeds of something else that a run has, per policy."""
+        return {
+            policy: mean_interval([getattr(run, name) for run in self.runs if run.policy == policy])
+            for policy in self.policies
+        }
 
-    def _speed(self, policy: str) -> float | None:
-        return mean_interval([run.packets_per_cpu_second for run in self.runs if run.policy == policy]).mean
+
+def _by_policy(
+    title: str,
+    columns: Mapping[str, Mapping[str, PairedDifference]],
+    cell: Callable[[PairedDifference], Cell],
+    notes: Sequence[str] = (),
+) -> Table:
+    """A row per policy, a column per figure."""
+    policies = next(iter(columns.values()))
+    rows = tuple((policy, *(cell(found[policy]) for found in columns.values())) for policy in policies)
+    return Table(title, ("policy", *columns), rows, tuple(notes))
 
 
 def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
@@ -336,34 +323,29 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
         if isinstance(predictor, NetworkExport):
             say(predictor.sentence())
-    return evaluate_policies(
-        config.scenario,
-        config.policy,
-        config.seeds,
-        predictor,
-        config.compared_to,
-        store,
-        Ns3(config.ns3_prefix),
-        config.jobs or USUAL_JOBS,
-    )
+    return evaluate_policies(config, config.scenario, config.policy, config.seeds, predictor, config.compared_to)
 
 
-def evaluate_policies(
-    scenario: Scenario,
-    policies: Mapping[str, Policy],
-    seeds: Sequence[int],
-    predictor: ExportedPredictor | NetworkExport | None,
-    baselines: tuple[str, ...],
-    store: Store,
-    ns3: Ns3,
-    jobs: int,
-) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported."""
+def check_taus(policies: Mapping[str, Policy], predictor: ExportedPredictor | NetworkExport | None) -> None:
+    """Refuse a threshold that the predictor was not proven for, and say which one lies outside of all scores."""
     for policy in policies.values():
         if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
             predictor.certificate.check_tau(policy.tau)
             exported = Ensemble.load(predictor.folder / ENSEMBLE_FILE)
             say_if_constant("the model", f"tau = {policy.tau}", constant_decision(exported, policy.tau))
+
+
+def evaluate_policies(
+    config: Simulates,
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    seeds: Sequence[int],
+    predictor: ExportedPredictor | NetworkExport | None = None,
+    baselines: tuple[str, ...] = (),
+) -> FlowsResult:
+    """As ``evaluate_flows``, with the predictor already exported."""
+    check_taus(policies, predictor)
+    store, ns3, jobs = Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs or USUAL_JOBS
     simulations = [
         Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
         for seed, name in itertools.product(seeds, policies)

@@ -12,9 +12,9 @@ from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.scoring.metrics import Confusion, Ranking, Score
+from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
 from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
@@ -23,7 +23,8 @@ from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted
 from foretail.sim_bridge.policies import POLICIES, PUSHING_OUT, policy_words
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
-ASKED_COLUMNS = ("asked", "predicted drops")
+ASKED = {"asked": "asked", "predicted_drops": "predicted drops"}
+ASKED_COLUMNS = tuple(ASKED.values())
 """Of tables of policies; a dash for those that ask no predictor."""
 AskedModel = Ensemble | NetworkInC
 Scores = Mapping[str, Mapping[str, Score]]
@@ -89,33 +90,33 @@ class PredictionScores:
 
     def table(self) -> Table:
         """Scores by region, and what they come to."""
-        rows: list[tuple[Cell, ...]] = [
-            (
-                region,
-                named["rows"],
-                _sum(named, "true_positives", "false_negatives"),
-                _sum(named, "true_positives", "false_positives"),
-                *(named.get(name) for name in SHOWN),
-            )
+        rows = [
+            {
+                "region": region,
+                "rows": named["rows"],
+                "drops": drops_of(named),
+                "predicted drops": predicted_drops_of(named),
+                **{name.replace("_", " "): named.get(name) for name in SHOWN},
+            }
             for region, named in self.scores.items()
         ]
         note = (
-            f"{self.source.source} predictions, open loop in {self.unit}: eta {_shown(self.eta)}, "
-            f"1/eta {_shown(self.inverse_eta)}, recovered loss {_shown(self.recovered_loss)}, "
-            f"{SENT} {_shown(self.sent_percent_of_lqd)}"
+            f"{self.source.source} predictions, open loop in {self.unit}: eta {figure_text(self.eta, '.4f')}, "
+            f"1/eta {figure_text(self.inverse_eta, '.4f')}, recovered loss {figure_text(self.recovered_loss, '.4f')}, "
+            f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}"
         )
-        columns = ("region", "rows", "drops", "predicted drops", *(name.replace("_", " ") for name in SHOWN))
-        return Table("Predictions", columns, tuple(rows), (note,))
+        return Table.of_rows("Predictions", rows, note)
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:
     """What a policy asked, for ``result.json``; None when it asks nobody."""
-    return dict(zip(("asked", "predicted_drops"), asked_cells(questions), strict=True))
+    return {name: None if questions is None else getattr(questions, name) for name in ASKED}
 
 
-def asked_cells(questions: Questions | None) -> tuple[int | None, int | None]:
-    """The cells below `ASKED_COLUMNS`."""
-    return (None, None) if questions is None else (questions.asked, questions.predicted_drops)
+def policies_table(policies: Mapping[str, Mapping[str, Cell]], titles: Mapping[str, str], note: str) -> Table:
+    """A row per policy of what ``result.json`` says of it, with the titles of its columns."""
+    rows = tuple((policy, *(found.get(name) for name in titles)) for policy, found in policies.items())
+    return Table("Policies", ("policy", *titles.values()), rows, (note,))
 
 
 def shown_questions(questions: Mapping[str, Questions], policies: Iterable[str]) -> dict[str, Questions]:
@@ -128,10 +129,8 @@ def say_zeros(source: str, scores: Scores, questions: Mapping[str, Questions]) -
     """Say that a model predicts no drop at all, or which policies never asked or were never told to drop."""
     if source == "accept":  # which is what was wanted
         return
-    whole = scores["whole"]
-    predicted = _sum(whole, "true_positives", "false_positives")
     if source == "model":
-        say_if_silent("the model", "these arrivals", int(whole["rows"] or 0), predicted)
+        say_if_silent("the model", "these arrivals", scores["whole"])
     say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
 
 
@@ -208,11 +207,3 @@ def region_scores(agreement: Agreement, ports: int) -> dict[str, Score]:
         fp = np.cumsum(agreement.rows[::-1]) - tp
         found["average_precision"] = Ranking(agreement.score[::-1], tp, fp).average_precision
     return found
-
-
-def _sum(named: Mapping[str, Score], one: str, other: str) -> int:
-    return int(named[one] or 0) + int(named[other] or 0)
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

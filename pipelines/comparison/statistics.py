@@ -56,6 +56,18 @@ def interval_text(found: PairedDifference, sign: str = "+") -> str:
     return f"{found.mean:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
 
 
+def chance_text(found: PairedDifference, of: str, above: str, below: str) -> str:
+    """What a difference comes to: `above` or `below` where the whole interval is, else that it may be chance.
+
+    `of` is what makes it a pair, such as ``seed``.
+    """
+    if found.low is None or found.high is None:
+        return f"one {of} cannot tell whether that is chance"
+    if found.low <= 0 <= found.high:
+        return f"which is no difference that these {of}s can tell from chance"
+    return below if found.high < 0 else above
+
+
 def percent_change(log: float | None) -> float | None:
     """A difference of logarithms as a change in %; None where there is none."""
     return None if log is None else 100 * math.expm1(log)

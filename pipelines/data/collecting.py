@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
+    Simulates,
     counters,
     packets_per_cpu_second,
     settings_that_matter,
@@ -59,75 +61,96 @@ class CollectedRun:
     imported: Mapping[str, Any] | None = None  #: of an import the log, its hash and what was found in it
 
 
-def collect_runs(
-    scenario: Scenario, policy: Policy, seeds: Sequence[int], store: Store, ns3: Ns3, jobs: int
-) -> tuple[CollectedRun, ...]:
-    """The datasets of `seeds`, in that order; what the store does not have is simulated, `jobs` at a time."""
+Make = Callable[[Path, Report], dict[str, Any] | None]
+"""Makes a dataset in a folder; returns its figures where there is no run of packets beside it."""
 
-    def task(seed: int, report: Report) -> CollectedRun:
+
+def collect_runs(
+    config: Simulates, scenario: Scenario, policy: Policy, seeds: Sequence[int]
+) -> tuple[CollectedRun, ...]:
+    """The datasets of `seeds`, in that order; what the store does not have is simulated."""
+    ns3 = Ns3(config.ns3_prefix)
+
+    def dataset_of(seed: int) -> tuple[dict[str, Any], Make]:
         document = driver_config(scenario, policy, seed, trace=True)
         code = [ns3.driver_sha256, code_digest(collect_dataset)]
-        key = Key(DATASET, {"driver": settings_that_matter(document), "ns3": ns3.version, "code": code})
-        entry = store.get_or_build(
-            key, lambda folder: simulate_dataset(document, scenario, folder / DATASET, ns3, report)
-        )
-        return _collected(seed, entry)
+        depends_on = {"driver": settings_that_matter(document), "ns3": ns3.version, "code": code}
+        return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, ns3, report)
 
-    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in seeds}
+    return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
+
+
+def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:
+    """The datasets of the seeds or logs of a source, in that order, from the store or made now."""
+    if config.source == "ns3":
+        ((_, policy),) = config.policy.items()
+        return collect_runs(config, config.scenario, policy, config.seeds)
+    names = {f"seed {seed}": seed for seed in config.seeds}
+    if config.source == "emulator":  # which has the machine to itself
+        return _collected(names, partial(_emulated, config), config, 1)
+    if config.source == "racks":
+        return _collected(names, partial(_racks, config, Ns3(config.ns3_prefix)), config, config.jobs)
+    if config.source == "slotted":
+        return _different(_collected(names, partial(_slotted, config), config, config.jobs), config)
+    logs: list[Path | None] = [Path(log) for log in config.logs] or [None]
+    log_of = dict(zip(config.seeds, logs, strict=True))
+    names = {f"{log or 'captures'}, number {seed}": seed for seed, log in log_of.items()}
+    return _collected(names, lambda seed: _imported(config, log_of[seed], seed), config, config.jobs)
+
+
+def _collected(
+    names: Mapping[str, int], dataset_of: Callable[[int], tuple[dict[str, Any], Make]], config: Simulates, jobs: int
+) -> tuple[CollectedRun, ...]:
+    """The datasets of seeds, by their names for the progress; what the store does not have is made.
+
+    `dataset_of` says of a seed what its dataset depends on, and how it is made.
+    """
+    store = Store(config.store_dir)
+
+    def task(seed: int, report: Report) -> CollectedRun:
+        depends_on, make = dataset_of(seed)
+
+        def build(folder: Path) -> None:
+            figures = make(folder / DATASET, report)
+            if figures is not None:
+                write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
+
+        return _described(seed, store.get_or_build(Key(DATASET, depends_on), build))
+
+    tasks = {name: lambda report, seed=seed: task(seed, report) for name, seed in names.items()}
     return tuple(run_jobs(tasks, jobs).values())
 
 
-def emulated_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
-    """The datasets of the seeds, in that order; what the store does not have is emulated, one after the other.
-
-    Two emulations of one seed differ, as two runs of a program on a machine do; the store keeps the first.
-    """
+def _emulated(config: CollectConfig, seed: int) -> tuple[dict[str, Any], Make]:
+    """Two emulations of one seed differ, as two runs of a program on a machine do; the store keeps the first."""
     ((_, policy),) = config.policy.items()
-
-    def task(seed: int, report: Report) -> CollectedRun:
-        document = emulated_settings(config.scenario, policy, seed, config.emulation, trace=True)
-        code = [emulator_digest(), code_digest(collect_dataset, run_emulator)]
-        key = Key(DATASET, {"emulator": settings_that_matter(document), "code": code})
-        entry = store.get_or_build(
-            key, lambda folder: emulate_dataset(document, config.scenario, folder / DATASET, report)
-        )
-        return _collected(seed, entry)
-
-    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
-    return tuple(run_jobs(tasks, 1).values())
+    document = emulated_settings(config.scenario, policy, seed, config.emulation, trace=True)
+    code = [emulator_digest(), code_digest(collect_dataset, run_emulator)]
+    return {"emulator": settings_that_matter(document), "code": code}, lambda folder, report: emulate_dataset(
+        document, config.scenario, folder, report
+    )
 
 
-def rack_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
-    """The datasets of racks with circuits, in order of the seeds; what the store does not have is simulated."""
-    ns3 = Ns3(config.ns3_prefix)
-
-    def task(seed: int, report: Report) -> CollectedRun:
-        document = traced_racks(config.racks, seed)
-        code = [ns3.driver_sha256, code_digest(collect_dataset)]
-        key = Key(DATASET, {"racks": document, "ns3": ns3.version, "code": code})
-        entry = store.get_or_build(key, lambda folder: simulate_rack_dataset(document, folder / DATASET, ns3, report))
-        return _collected(seed, entry)
-
-    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
-    return tuple(run_jobs(tasks, config.jobs).values())
+def _racks(config: CollectConfig, ns3: Ns3, seed: int) -> tuple[dict[str, Any], Make]:
+    document = traced_racks(config.racks, seed)
+    code = [ns3.driver_sha256, code_digest(collect_dataset)]
+    depends_on = {"racks": document, "ns3": ns3.version, "code": code}
+    return depends_on, lambda folder, report: simulate_rack_dataset(document, folder, ns3, report)
 
 
-def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
-    """The datasets of the seeds, in that order; what the store does not have is drawn, `jobs` at a time.
+def _slotted(config: CollectConfig, seed: int) -> tuple[dict[str, Any], Make]:
+    return slotted_key(config.slotted, seed), lambda folder, report: {
+        "counters": write_slotted(config.slotted, seed, folder, report)
+    }
 
-    ForetailError if a seed draws nothing, or two the same.
-    """
 
-    def task(seed: int, report: Report) -> CollectedRun:
-        key = Key(DATASET, slotted_key(config.slotted, seed))
+def _imported(config: CollectConfig, log: Path | None, seed: int) -> tuple[dict[str, Any], Make]:
+    depends_on = import_key(config, log, seed)
+    return depends_on, lambda folder, report: import_log(config, depends_on, log, folder, report)
 
-        def draw(dataset: Path) -> dict[str, Any]:
-            return {"counters": write_slotted(config.slotted, seed, dataset, report)}
 
-        return _made(seed, store.get_or_build(key, lambda folder: _make(draw, folder)))
-
-    tasks = {f"seed {seed}": lambda report, seed=seed: task(seed, report) for seed in config.seeds}
-    runs = tuple(run_jobs(tasks, config.jobs).values())
+def _different(runs: tuple[CollectedRun, ...], config: CollectConfig) -> tuple[CollectedRun, ...]:
+    """The datasets of a workload; ForetailError when two seeds draw the same."""
     seeds: dict[str, int] = {}
     for run in runs:
         if run.content_sha256 in seeds:
@@ -139,44 +162,22 @@ def slotted_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...
     return runs
 
 
-def import_runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
-    """The datasets of the logs, in that order; what the store does not have is imported, `jobs` at a time."""
-
-    def task(log: Path | None, seed: int, report: Report) -> CollectedRun:
-        key = Key(DATASET, import_key(config, log, seed))
-
-        def read(dataset: Path) -> dict[str, Any]:
-            return import_log(config, key, log, dataset, report)
-
-        return _made(seed, store.get_or_build(key, lambda folder: _make(read, folder)))
-
-    logs: list[Path | None] = [Path(log) for log in config.logs] or [None]
-    tasks = {
-        f"{log or 'captures'}, number {seed}": lambda report, log=log, seed=seed: task(log, seed, report)
-        for log, seed in zip(logs, config.seeds, strict=True)
-    }
-    return tuple(run_jobs(tasks, config.jobs).values())
-
-
 def dataset_table(runs: Sequence[CollectedRun]) -> Table:
     """Rows, drops and speed of each run."""
-    return Table(
-        "Datasets",
-        ("seed", "rows", "drops", "drop %", "packets per CPU s", "seconds", "dataset"),
-        tuple(
-            (
-                str(run.seed),
-                run.rows,
-                run.drops,
-                100 * run.drops / run.rows if run.rows else None,
-                run.packets_per_cpu_second,
-                run.seconds,
-                f"{run.path}{' (reused)' if run.reused else ''}",
-            )
-            for run in runs
-        ),
-        tuple(note for run in runs if run.imported is not None for note in _notes(run.imported, run.seed)),
-    )
+    rows = [
+        {
+            "seed": str(run.seed),
+            "rows": run.rows,
+            "drops": run.drops,
+            "drop %": 100 * run.drops / run.rows if run.rows else None,
+            "packets per CPU s": run.packets_per_cpu_second,
+            "seconds": run.seconds,
+            "dataset": f"{run.path}{' (reused)' if run.reused else ''}",
+        }
+        for run in runs
+    ]
+    notes = (note for run in runs if run.imported is not None for note in _notes(run.imported, run.seed))
+    return Table.of_rows("Datasets", rows, *notes)
 
 
 def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
@@ -196,29 +197,11 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     return notes
 
 
-def _collected(seed: int, entry: Entry) -> CollectedRun:
-    run = PacketRun.open(entry.path / DATASET / "run")
-    return replace(
-        _dataset(seed, entry, counters(run)),
-        cpu_seconds=run.summary["simulation_cpu_seconds"],
-        packets_per_cpu_second=packets_per_cpu_second(run),
-    )
-
-
-def _make(make: Callable[[Path], dict[str, Any]], folder: Path) -> None:
-    """Make the dataset of `folder` and keep the figures beside it."""
-    figures = make(folder / DATASET)
-    write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
-
-
-def _made(seed: int, entry: Entry) -> CollectedRun:
-    figures = entry.document(FIGURES_FILE)
-    return replace(_dataset(seed, entry, figures["counters"]), imported=figures if "log" in figures else None)
-
-
-def _dataset(seed: int, entry: Entry, outcomes: Mapping[str, int]) -> CollectedRun:
+def _described(seed: int, entry: Entry) -> CollectedRun:
     dataset = Dataset.open(entry.path / DATASET)
     manifest = dataset.manifest
+    figures: dict[str, Any] = entry.document(FIGURES_FILE) if (entry.path / FIGURES_FILE).exists() else {}
+    run = None if figures else PacketRun.open(dataset.path / "run")
     return CollectedRun(
         seed=seed,
         path=dataset.path,
@@ -228,7 +211,8 @@ def _dataset(seed: int, entry: Entry, outcomes: Mapping[str, int]) -> CollectedR
         control_rows=manifest.control_rows,
         reused=entry.reused,
         seconds=entry.seconds,
-        counters=outcomes,
-        cpu_seconds=None,
-        packets_per_cpu_second=None,
+        counters=figures["counters"] if run is None else counters(run),
+        cpu_seconds=None if run is None else run.summary["simulation_cpu_seconds"],
+        packets_per_cpu_second=None if run is None else packets_per_cpu_second(run),
+        imported=figures if "log" in figures else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from operator import attrgetter, itemgetter
@@ -14,7 +14,7 @@ from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapIm
 from foretail.core.code import code_digest
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.jobs import Report
-from foretail.pipelines.runs.store import Key, file_digest
+from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
@@ -43,20 +43,25 @@ def import_key(config: CollectConfig, log: Path | None, seed: int) -> dict[str, 
     }
 
 
-def import_log(config: CollectConfig, key: Key, log: Path | None, dataset: Path, report: Report) -> dict[str, Any]:
+def import_log(
+    config: CollectConfig, depends_on: Mapping[str, Any], log: Path | None, dataset: Path, report: Report
+) -> dict[str, Any]:
     """Import a log as `dataset`; return the log, its hash, the packets by outcome and what was found in it.
 
-    Captures of egress ports alone are an import without a `log`. ForetailError if the log is not what its source says.
+    `depends_on` is what :func:`import_key` returned. Captures of egress ports alone are an import without a `log`.
+    ForetailError if the log is not what its source says.
     """
     if log is None or config.source == "pcap":
-        return _import_pcap(config.pcap, key, log, dataset, report)
-    sha256, seed = key.depends_on["log_sha256"], key.depends_on["seed"]
+        return _import_pcap(config.pcap, depends_on, log, dataset, report)
+    sha256, seed = depends_on["log_sha256"], depends_on["seed"]
     if config.source == "etalon":
         return _import_etalon(config.etalon, log, sha256, seed, dataset, report)
     return _import_artifact(config.credence_artifact, log, sha256, seed, dataset, report)
 
 
-def _import_pcap(settings: PcapImport, key: Key, path: Path | None, dataset: Path, report: Report) -> dict[str, Any]:
+def _import_pcap(
+    settings: PcapImport, depends_on: Mapping[str, Any], path: Path | None, dataset: Path, report: Report
+) -> dict[str, Any]:
     ports, rates, shift = settings.ports or 0, settings.port_rates_bps, settings.features.average_shift
     log = read_captures(
         path,
@@ -66,13 +71,13 @@ def _import_pcap(settings: PcapImport, key: Key, path: Path | None, dataset: Pat
         sort=settings.sort,
         report=lambda packets: report(0.0, f"{packets:,} packets read"),
     )
-    files = key.depends_on["settings"]
+    files = depends_on["settings"]
     run = Run(
         # as of an Etalon log: nothing of the buffer
         scenario={
             "name": "pcap",
             "source": "pcap",
-            "log_sha256": key.depends_on["log_sha256"],
+            "log_sha256": depends_on["log_sha256"],
             "captures_sha256": {str(capture["port"]): capture["file"] for capture in files["captures"]},
             "table_sha256": files["table"],
             "open_loop": True,
@@ -80,7 +85,7 @@ def _import_pcap(settings: PcapImport, key: Key, path: Path | None, dataset: Pat
             "topology": {"wire_overhead_bytes": settings.wire_overhead_bytes},
         },
         policy={"name": "lqd", "fate_times": "upper_bounds"},
-        seed=key.depends_on["seed"],
+        seed=depends_on["seed"],
         switches=(SwitchGeometry(ports, settings.buffer_bytes or 0, tuple(rates * (ports if len(rates) == 1 else 1))),),
         rules=Rules(**asdict(settings.rules)),
         cell_bytes=settings.features.cell_bytes,
@@ -91,7 +96,7 @@ def _import_pcap(settings: PcapImport, key: Key, path: Path | None, dataset: Pat
     counters = write_open_loop_dataset(dataset, run, arrivals)
     return {
         "log": str(path.absolute()) if path else None,
-        "log_sha256": key.depends_on["log_sha256"],
+        "log_sha256": depends_on["log_sha256"],
         "counters": counters,
         "survey": log.figures() | {"longest_stay_ns": longest_stay_ns(run)},
     }

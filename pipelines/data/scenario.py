@@ -29,12 +29,8 @@ def driver_config(
     """The driver's document for one run.
 
     `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
-    predictor of a policy that asks the stage's exported model; `policy.library` wins over it.
-
-    Raises
-    ------
-    ForetailError
-        If `counters` is asked of a policy whose alphas cannot be predicted.
+    predictor of a policy that asks the stage's exported model; `policy.library` wins over it. ForetailError if
+    `counters` is asked of a policy whose alphas cannot be predicted.
     """
     if counters and not takes_alpha(policy.name):
         raise ForetailError(f"'counters' is for a policy whose alphas can be predicted, which {policy.name} is not")

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
 from foretail.sim_bridge.ns3.collection import collect_dataset
-from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, driver_digest, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import POLICIES, heeded_settings
+
+
+class Simulates(Protocol):
+    """Settings of what simulates: where runs are kept, which ns-3 makes them, and how many at the same time."""
+
+    @property
+    def store_dir(self) -> str: ...
+
+    @property
+    def ns3_prefix(self) -> str | None: ...
+
+    @property
+    def jobs(self) -> int | None: ...
 
 
 class Ns3:
@@ -40,6 +56,10 @@ class Ns3:
     def driver_sha256(self) -> str:
         """Digest of the driver's sources, the same for all runs of a stage."""
         return driver_digest()
+
+    def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that a run with this document depends on."""
+        return {"driver": settings_that_matter(document), "ns3": self.version, "driver_code": self.driver_sha256}
 
     def driver(self, policy: str, report: Report) -> Path:
         """The executable that knows a policy, built on first use (threads of one stage build it once)."""
@@ -86,6 +106,14 @@ def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pa
         progress=reporting(report),
         executable=ns3.driver(document["policy"]["name"], report),
     )
+
+
+@contextmanager
+def scratch_run(document: Mapping[str, Any], ns3: Ns3, so_far: SoFar) -> Iterator[DriverRun]:
+    """A run without a trace in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        simulate_flows(document, Path(name), ns3, lambda done, words: so_far(words))
+        yield DriverRun.open(Path(name))
 
 
 def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:

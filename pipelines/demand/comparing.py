@@ -7,8 +7,9 @@ from pathlib import Path
 
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.pipelines.demand.comparison import DemandResult, compare, track_comparison, untrained, write_predictors
-from foretail.pipelines.demand.figures import CAPTION, FIGURE, write_figure
+from foretail.pipelines.demand.figures import CAPTION, FIGURE, draw_throughput, runs_of
 from foretail.pipelines.demand.runs import demand_runs
+from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
 
 
@@ -26,4 +27,7 @@ def compare_predictors(config: DemandConfig, run_dir: Path) -> DemandResult:
         result = replace(result, tracked=track_comparison(config, result))
     for found in result.comparisons:
         write_predictors(found, run_dir)
-    return replace(result, files=write_figure(comparisons, run_dir), captions={FIGURE: CAPTION})
+    numbers = runs_of(comparisons)
+    return replace(
+        result, files=write_figure(run_dir, FIGURE, draw_throughput(numbers), numbers), captions={FIGURE: CAPTION}
+    )

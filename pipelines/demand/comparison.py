@@ -17,12 +17,18 @@ from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
-from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
+from foretail.pipelines.comparison.statistics import (
+    PairedDifference,
+    chance_text,
+    interval_text,
+    mean_interval,
+    paired_difference,
+)
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 
 PREDICTORS_FOLDER = "predictors"
 
@@ -117,11 +123,8 @@ class DemandResult:
         ]
         if less.low is None or less.high is None:
             return [*said, "One test run cannot tell whether the difference to the last value is chance."]
-        verdict = (
-            "no difference that these runs can tell from chance"
-            if less.low <= 0 <= less.high
-            else ("so predicting helps" if less.low > 0 else "so predicting does harm")
-        )
+        verdict = chance_text(less, "run", above="so predicting helps", below="so predicting does harm")
+        verdict = verdict.removeprefix("which is ")
         return [*said, f"Against the last value that is {interval_text(less)}, {verdict}."]
 
     def tables(self) -> list[Table]:
@@ -143,9 +146,7 @@ class DemandResult:
                 f"{found.workload}: best on the validation runs is {found.best}, on the test runs {less['last_value']} "
                 f"against the last value and {less['truth']} against the truth."
             )
-        by_trust = ["Means over the test runs, with 95 % t intervals; least of a step: with the k above."]
-        if self.tracked is not None:
-            by_trust.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
+        by_trust = "Means over the test runs, with 95 % t intervals; least of a step: with the k above."
         columns = ("k", "error", "error of shape", "theta", "last value", "truth", "minus last value", "minus truth")
         return [
             Table(
@@ -158,7 +159,7 @@ class DemandResult:
                 f"Throughput over that of the truth's schedule, by k ({routing})",
                 ("workload", "predictor", *(f"k = {trust}" for trust in config.trusts), "least of a step"),
                 tuple(self._ratio_rows()),
-                tuple(by_trust),
+                (by_trust, *run_note(self.tracked)),
             ),
         ]
 

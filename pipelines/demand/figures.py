@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
 from foretail.pipelines.demand.comparison import Comparison, worth_of
-from foretail.pipelines.runs.points import write_files
 
 FIGURE = "throughput"
 CAPTION = (
     "Throughput on the true demand of the schedules of each predictor, with its k: a small dot is a test run, a large "
     "one their mean. Hollow: of schedules of the truth with the same k. Dashed: the last value, with its own k."
 )
-
-
-def write_figure(comparisons: Sequence[Comparison], run_dir: Path) -> tuple[str, ...]:
-    """Draw the figure into the run; return its files and that of its numbers."""
-    numbers = runs_of(comparisons)
-    figure = draw_throughput(numbers)
-    written = write_files(run_dir, {f"{FIGURE}.csv": numbers, f"{FIGURE}.png": figure, f"{FIGURE}.svg": figure})
-    return tuple(path.name for path in written)
 
 
 def runs_of(comparisons: Sequence[Comparison]) -> pd.DataFrame:
@@ -50,11 +40,10 @@ def runs_of(comparisons: Sequence[Comparison]) -> pd.DataFrame:
 @styled
 def draw_throughput(numbers: pd.DataFrame) -> Figure:
     """A panel per workload, a column per predictor."""
-    panels = list(numbers.groupby("workload", sort=False))
-    columns = int(numbers["predictor"].nunique())
-    figure = Figure(figsize=((1.4 + 0.8 * columns) * len(panels) + 0.6, 3.6), layout="constrained")
-    row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, (workload, panel) in zip(row, panels, strict=True):
+    groups = list(numbers.groupby("workload", sort=False))
+    width = 1.4 + 0.8 * int(numbers["predictor"].nunique())
+    figure, row = panels(len(groups), inches=(width * len(groups) + 0.6, 3.6), grid="y", sharey=True)
+    for axes, (workload, panel) in zip(row, groups, strict=True):
         names = list(dict.fromkeys(panel["predictor"]))
         for place, name in enumerate(names):
             runs = panel[panel["predictor"] == name]
@@ -63,8 +52,6 @@ def draw_throughput(numbers: pd.DataFrame) -> Figure:
             axes.plot(place, runs["theta"].mean(), "o", color=BLUE, markersize=6, zorder=3)
         axes.axhline(panel["last_value"].mean(), color="0.3", linestyle="--", linewidth=0.9, zorder=1)
         axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=30, ha="right")
-        axes.set_xlim(-0.6, len(names) - 0.4)
-        axes.set_title(str(workload).replace("_", " "))
-        axes.grid(axis="y")
+        axes.set(title=str(workload).replace("_", " "), xlim=(-0.6, len(names) - 0.4))
     row[0].set_ylabel("throughput, without duty cycle")
     return figure

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
-from foretail.configs.schema.tracking import Launcher
+from foretail.configs.schema.experiment import PointSettings
+from foretail.pipelines.data.simulation import Simulates
 from foretail.pipelines.runs.points import Point, SoFar, measure_points
 from foretail.pipelines.runs.store import Entry, Key, Store
 
 Case = TypeVar("Case")
-
-
-class RunsPoints(Protocol):
-    """The settings by which points are measured."""
-
-    store_dir: str
-    jobs: int
-    launcher: Launcher
-
-
-@dataclass
-class ThisMachine:
-    """Points are measured on this machine."""
-
-    store_dir: str
-    jobs: int  #: at the same time
-    launcher: Launcher = field(default_factory=Launcher)
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,7 @@ def measure_cases(
     title: str,
     kind: str,
     cases: Sequence[Case],
-    config: RunsPoints,
+    config: Simulates,
     *,
     name: Callable[[Case], str],
     depends_on: Callable[[Case], Mapping[str, Any]],
@@ -79,13 +63,14 @@ def measure_cases(
     ----------
     title : for the progress
     kind : folder of the points in the store
-    config : store, jobs and launcher
+    config : store and jobs, and of an experiment's points the launcher
     name, depends_on : of a case: for progress and errors, distinct; everything that its measurement depends on
     measure : returns the measurement, JSON-like and finite; a function of a module, or a ``functools.partial`` of one,
         so that it can travel to another machine
     """
     points = [Point(name(case), Key(kind, depends_on(case)), partial(measure, case)) for case in cases]
-    measured = measure_points(title, points, Store(config.store_dir), config.jobs, config.launcher)
+    launcher = config.launcher if isinstance(config, PointSettings) else None
+    measured = measure_points(title, points, Store(config.store_dir), config.jobs or 1, launcher)
     return Measured(cases, [one.found for one in measured], [one.entry for one in measured])
 
 

@@ -126,32 +126,23 @@ class FunctionExperiment(Generic[Settings]):
 
 @dataclass(frozen=True)
 class PointExperiment(Generic[PointsOf, Case]):
-    """An experiment whose cases are measured one by one, each a point of the store.
-
-    Attributes
-    ----------
-    kind : folder of the points in the store
-    cases : frozen dataclasses, all that are measured; refuses what does not fit before anything has run
-    name : of a case, distinct, for progress and errors
-    measure : of a case; JSON-like and finite
-    rows : of a case and its measurement; one row or several, beside the fields of the case
-    show : all rows
-    code : rooms whose code decides a measurement
-    varied : settings that a measurement does not depend on, beside those of the run: the case has their value
-    depends_on : what a case depends on beside its fields, the settings and the code
-    tracks_points : rows also have the key, seconds and reuse of their point, and each is a run of its own in MLflow
-    """
+    """An experiment whose cases are measured one by one, each a point of the store."""
 
     settings: type[PointsOf]
-    kind: str
+    kind: str  #: folder of the points in the store
+    #: frozen dataclasses, all that are measured; refuses what does not fit before anything has run
     cases: Callable[[PointsOf], Iterable[Case]]
-    name: Callable[[Case], str]
-    measure: Callable[[Case, SoFar, PointsOf], Any]
+    name: Callable[[Case], str]  #: of a case, distinct, for progress and errors
+    measure: Callable[[Case, SoFar, PointsOf], Any]  #: of a case; JSON-like and finite
+    #: of a case and its measurement; one row or several, beside the fields of the case
     rows: Callable[[Case, Any, PointsOf], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
-    show: Callable[[pd.DataFrame, PointsOf], Shown]
-    code: Sequence[str]
+    show: Callable[[pd.DataFrame, PointsOf], Shown]  #: all rows
+    code: Sequence[str]  #: rooms whose code decides a measurement
+    #: settings that a measurement does not depend on, beside those of the run: the case has their value
     varied: Sequence[str] = ()
+    #: what a case depends on beside its fields, the settings and the code
     depends_on: Callable[[Case, PointsOf], Mapping[str, Any]] = lambda case, settings: {}
+    #: rows also have the key, seconds and reuse of their point, and each is a run of its own in MLflow
     tracks_points: bool = False
     tracks_itself: bool = False
 

@@ -21,7 +21,7 @@ from foretail.pipelines.runs.points import points_failed, write_files
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.identity import register_trained
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 
 FIGURE_KINDS = ("pdf", "png", "svg")
 
@@ -60,11 +60,9 @@ class ExperimentResult:
 
     def tables(self) -> list[Table]:
         """Its tables, with all notes below the last."""
-        notes = list(self.shown.notes)
-        if self.tracked is not None:
-            notes.append(f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}")
         *others, last = self.shown.tables
-        return [*others, dataclasses.replace(last, notes=(*last.notes, *notes))]
+        notes = (*last.notes, *self.shown.notes, *run_note(self.tracked))
+        return [*others, dataclasses.replace(last, notes=notes)]
 
     def failure(self) -> PointsFailed | None:
         """One sentence that names the points that failed, if any did."""

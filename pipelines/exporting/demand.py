@@ -49,15 +49,15 @@ class DemandExport:
         found = self.certificate
         if found.target == "c":
             reach = "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks}"
-            columns: tuple[str, ...] = ("predictor", "error in uplinks", "holds for", "fraction bits", "seconds")
-            row: tuple[Cell, ...] = (found.kind, found.error_uplinks, reach, found.fraction_bits, self.seconds)
+            row: dict[str, Cell] = {"error in uplinks": found.error_uplinks, "holds for": reach}
+            row |= {"fraction bits": found.fraction_bits}
             note = "error: proven, of every entry, before the projection into the hose model"
         else:
-            columns = ("predictor", "relative difference", "allowed", "seconds")
-            row = (found.kind, found.relative_difference, found.tolerance, self.seconds)
+            row = {"relative difference": found.relative_difference, "allowed": found.tolerance}
             note = "difference: the largest met on random histories, before the projection into the hose model"
         title = f"Demand predictor in {'C' if found.target == 'c' else 'ONNX'}"
-        return [Table(title, columns, (row,), (note, f"folder: {self.folder}"))]
+        whole = {"predictor": found.kind, **row, "seconds": self.seconds}
+        return [Table.of_rows(title, [whole], note, f"folder: {self.folder}")]
 
 
 def is_demand_predictor(model: str) -> bool:

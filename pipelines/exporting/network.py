@@ -87,44 +87,35 @@ class NetworkExport:
         """The error that is proven and what the code costs, then the rows of the dataset."""
         found = self.certificate
         ends = sorted({top.bit_length() for top in found.largest.values()})
-        proof = Table(
-            "Network in C, in integers",
-            ("error in logits", "in probability", "inputs of bits", "multiplications", "bytes", "seconds"),
-            (
-                (
-                    found.error_logit,
-                    found.error_probability,
-                    ", ".join(map(str, ends)),
-                    found.multiplications,
-                    found.table_bytes,
-                    self.seconds,
-                ),
-            ),
-            (
-                "error: proven for every input of so many bits, against the float32 network in exact arithmetic",
-                f"folder: {self.folder}",
-            ),
-        )
+        row = {
+            "error in logits": found.error_logit,
+            "in probability": found.error_probability,
+            "inputs of bits": ", ".join(map(str, ends)),
+            "multiplications": found.multiplications,
+            "bytes": found.table_bytes,
+            "seconds": self.seconds,
+        }
+        note = "error: proven for every input of so many bits, against the float32 network in exact arithmetic"
+        proof = Table.of_rows("Network in C, in integers", [row], note, f"folder: {self.folder}")
         if found.on_rows is None:
             return [proof]
-        on_rows = asdict(found.on_rows)
-        columns = ("rows", "decide_otherwise", "out_of_range", "probability_difference", "f1", "network_f1")
-        names = ("rows", "decide otherwise", "out of range", "probability differs by", "F1 in C", "F1 of the network")
-        return [proof, Table("On the dataset", names, (tuple(on_rows[column] for column in columns),))]
+        counted = {
+            "rows": found.on_rows.rows,
+            "decide otherwise": found.on_rows.decide_otherwise,
+            "out of range": found.on_rows.out_of_range,
+            "probability differs by": found.on_rows.probability_difference,
+            "F1 in C": found.on_rows.f1,
+            "F1 of the network": found.on_rows.network_f1,
+        }
+        return [proof, Table.of_rows("On the dataset", [counted])]
 
 
 class NetworkInC:
-    """A network as its C decides, which counts where the network itself decides otherwise.
-
-    Attributes
-    ----------
-    features, sha256 : of the network
-    rows, otherwise : decided so far, and on how many of them otherwise
-    """
+    """A network as its C decides, which counts where the network itself decides otherwise."""
 
     def __init__(self, network: Network, exported: NetworkExport) -> None:
-        self.features, self.sha256 = network.features, network.sha256
-        self.rows = self.otherwise = 0
+        self.features, self.sha256 = network.features, network.sha256  #: of the network
+        self.rows = self.otherwise = 0  #: decided so far, and on how many of them otherwise
         self.exported = exported
         self._network, self._library = network, PredictorLibrary(exported.library)
 

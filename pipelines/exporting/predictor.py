@@ -143,7 +143,7 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble |
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
     """The C predictor of `ensemble` from the store, exported now when it is not there."""
     key = library_key("ensemble", ensemble.sha256)
-    entry = store.get_or_build(key, lambda folder: _export_into(ensemble, folder / EXPORT))
+    entry = store.get_or_build(key, lambda folder: export(ensemble, C(), folder / EXPORT, NAME))
     return _described(entry.path / EXPORT, NAME, entry.reused, entry.seconds)
 
 
@@ -243,10 +243,6 @@ def target_of(config: ExportConfig, model: Ensemble) -> Target:
     return made
 
 
-def _export_into(ensemble: Ensemble, folder: Path) -> None:
-    export(ensemble, C(), folder, NAME)
-
-
 def _described(folder: Path, name: str, reused: bool, seconds: float) -> ExportedPredictor:
     emitted = Ensemble.load(folder / ENSEMBLE_FILE)
     return ExportedPredictor(
@@ -267,23 +263,18 @@ def export_table(predictor: ExportedPredictor) -> Table:
         covers = "any tau, to the framework's rounding"
     else:
         covers = "any tau" if certificate.order else f"tau in {certificate.taus}"
-    return Table(
-        f"{certificate.target.upper()} predictor",
-        ("trees", "leaves", "proven by", "cells", "covers", "vote bits", "float differs on", "seconds", "folder"),
-        (
-            (
-                predictor.trees,
-                predictor.leaves,
-                certificate.method,
-                certificate.cells,
-                covers,
-                certificate.vote_bits,
-                certificate.float_decides_otherwise,
-                predictor.seconds,
-                f"{predictor.folder}{' (reused)' if predictor.reused else ''}",
-            ),
-        ),
-    )
+    row = {
+        "trees": predictor.trees,
+        "leaves": predictor.leaves,
+        "proven by": certificate.method,
+        "cells": certificate.cells,
+        "covers": covers,
+        "vote bits": certificate.vote_bits,
+        "float differs on": certificate.float_decides_otherwise,
+        "seconds": predictor.seconds,
+        "folder": f"{predictor.folder}{' (reused)' if predictor.reused else ''}",
+    }
+    return Table.of_rows(f"{certificate.target.upper()} predictor", [row])
 
 
 def tuning_table(tuning: dict[str, Any]) -> tuple[Table, ...]:

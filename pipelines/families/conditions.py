@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,11 +16,10 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison import cost, counted, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Ns3, counters, settings_that_matter, simulate_flows
+from foretail.pipelines.data.simulation import Ns3, counters, scratch_run
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
-from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.packets import queries
 
 DEFAULT = "default"
@@ -140,9 +138,7 @@ class SharingPlan:
     def depends_on(self, case: SharingCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
         return {
-            "driver": settings_that_matter(self.document(case)),
-            "ns3": self.ns3.version,
-            "driver_code": self.ns3.driver_sha256,
+            **self.ns3.depends_on(self.document(case)),
             "code": self.code,
             **({"rows": self.logged_rows, "drawn_by": file_digest(Path(counted.__file__))} if self.logged_rows else {}),
         }
@@ -159,13 +155,7 @@ class SharingPlan:
 def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
     """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
     document = plan.document(case)
-
-    def report(done: float, words: str) -> None:
-        so_far(words)
-
-    with tempfile.TemporaryDirectory() as name:
-        simulate_flows(document, Path(name), plan.ns3, report)
-        run = DriverRun.open(Path(name))
+    with scratch_run(document, plan.ns3, so_far) as run:
         flows, switches = run.flows(), counters(run)
         found = cost.run_cost(flows, run.summary["end_ns"], document)
         if found.cost is None:

@@ -12,15 +12,9 @@ import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
-from foretail.pipelines.experiment.cases import RunsPoints, measure_cases
-from foretail.pipelines.families.conditions import (
-    DEFAULT,
-    Condition,
-    Rule,
-    SharingCase,
-    SharingPlan,
-    simulated_cost,
-)
+from foretail.pipelines.data.simulation import Simulates
+from foretail.pipelines.experiment.cases import measure_cases
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan, simulated_cost
 from foretail.pipelines.tracking.seen import seen_seeds
 
 POINT = "sharing_cost"
@@ -35,6 +29,11 @@ class Costs:
     runs: dict[Condition, dict[Rule, dict[int, Mapping[str, Any]]]] = field(default_factory=dict)
     points: int = 0
     reused: int = 0
+
+    @property
+    def note(self) -> str:
+        """How much was simulated, for a note below a table."""
+        return f"{self.points:,} simulations, {self.reused:,} of them in the store"
 
     def add(self, case: SharingCase, found: Mapping[str, Any]) -> None:
         """Take down a run; ForetailError when another rule was offered other flows on its seed."""
@@ -81,7 +80,7 @@ class Costs:
 
 def measure_rules(
     title: str,
-    config: RunsPoints,
+    config: Simulates,
     plan: SharingPlan,
     costs: Costs,
     rules: Mapping[Condition, Sequence[Rule]],

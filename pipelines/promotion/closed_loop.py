@@ -15,7 +15,6 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiment.cases import ThisMachine
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, Costs, measure_rules
@@ -23,7 +22,7 @@ from foretail.pipelines.promotion.gate import Check, Judged, Judging
 from foretail.pipelines.promotion.model_card import closed_loop_card
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import policy_words
 
 MODEL, HOLDER = "the model", "the holder"
@@ -40,8 +39,8 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
     for lineage, whose in seen:
         if lineage is not None:
             _refuse_seen(plan, config.seeds, lineage, whose)
-    costs, here = Costs(), ThisMachine(config.store_dir, config.jobs)
-    measure_rules("gate", here, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
+    costs = Costs()
+    measure_rules("gate", config, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
     model, holder = Rule(config.asking, MODEL), Rule(config.asking, HOLDER)
     other = CS if judging.holder is None else holder
     found = costs.family_difference(list(plan.scenarios), model, other)
@@ -68,10 +67,10 @@ def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> Sha
     plan = SharingPlan.of(
         families.shared, families.held_out(), {name: {} for name in config.baselines}, Ns3(config.ns3_prefix)
     )
-    policy = compose_policies([config.asking], "asking")[config.asking]
+    policy = compose_policy(config.asking, "asking")
     models: dict[str, Ensemble | None] = {MODEL: judging.model, HOLDER: judging.holder}
     rules = {
-        Rule(config.asking, whose): replace(policy, library=str(export_to_store(model, store).library))
+        Rule(config.asking, whose): policy.ask(export_to_store(model, store).library)
         for whose, model in models.items()
         if model is not None
     }
@@ -129,14 +128,10 @@ def _by_rule(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
     rows = []
     for rule in plan.rules:
         regrets = [100 * math.expm1(levels[rule] - min(levels.values())) for levels in found]
-        within = sum(regret <= 10 for regret in regrets)
-        rows.append((_words(rule), float(np.mean(regrets)), max(regrets), f"{within} of {len(regrets)}"))
-    return Table(
-        "Regret over held-out conditions, %",
-        ("rule", "mean", "worst", "at most 10"),
-        tuple(rows),
-        (f"seeds {', '.join(map(str, seeds))}; {costs.points:,} simulations, {costs.reused:,} of them in the store",),
-    )
+        within = f"{sum(regret <= 10 for regret in regrets)} of {len(regrets)}"
+        rows.append((_words(rule), float(np.mean(regrets)), max(regrets), within))
+    note = f"seeds {', '.join(map(str, seeds))}; {costs.note}"
+    return Table("Regret over held-out conditions, %", ("rule", "mean", "worst", "at most 10"), tuple(rows), (note,))
 
 
 def _words(rule: Rule) -> str:

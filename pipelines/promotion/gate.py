@@ -45,81 +45,48 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class Check:
-    """One condition of the gate.
+    """One condition of the gate."""
 
-    Attributes
-    ----------
-    name : such as ``asked_f1`` or ``c``
-    passed : whether it holds
-    reason : what was found, in a sentence
-    difference : of scores, paired by run, where it judges scores
-    margin : how far the difference may lie below 0; None where it has to lie above
-    figures : what an export costs, where it judges one
-    """
-
-    name: str
-    passed: bool
-    reason: str
-    difference: PairedDifference | None = None
-    margin: float | None = None
-    figures: Mapping[str, Any] | None = None
+    name: str  #: such as ``asked_f1`` or ``c``
+    passed: bool  #: whether it holds
+    reason: str  #: what was found, in a sentence
+    difference: PairedDifference | None = None  #: of scores, paired by run, where it judges scores
+    margin: float | None = None  #: how far the difference may lie below 0; None where it has to lie above
+    figures: Mapping[str, Any] | None = None  #: what an export costs, where it judges one
 
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """A model on one held-out run.
+    """A model on one held-out run."""
 
-    Attributes
-    ----------
-    asked_f1, asked_recovered_loss : what the gate judges by
-    sent_percent_of_lqd : what Credence sends with its predictions, in % of LQD; None when that sends nothing
-    scores : by region and name
-    """
-
-    asked_f1: float
-    asked_recovered_loss: float
+    asked_f1: float  #: by which the gate judges
+    asked_recovered_loss: float  #: likewise
+    #: what Credence sends with its predictions, in % of LQD; None when that sends nothing
     sent_percent_of_lqd: float | None
-    scores: Mapping[str, Mapping[str, Score]]
+    scores: Mapping[str, Mapping[str, Score]]  #: by region and name
 
 
 @dataclass(frozen=True)
 class Judging:
-    """Who is judged against whom.
+    """Who is judged against whom."""
 
-    Attributes
-    ----------
-    model, lineage : the candidate, and what it came from
-    holder, holder_lineage : who holds the alias, if anybody does
-    against : in sentences, such as ``champion, version 3`` or ``always accepting``
-    """
-
-    model: Ensemble
-    lineage: Lineage
-    holder: Ensemble | None
-    holder_lineage: Lineage | None
-    against: str
+    model: Ensemble  #: the candidate
+    lineage: Lineage  #: what it came from
+    holder: Ensemble | None  #: who holds the alias, if anybody does
+    holder_lineage: Lineage | None  #: what that came from
+    against: str  #: in sentences, such as ``champion, version 3`` or ``always accepting``
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a judge found.
+    """What a judge found."""
 
-    Attributes
-    ----------
-    checks : of the gate
-    held_out : a document for every run, JSON-like
-    datasets : whose rows the exported C decides once more
-    tables : for the reader
-    card : makes the model card from the document of the promotion
-    collected : held-out runs that came from the scenario
-    """
-
-    checks: tuple[Check, ...]
-    held_out: Sequence[Mapping[str, Any]]
-    datasets: Sequence[Dataset]
-    tables: tuple[Table, ...]
-    card: Callable[[Mapping[str, Any]], str]
-    collected: tuple[CollectedRun, ...] = ()
+    checks: tuple[Check, ...]  #: of the gate
+    held_out: Sequence[Mapping[str, Any]]  #: a document for every run, JSON-like
+    datasets: Sequence[Dataset]  #: whose rows the exported C decides once more
+    tables: tuple[Table, ...]  #: for the reader
+    card: Callable[[Mapping[str, Any]], str]  #: makes the model card from the document of the promotion
+    collected: tuple[CollectedRun, ...] = ()  #: held-out runs that came from the scenario
 
 
 def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:

@@ -17,15 +17,26 @@ import pyarrow.parquet as pq
 
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
+from foretail.core.json_text import flat
 from foretail.features.catalog import feature
 from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.metrics import drops_of
+from foretail.pipelines.errors import first_line
 from foretail.pipelines.promotion.gate import held_out_table
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.outcome import SHOWN
 
 CARD_FILE = "model_card.md"
 MOST_SHIFT_ROWS = 2000
+DATASET_COLUMNS = {
+    **{name: name for name in ("side", "scenario", "load", "seed", "policy")},
+    "start_ns": "from ns",
+    "end_ns": "to ns",
+    **{name: name for name in ("rows", "drops")},
+    "content_sha256": "SHA-256 of the rows",
+}
+"""What a card says of a dataset, and its columns."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 
 
@@ -36,16 +47,9 @@ class Markdown(str):
 def model_card(document: Mapping[str, Any]) -> str:
     """Return the card as Markdown.
 
-    Parameters
-    ----------
-    document : mapping
-        ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run, ``gate``,
-        ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`.
-
-    Raises
-    ------
-    ForetailError
-        When the training run wrote its outcome in other words, as another version of Foretail does.
+    `document` has ``model`` (name, alias, ensemble), ``lineage``, ``config`` and ``outcome`` of the training run,
+    ``gate``, ``held_out`` and ``shift`` of the promotion; see :mod:`foretail.pipelines.stages.promote`. ForetailError
+    when the training run wrote its outcome in other words, as another version of Foretail does.
     """
     try:
         return _render(document)
@@ -60,14 +64,14 @@ def _render(document: Mapping[str, Any]) -> str:
     outcome, config = document["outcome"], document["config"]
     judged = outcome.get("student", outcome)  # of distillation
     parameters = outcome["parameters"] if "parameters" in outcome else config["student"]
-    checks = document["gate"]["checks"]
-    runs = held_out_table(document["held_out"])
-    exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
+    runs, datasets = held_out_table(document["held_out"]), outcome["datasets"]
+    shown = ({**item, "seed": str(item["seed"])} for item in datasets)  # a seed is no amount
     return (
         _environment()
         .get_template("model_card.md.j2")
         .render(
             **document,
+            **_gate_tables(document),
             judged=judged,
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
@@ -76,68 +80,33 @@ def _render(document: Mapping[str, Any]) -> str:
                     for item, column in zip(outcome["features"], outcome["columns"], strict=True)
                 ),
             ),
-            data=_table(
-                (
-                    "side",
-                    "scenario",
-                    "load",
-                    "seed",
-                    "policy",
-                    "from ns",
-                    "to ns",
-                    "rows",
-                    "drops",
-                    "SHA-256 of the rows",
-                ),
-                (
-                    (
-                        item["side"],
-                        item["scenario"],
-                        item["load"],
-                        str(item["seed"]),
-                        item["policy"],
-                        item["start_ns"],
-                        item["end_ns"],
-                        item["rows"],
-                        item["drops"],
-                        item["content_sha256"],
-                    )
-                    for item in outcome["datasets"]
-                ),
-            ),
-            given=_table(
-                ("dataset", "for", "SHA-256 of the rows"),
-                ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
-            ),
+            data=_table(tuple(DATASET_COLUMNS.values()), ([item[name] for name in DATASET_COLUMNS] for item in shown)),
             parameters=_pairs(("parameter", "value"), parameters),
             operating_point=_pairs(("setting", "value"), config["operating_point"]),
             scores=_table(
                 ("side", "region", "rows", "drops", *SHOWN),
                 (
-                    (side, region, named["rows"], _drops(named), *(named[name] for name in SHOWN))
+                    (side, region, named["rows"], drops_of(named), *(named[name] for name in SHOWN))
                     for side in SIDES
                     for region, named in judged["scores"][side].items()
                 ),
             ),
-            checks=_checks_table(checks),
             runs=_table(runs.columns, runs.rows),
             shift_table=None if document["shift"] is None else _table(*document["shift"]),
-            exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
             constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
             switches=_table(
                 ("ports", "shared buffer, bytes"),
-                sorted({tuple(switch) for item in outcome["datasets"] for switch in item["switches"]}),
+                sorted({tuple(switch) for item in datasets for switch in item["switches"]}),
             ),
             rules=_table(
-                tuple(outcome["datasets"][0]["rules"]),
-                dict.fromkeys(tuple(item["rules"].values()) for item in outcome["datasets"]),
+                tuple(datasets[0]["rules"]), dict.fromkeys(tuple(item["rules"].values()) for item in datasets)
             ),
             own_queues=[
                 item["name"]
                 for item, column in zip(outcome["features"], outcome["columns"], strict=True)
                 if feature(item["name"]).state == "real" and column == item["name"]
             ],
-            caveats={key: value for item in outcome["datasets"] for key, value in item["caveats"].items()},
+            caveats={key: value for item in datasets for key, value in item["caveats"].items()},
             versions=_pairs(("package", "version"), outcome["versions"]),
         )
     )
@@ -152,13 +121,12 @@ def closed_loop_card(document: Mapping[str, Any], model: Ensemble, tables: Seque
     model : the trees
     tables : of the held-out runs
     """
-    checks = document["gate"]["checks"]
-    exports = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
     return (
         _environment()
         .get_template("closed_loop_card.md.j2")
         .render(
             **document,
+            **_gate_tables(document),
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants"),
                 (
@@ -166,13 +134,7 @@ def closed_loop_card(document: Mapping[str, Any], model: Ensemble, tables: Seque
                     for item in model.features
                 ),
             ),
-            given=_table(
-                ("dataset", "for", "SHA-256 of the rows"),
-                ((item["name"], item["context"], item["content_sha256"]) for item in document["lineage"]["datasets"]),
-            ),
-            checks=_checks_table(checks),
             runs=[(table.title, _table(table.columns, table.rows), table.notes) for table in tables],
-            exports={target: _pairs(("figure", "value"), _flat(figures)) for target, figures in exports.items()},
         )
     )
 
@@ -187,8 +149,7 @@ def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]
         else:
             frame = pd.read_csv(path, compression=None, nrows=MOST_SHIFT_ROWS + 1)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ForetailError(f"shift={path} is no table ({reason}): give a CSV or Parquet file") from None
+        raise ForetailError(f"shift={path} is no table ({first_line(error)}): give a CSV or Parquet file") from None
     if not 0 < len(frame) <= MOST_SHIFT_ROWS:
         raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
     plain = frame.astype(object).where(frame.notna(), None)
@@ -221,8 +182,20 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Markdown:
-    return _table(("check", "passed", "found"), ((one["name"], one["passed"], one["reason"]) for one in checks))
+def _gate_tables(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of every card: what the model was given, the gate's checks, and what its exports cost."""
+    checks, given = document["gate"]["checks"], document["lineage"]["datasets"]
+    costs = {check["name"]: check["figures"] for check in checks if check["figures"] is not None}
+    return {
+        "given": _table(
+            ("dataset", "for", "SHA-256 of the rows"),
+            ((item["name"], item["context"], item["content_sha256"]) for item in given),
+        ),
+        "checks": _table(("check", "passed", "found"), ((one["name"], one["passed"], one["reason"]) for one in checks)),
+        "exports": {
+            target: _pairs(("figure", "value"), dict(flat(figures, between=" "))) for target, figures in costs.items()
+        },
+    }
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markdown:
@@ -235,20 +208,9 @@ def _pairs(columns: Sequence[str], pairs: Mapping[str, Any]) -> Markdown:
     return _table(columns, pairs.items())
 
 
-def _flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in figures.items():
-        flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
-
-
 def _unit(item: Mapping[str, Any]) -> str:
     """The unit of an input: imported rows say theirs in the constants."""
     return "bytes" if "unit=bytes" in item["params"] else feature(item["name"]).unit
-
-
-def _drops(named: Mapping[str, Any]) -> int:
-    return int((named["true_positives"] or 0) + (named["false_negatives"] or 0))
 
 
 def _template(name: str) -> str:

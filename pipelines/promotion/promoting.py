@@ -28,7 +28,6 @@ from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import open_datasets
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.promotion.gate import (
     Check,
@@ -47,7 +46,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.outcome import OUTCOME_FILE
 
 HELD_OUT = "held-out"
@@ -57,24 +56,14 @@ GATE_RUN_TAG = "gate_run_id"
 
 @dataclass(frozen=True)
 class PromoteResult:
-    """What the gate found, and what came of it.
+    """What the gate found, and what came of it."""
 
-    Attributes
-    ----------
-    gate : model, holder, checks and scores by run, JSON-like
-    checks : the conditions
-    promoted : the version that holds the alias now; None when the gate refused
-    shown : tables of the held-out runs
-    collected : held-out runs that came from the scenario
-    tracked : the run in MLflow
-    """
-
-    gate: Mapping[str, Any]
-    checks: tuple[Check, ...]
-    promoted: RegisteredModel | None
-    shown: tuple[Table, ...]
-    collected: tuple[CollectedRun, ...]
-    tracked: Mapping[str, Any]
+    gate: Mapping[str, Any]  #: model, holder, checks and scores by run, JSON-like
+    checks: tuple[Check, ...]  #: the conditions
+    promoted: RegisteredModel | None  #: the version that holds the alias now; None when the gate refused
+    shown: tuple[Table, ...]  #: tables of the held-out runs
+    collected: tuple[CollectedRun, ...]  #: held-out runs that came from the scenario
+    tracked: Mapping[str, Any]  #: the run in MLflow
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -108,7 +97,7 @@ class PromoteResult:
             "Gate",
             ("check", "passed", "found"),
             tuple((check.name, "yes" if check.passed else "no", check.reason) for check in self.checks),
-            (outcome, f"MLflow run {self.tracked['run_id']} in {self.tracked['uri']}"),
+            (outcome, *run_note(self.tracked)),
         )
         return [*self.shown, gate]
 
@@ -128,16 +117,14 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
     outcome, settings = (run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json"))
-    collected, datasets = _held_out(config, store)
+    collected, datasets = _held_out(config)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
         refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
     scores = [held_out_scores(judging.model, dataset, "the model") for dataset in datasets]
     for dataset, found in zip(datasets, scores, strict=True):
-        whole = found.scores["whole"]
-        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
-        say_if_silent("the model", str(dataset.path), int(whole["rows"] or 0), predicted)
+        say_if_silent("the model", str(dataset.path), found.scores["whole"])
     holder = judging.holder
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
     checks = (
@@ -221,11 +208,11 @@ def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> st
     return former
 
 
-def _held_out(config: PromoteConfig, store: Store) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
+def _held_out(config: PromoteConfig) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
     if config.datasets:
         return (), open_datasets(config.datasets)
     ((_, policy),) = config.policy.items()
-    collected = collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)
+    collected = collect_runs(config, config.scenario, policy, config.seeds)
     return collected, [Dataset.open(run.path) for run in collected]
 
 

@@ -17,7 +17,7 @@ from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stages import STAGES
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
-from foretail.core.json_text import parse_json
+from foretail.core.json_text import flat, parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.runs.result import RESULT_FILE, Table
@@ -33,7 +33,10 @@ RUN = "run"
 
 @dataclass(frozen=True)
 class _Written:
-    """What ``stage.run`` writes; older versions had no command, time, tables and verdict."""
+    """What ``stage.run`` writes; older versions had no command, time, tables and verdict.
+
+    `finished` is ISO 8601. The verdict is empty where a stage draws no conclusion.
+    """
 
     stage: str
     config: dict[str, Any]
@@ -52,22 +55,13 @@ _WRITTEN = TypeAdapter(_Written)
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A figure of a run.
+    """A figure of a run."""
 
-    Attributes
-    ----------
-    name : its files' name, without the suffix
-    media_type : ``image/svg+xml`` or ``image/png``
-    content : the file
-    data : files of the same name that hold its numbers
-    caption : what is seen, in sentences; empty where the result does not say
-    """
-
-    name: str
-    media_type: str
-    content: bytes
-    data: tuple[str, ...]
-    caption: str = ""
+    name: str  #: its files' name, without the suffix
+    media_type: str  #: ``image/svg+xml`` or ``image/png``
+    content: bytes  #: the file
+    data: tuple[str, ...]  #: files of the same name that hold its numbers
+    caption: str = ""  #: what is seen, in sentences; empty where the result does not say
 
     @property
     def words(self) -> str:
@@ -85,35 +79,15 @@ class Tracked:
     page: str | None
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """A run folder, checked; its texts name no absolute path.
-
-    Attributes
-    ----------
-    folder : the run folder
-    sha256 : of ``result.json``
-    stage, config, versions, seconds : as the stage wrote them; passwords in addresses are left out of all texts
-    command, finished, tables : None where an older version wrote none; `finished` is ISO 8601
-    figures : in the order of the captions, then of the files; SVG, or PNG where the SVG is large or missing
-    cards : model cards in Markdown, by their path in the folder
-    document : all of ``result.json``
-    verdict : what the run comes to; empty where its stage draws no conclusion, None where an older version wrote none
-    """
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(_Written):
+    """A run folder, checked; its texts name no absolute path, and passwords in addresses are left out of them."""
 
     folder: Path
-    sha256: str
-    stage: str
-    config: Mapping[str, Any]
-    versions: Mapping[str, str | None]
-    seconds: float
-    command: str | None
-    finished: str | None
-    tables: tuple[Table, ...] | None
-    figures: tuple[RunFigure, ...]
-    cards: Mapping[str, str]
-    document: Mapping[str, Any]
-    verdict: tuple[str, ...] | None = None
+    sha256: str  #: of ``result.json``
+    figures: tuple[RunFigure, ...]  #: in the order of the captions, then of the files; SVG, or PNG for a large one
+    cards: Mapping[str, str]  #: model cards in Markdown, by their path in the folder
+    document: Mapping[str, Any]  #: all of ``result.json``
 
     @classmethod
     def open(cls, folder: Path) -> RunRecord:
@@ -162,17 +136,10 @@ class RunRecord:
         return cls(
             folder=folder,
             sha256=hashlib.sha256(content).hexdigest(),
-            stage=stage,
-            config=written.config,
-            versions=written.versions,
-            seconds=written.seconds,
-            command=written.command,
-            finished=written.finished,
-            tables=written.tables,
             figures=figures,
             cards=cards,
             document=document,
-            verdict=written.verdict,
+            **vars(written),
         )
 
     @property
@@ -185,7 +152,7 @@ class RunRecord:
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its dotted name; lists are values."""
-        return dict(_flat(self.config, ""))
+        return dict(flat(self.config))
 
     def seeds(self) -> dict[str, Any]:
         """The settings that are seeds; sizes that were not chosen are left out."""
@@ -280,14 +247,6 @@ def _is_svg(content: bytes) -> bool:
         return ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
     except ElementTree.ParseError:
         return False
-
-
-def _flat(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def _mappings(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -19,7 +19,7 @@ import os
 import platform
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.pipelines.errors import is_bad_input, sentence
+from foretail.pipelines.errors import first_line, is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 
 Result = TypeVar("Result")
@@ -47,23 +47,15 @@ def run_on_cluster(
 ) -> tuple[dict[str, Result], dict[str, str]]:
     """Run independent `points` on a Ray cluster, each on one CPU; a bad one ends nothing but itself.
 
-    Points of a node that is lost begin again on another. Ctrl-C and defects stop everything.
+    Points of a node that is lost begin again on another. Ctrl-C and defects stop everything. Returns the results and,
+    of the points that failed, one sentence each, both by name in the order given. ForetailError if Ray is not
+    installed, or there is no cluster at `address`.
 
     Parameters
     ----------
     title : for the progress
     points : what to run, by name; called with a function that takes progress, which does not leave the node
     address : of the cluster's head, ``host:port``
-
-    Returns
-    -------
-    tuple
-        The results and, of the points that failed, one sentence each, both by name in the order given.
-
-    Raises
-    ------
-    ForetailError
-        If Ray is not installed, or there is no cluster at `address`.
     """
     found: dict[str, Result] = {}
     failed: dict[str, str] = {}
@@ -102,10 +94,12 @@ def run_on_cluster(
                 driver.terminate()
                 driver.join(2 * CANCEL_SECONDS)
                 driver.kill()
-    return (
-        {name: found[name] for name in points if name in found},
-        {name: failed[name] for name in points if name in failed},
-    )
+    return in_order(points, found), in_order(points, failed)
+
+
+def in_order(points: Iterable[str], outcomes: Mapping[str, Result]) -> dict[str, Result]:
+    """The outcomes of points, in the order of these."""
+    return {name: outcomes[name] for name in points if name in outcomes}
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ def _drive(pickled_points: bytes, address: str, results: Connection) -> None:
                         except ray.exceptions.RayTaskError as raised:
                             send(name, _Failed(sentence(raised.cause)) if is_bad_input(raised.cause) else raised)
                         except ray.exceptions.RayError as lost:
-                            send(name, _Failed(f"Ray gave it up: {_first_line(lost)}"))
+                            send(name, _Failed(f"Ray gave it up: {first_line(lost)}"))
             finally:
                 if running:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Ray tells of its own end at length
@@ -176,7 +170,7 @@ def _joined(address: str) -> Iterator[Any]:
         ray.init(address, log_to_driver=False, configure_logging=False)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise ForetailError(
-            f"cannot join the Ray cluster at launcher.address = {address}: {_first_line(error)}; "
+            f"cannot join the Ray cluster at launcher.address = {address}: {first_line(error)}; "
             "docs/guide/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
         ) from error
     try:
@@ -203,7 +197,3 @@ def _unheard(fraction: float, words: str) -> None:
 @functools.cache
 def _code() -> str:
     return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core", "studies")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from foretail.configs.schema.tracking import Launcher
 from foretail.pipelines.errors import is_bad_input, sentence
-from foretail.pipelines.runs.cluster import run_on_cluster
+from foretail.pipelines.runs.cluster import in_order, run_on_cluster
 from foretail.pipelines.runs.progress import StageProgress
 
 Result = TypeVar("Result")
@@ -97,10 +97,7 @@ def run_points(
 
     workers = min(jobs, len(points))
     run_jobs({f"{title} {worker + 1} of {workers}": work for worker in range(workers)}, max(workers, 1))
-    return (
-        {name: found[name] for name in points if name in found},
-        {name: failed[name] for name in points if name in failed},
-    )
+    return in_order(points, found), in_order(points, failed)
 
 
 def _minutes(seconds: float) -> str:

@@ -19,22 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Notes:
-    """What was said so far.
+    """What was said so far."""
 
-    Attributes
-    ----------
-    sentences : in the order in which they were said, each once; all are printed
-    findings : those that belong to the result; where an alias pointed before belongs to the registry
-    models : models that were used, JSON-like
-    lineages : what was used to train them, of those of which that is known
-    printed : tables that were printed before the end
-    """
-
+    #: in the order in which they were said, each once; all are printed
     sentences: list[str] = field(default_factory=list)
+    #: those that belong to the result; where an alias pointed before belongs to the registry
     findings: list[str] = field(default_factory=list)
-    models: list[Mapping[str, Any]] = field(default_factory=list)
+    models: list[Mapping[str, Any]] = field(default_factory=list)  #: models that were used, JSON-like
+    #: what was used to train them, of those of which that is known
     lineages: list[Lineage] = field(default_factory=list)
-    printed: list[Table] = field(default_factory=list)
+    printed: list[Table] = field(default_factory=list)  #: tables that were printed before the end
 
 
 _NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)

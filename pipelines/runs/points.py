@@ -35,18 +35,12 @@ SoFar = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured on its own.
+    """What is measured on its own."""
 
-    Attributes
-    ----------
-    name : for the progress, and to say which one failed
-    key : everything that its measurement depends on
-    measure : returns the measurement, JSON-like and finite; a module's function with plain arguments
-        (``functools.partial``), so that it can travel to another machine
-    """
-
-    name: str
-    key: Key
+    name: str  #: for the progress, and to say which one failed
+    key: Key  #: everything that its measurement depends on
+    #: returns the measurement, JSON-like and finite; a module's function with plain arguments (``functools.partial``),
+    #: so that it can travel to another machine
     measure: Callable[[SoFar], Any]
 
 
@@ -63,18 +57,14 @@ def measure_points(
 ) -> list[Measurement]:
     """Measure every point that the store lacks; in the order of `points`, whose names are distinct.
 
+    PointsFailed when all others are done, with the names of those that failed; ForetailError when all failed for the
+    same reason.
+
     Parameters
     ----------
     experiment : for the progress
     jobs : points at the same time on this machine
     launcher : where the points are measured; None: here
-
-    Raises
-    ------
-    PointsFailed
-        When all others are done, with the names of those that failed.
-    ForetailError
-        When all failed for the same reason.
     """
     entries = {point.name: store.find(point.key) for point in points}
     if len(entries) < len(points):
@@ -112,6 +102,12 @@ def _measured(point: Point, store: Store, report: Report) -> Measurement:
 
 def _read(entry: Entry) -> Measurement:
     return Measurement(entry.document(POINT_FILE), entry)
+
+
+def write_figure(run_dir: Path, name: str, figure: Figure, numbers: pd.DataFrame) -> tuple[str, ...]:
+    """Write a figure of a stage with its numbers into the run folder; returns the names of the files."""
+    written = write_files(run_dir, {f"{name}.csv": numbers, f"{name}.png": figure, f"{name}.svg": figure})
+    return tuple(path.name for path in written)
 
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:

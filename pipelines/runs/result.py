@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.align import Align
@@ -20,6 +20,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from foretail.core.files import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RESULT_FILE = "result.json"
 COLUMNS = 80
@@ -38,6 +41,19 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_rows(cls, title: str, rows: Iterable[Mapping[str, Any]], *notes: str) -> Table:
+        """Rows that all have the same columns, by their titles: at least one row."""
+        first, *others = rows
+        return cls(title, tuple(first), tuple(tuple(row.values()) for row in (first, *others)), notes)
+
+    @classmethod
+    def of_frame(cls, title: str, frame: pd.DataFrame, columns: Mapping[str, str], *notes: str) -> Table:
+        """The columns of a frame that are named, each with its title; what is missing there has no value."""
+        chosen = frame[list(columns)].astype(object)
+        rows = chosen.where(chosen.notna(), None).itertuples(index=False, name=None)
+        return cls(title, tuple(columns.values()), tuple(rows), notes)
 
     def numeric(self, position: int) -> bool:
         """Whether a column holds numbers, and belongs to the right."""
@@ -160,6 +176,11 @@ def _sentence(text: str) -> str:
     if not sys.stdout.isatty() or text.startswith("foretail "):
         return text
     return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+def figure_text(value: float | None, digits: str = ".4g") -> str:
+    """A figure within a sentence, `digits` as Python's number format has them; a dash for what has no value."""
+    return "-" if value is None else f"{value:{digits}}"
 
 
 def cell_text(cell: Cell) -> str:

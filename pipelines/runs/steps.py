@@ -9,15 +9,10 @@ from contextlib import contextmanager
 
 
 class Steps:
-    """Wall time per step of this run.
-
-    Attributes
-    ----------
-    seconds : by name, in order; a step whose output was in the store takes next to nothing
-    """
+    """Wall time per step of this run."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  #: by name, in order; what the store had takes next to nothing
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

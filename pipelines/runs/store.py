@@ -36,16 +36,10 @@ def canonical_json(document: Any) -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry depends on.
+    """What an entry depends on."""
 
-    Attributes
-    ----------
-    kind : the folder of the entry, such as ``"dataset"``
-    depends_on : JSON-like document: settings that matter, hashes of inputs, digest of the code
-    """
-
-    kind: str
-    depends_on: Mapping[str, Any]
+    kind: str  #: the folder of the entry, such as ``"dataset"``
+    depends_on: Mapping[str, Any]  #: JSON-like document: settings that matter, hashes of inputs, digest of the code
 
     @property
     def digest(self) -> str:
@@ -55,20 +49,12 @@ class Key:
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished entry of the store.
+    """A finished entry of the store."""
 
-    Attributes
-    ----------
-    path : folder of its content
-    digest : its key
-    reused : whether it was there before
-    seconds : wall time that building it took, in this or an earlier run
-    """
-
-    path: Path
-    digest: str
-    reused: bool
-    seconds: float
+    path: Path  #: folder of its content
+    digest: str  #: its key
+    reused: bool  #: whether it was there before
+    seconds: float  #: wall time that building it took, in this or an earlier run
 
     def document(self, name: str) -> Any:
         """Return a JSON file of the content; ForetailError when it is not there or no longer JSON."""
@@ -91,13 +77,7 @@ class Store:
         return (self.folder / key.kind / key.digest).is_dir()
 
     def find(self, key: Key) -> Entry | None:
-        """The entry of `key`, or None when it has not been built.
-
-        Raises
-        ------
-        ForetailError
-            When the entry is not as it was written.
-        """
+        """The entry of `key`, or None when it has not been built; ForetailError when it is not as it was written."""
         path = self.folder / key.kind / key.digest
         try:
             record = parse_json((path / KEY_FILE).read_bytes())

@@ -25,23 +25,14 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass
 class Verified:
-    """What was found below some paths.
+    """What was found below some paths; texts are sentences."""
 
-    Attributes
-    ----------
-    folders, files, models : int
-        Folders with a digest, files that are as they were written, and models of tracking stores that are.
-    damaged, without_digest, foreign : list of str
-        One sentence each: what is damaged or missing; folders of ours that nobody can check; files that no digest
-        names, which is no damage.
-    """
-
-    folders: int = 0
-    files: int = 0
-    models: int = 0
-    damaged: list[str] = field(default_factory=list)
-    without_digest: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
+    folders: int = 0  #: with a digest
+    files: int = 0  #: that are as they were written
+    models: int = 0  #: of tracking stores that are
+    damaged: list[str] = field(default_factory=list)  #: or missing
+    without_digest: list[str] = field(default_factory=list)  #: folders of ours that nobody can check
+    foreign: list[str] = field(default_factory=list)  #: files that no digest names, which is no damage
 
     @property
     def is_whole(self) -> bool:
@@ -50,36 +41,23 @@ class Verified:
 
     def table(self) -> Table:
         """The counts, and a note for everything that is not as it was written."""
-        return Table(
-            "Verified",
-            ("folders", "files whole", "models whole", "damaged or missing", "without a digest", "not ours"),
-            (
-                (
-                    self.folders,
-                    self.files,
-                    self.models,
-                    len(self.damaged),
-                    len(self.without_digest),
-                    len(self.foreign),
-                ),
-            ),
-            (*self.damaged, *self.without_digest, *self.foreign),
-        )
+        counts = {
+            "folders": self.folders,
+            "files whole": self.files,
+            "models whole": self.models,
+            "damaged or missing": len(self.damaged),
+            "without a digest": len(self.without_digest),
+            "not ours": len(self.foreign),
+        }
+        return Table.of_rows("Verified", [counts], *self.damaged, *self.without_digest, *self.foreign)
 
 
 def verify(paths: Sequence[str]) -> Verified:
     """Compare everything of ours below some paths with its digests.
 
-    Parameters
-    ----------
-    paths : sequence of str
-        Folders that Foretail wrote, or folders above such, stores and ``outputs`` among them; files in such folders;
-        MLflow's SQLite files, whose models are compared with the hash in their run.
-
-    Raises
-    ------
-    ForetailError
-        When a path is not there or holds nothing of ours.
+    Paths are folders that Foretail wrote, or folders above such, stores and ``outputs`` among them; files in such
+    folders; MLflow's SQLite files, whose models are compared with the hash in their run. ForetailError when a path is
+    not there or holds nothing of ours.
     """
     found = Verified()
     for path in map(Path, paths):

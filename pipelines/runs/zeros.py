@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from foretail.models.scoring.metrics import Score, predicted_drops_of
 from foretail.pipelines.runs.notes import say
 
 ANSWERS = {True: "drops every packet", False: "never drops"}
 
 
-def say_if_silent(whose: str, where: str, rows: int, predicted_drops: int) -> None:
-    """Say that a model predicts no drop on rows, if that is so; `where` names them, such as ``the test side``."""
-    if rows and not predicted_drops:
+def say_if_silent(whose: str, where: str, found: Mapping[str, Score]) -> None:
+    """Say that a model predicts no drop, if its scores are so, on rows such as ``the test side``, named by `where`."""
+    if found["rows"] and not predicted_drops_of(found):
         say(
-            f"{whose} never drops on the {rows:,} rows of {where}, so it does what always accepting does: lower its "
-            "threshold, or train on more drops"
+            f"{whose} never drops on the {found['rows']:,} rows of {where}, so it does what always accepting does: "
+            "lower its threshold, or train on more drops"
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Protocol
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -14,14 +14,25 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.plugins import with_policies
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
+from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import flat
 from foretail.pipelines.errors import BAD_INPUT, sentence
 from foretail.pipelines.settings.validation import StageConfig, typed
+
+
+class Trains(Protocol):
+    """Settings of a command inside which something is trained."""
+
+    store_dir: str
+    ns3_prefix: str | None
+    tracking: Tracking
+
 
 WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs")
 """Settings that say where something runs or lands."""
@@ -81,3 +92,14 @@ def differing(config: Stage) -> dict[str, Any]:
 def compose_policies(names: Sequence[str], where: str) -> dict[str, Policy]:
     """Buffer policies of the group ``policy``; `where` is the setting that names them, for errors."""
     return compose_settings(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], where).policy
+
+
+def compose_policy(name: str, where: str) -> Policy:
+    """One of them."""
+    return compose_policies([name], where)[name]
+
+
+def compose_training(settings: Trains, overrides: Sequence[str], where: str) -> TrainConfig:
+    """Settings of ``foretail train`` inside another command, in whose store and with whose ns-3 it runs."""
+    config = compose_settings(TrainConfig, overrides, where)
+    return replace(config, store_dir=settings.store_dir, ns3_prefix=settings.ns3_prefix, tracking=settings.tracking)

@@ -7,18 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.pipelines.data.collecting import (
-    CollectedRun,
-    collect_runs,
-    dataset_table,
-    emulated_runs,
-    import_runs,
-    rack_runs,
-    slotted_runs,
-)
-from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table, made_runs
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_no_drops
 
 
@@ -50,19 +40,6 @@ class CollectResult:
 
 def collect(config: CollectConfig, run_dir: Path) -> CollectResult:
     """One labelled dataset per seed, from the store, or made now."""
-    runs = _runs(config, Store(config.store_dir))
+    runs = made_runs(config)
     say_if_no_drops({run.seed: (run.rows, run.drops) for run in runs})
     return CollectResult(runs)
-
-
-def _runs(config: CollectConfig, store: Store) -> tuple[CollectedRun, ...]:
-    if config.source == "slotted":
-        return slotted_runs(config, store)
-    if config.source == "emulator":
-        return emulated_runs(config, store)
-    if config.source == "racks":
-        return rack_runs(config, store)
-    if config.source != "ns3":
-        return import_runs(config, store)
-    ((_, policy),) = config.policy.items()
-    return collect_runs(config.scenario, policy, config.seeds, store, Ns3(config.ns3_prefix), config.jobs)

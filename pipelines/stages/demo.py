@@ -16,13 +16,12 @@ from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.notes import show_early
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
@@ -34,23 +33,15 @@ BESIDE_RULE = ("cs", "dt", "dt_tuned", "lqd")
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The whole path.
+    """The whole path."""
 
-    Attributes
-    ----------
-    trained, exported, evaluated : results of the stages
-    contended : the same policies on the second network, of which the predictor saw nothing
-    rule : the C of a sharing rule, proven
-    ruled : policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
-    step_seconds : wall time per step in this run; a step whose output was in the store takes next to nothing
-    """
-
-    trained: TrainResult
-    exported: ExportedPredictor
-    evaluated: FlowsResult
-    contended: FlowsResult
-    rule: ExportedPredictor
-    ruled: FlowsResult
+    trained: TrainResult  #: on runs of the first network
+    exported: ExportedPredictor  #: the C of what was trained, proven
+    evaluated: FlowsResult  #: the policies on the first network
+    contended: FlowsResult  #: the same policies on the second network, of which the predictor saw nothing
+    rule: ExportedPredictor  #: the C of a sharing rule, proven
+    ruled: FlowsResult  #: policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
+    #: wall time per step in this run; a step whose output was in the store takes next to nothing
     step_seconds: dict[str, float]
 
     def document(self) -> dict[str, Any]:
@@ -126,11 +117,10 @@ class DemoResult:
 
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     """Run every stage; what the store already has is not made again."""
-    store, ns3 = Store(config.store_dir), Ns3(config.ns3_prefix)
-    steps = Steps()
+    store, steps = Store(config.store_dir), Steps()
     with steps.timed("collect and train"):
         training = _train_config(config)
-        trained = train_model(training, store, ns3)
+        trained = train_model(training)
         trained = replace(
             trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
         )
@@ -138,39 +128,33 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
     with steps.timed("evaluate in ns-3"):
-        evaluated = evaluate_policies(
-            config.scenario, config.policy, config.seeds, exported, tuple(config.baselines), store, ns3, config.jobs
-        )
-        evaluated = track_flows(config, evaluated)
+        evaluated = _evaluated(config, exported)
     show_early(evaluated.tables())
     with steps.timed("evaluate where ports compete"):
-        contended = evaluate_policies(
-            config.contended_scenario,
-            config.policy,
-            config.seeds,
-            exported,
-            tuple(config.baselines),
-            store,
-            ns3,
-            config.jobs,
-        )
-        contended = track_flows(replace(config, scenario=config.contended_scenario), contended)
+        contended = _evaluated(replace(config, scenario=config.contended_scenario), exported)
     with steps.timed("a learned sharing rule, where ports compete"):
-        rule, ruled = _with_rule(config, store, ns3)
+        rule, ruled = _with_rule(replace(config, scenario=config.contended_scenario), store)
     with steps.timed("draw figures"):
         evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
     return DemoResult(trained, exported, evaluated, contended, rule, ruled, steps.seconds)
 
 
-def _with_rule(config: DemoConfig, store: Store, ns3: Ns3) -> tuple[ExportedPredictor, FlowsResult]:
+def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+    """The policies on the scenario, tracked."""
+    baselines = tuple(config.baselines)
+    return track_flows(
+        config, evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines)
+    )
+
+
+def _with_rule(config: DemoConfig, store: Store) -> tuple[ExportedPredictor, FlowsResult]:
     """Prove the rule's C and run it in the switch; the policies beside it have run on the same flows before."""
-    scenario = config.contended_scenario
-    rule = export_to_store(rule_of(config.sharing_rule).ensemble(scenario.features.cell_bytes), store)
+    rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
     beside = {name: config.policy[name] for name in BESIDE_RULE if name in config.policy}
-    policies = {**beside, LEARNED: compose_policies([LEARNED], LEARNED)[LEARNED]}
-    ruled = evaluate_policies(scenario, policies, config.seeds, rule, tuple(beside), store, ns3, config.jobs)
-    return rule, track_flows(replace(config, scenario=scenario), ruled)
+    policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
+    ruled = evaluate_policies(config, config.scenario, policies, config.seeds, rule, tuple(beside))
+    return rule, track_flows(config, ruled)
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

@@ -8,7 +8,6 @@ from pathlib import Path
 from foretail.configs.schema.model_stages import DistillConfig
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.training.distilling import DistillResult, distill_into, load_teacher
@@ -29,7 +28,7 @@ def distill(config: DistillConfig, run_dir: Path) -> DistillResult:
     """Distil ``config.model``; ``ensemble.json`` goes to the run folder as well."""
     store = Store(config.store_dir)
     teacher = load_teacher(config, store)
-    collected, split = find_split(config, store, Ns3(config.ns3_prefix))
+    collected, split = find_split(config)
     depends_on = {
         "teacher": [teacher.sha256, versions()["onnxruntime"]],
         "student": asdict(config.student),

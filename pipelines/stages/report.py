@@ -21,18 +21,11 @@ PAGE_FILE = "report.html"
 
 @dataclass(frozen=True)
 class ReportResult:
-    """A written page.
+    """A written page."""
 
-    Attributes
-    ----------
-    page : its path
-    page_bytes : its size
-    runs : what it shows
-    """
-
-    page: Path
-    page_bytes: int
-    runs: tuple[RunRecord, ...]
+    page: Path  #: its path
+    page_bytes: int  #: its size
+    runs: tuple[RunRecord, ...]  #: what it shows
 
     def document(self) -> dict[str, Any]:
         """Which results the page shows."""

@@ -31,28 +31,17 @@ MULTI_HOP_NODES = 64
 
 @dataclass(frozen=True, eq=False)
 class ScheduleResult:
-    """A schedule and what it is worth.
+    """A schedule and what it is worth."""
 
-    Attributes
-    ----------
-    scheduler : name of what made it
-    planned : the schedule and its throughput
-    single_hop_guarantee, multi_hop_guarantee : least throughput on a demand of the hose model: by Vermilion's theorems,
-        or the circuits between every pair
-    edges_per_pair : fewest and most circuits of a pair of two nodes in a period
-    scaled_by : the demand was multiplied by this
-    predicted : it was made for a prediction, not for the demand
-    files : what was written, by name in the run folder
-    """
-
-    scheduler: str
-    planned: PlannedSchedule
+    scheduler: str  #: name of what made it
+    planned: PlannedSchedule  #: the schedule and its throughput
+    #: least throughput on a demand of the hose model: by Vermilion's theorems, or the circuits between every pair
     single_hop_guarantee: float
-    multi_hop_guarantee: float
-    edges_per_pair: tuple[int, int]
-    scaled_by: float
-    predicted: bool
-    files: tuple[str, ...]
+    multi_hop_guarantee: float  #: likewise
+    edges_per_pair: tuple[int, int]  #: fewest and most circuits of a pair of two nodes in a period
+    scaled_by: float  #: the demand was multiplied by this
+    predicted: bool  #: it was made for a prediction, not for the demand
+    files: tuple[str, ...]  #: what was written, by name in the run folder
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""

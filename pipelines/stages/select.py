@@ -25,13 +25,11 @@ from foretail.models.drop.feature_selection import (
     permutation_importance,
     select_features,
 )
-from foretail.models.scoring.figure_style import BLUE, GREY, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
-from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.runs.points import write_files
+from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.scores import Labelled
@@ -45,24 +43,14 @@ CAPTION = (
 
 @dataclass(frozen=True)
 class SelectResult:
-    """A selection.
+    """A selection."""
 
-    Attributes
-    ----------
-    collected : datasets that came from the scenario
-    importances : of every candidate to a predictor of all of them
-    path : steps of the selection
-    budget : its limits
-    region : validation rows that count
-    ports : of the largest switch, which the costs are of
-    """
-
-    collected: Sequence[CollectedRun]
-    importances: dict[str, Importance]
-    path: tuple[SelectedFeatures, ...]
-    budget: FeatureBudget
-    region: Region
-    ports: int
+    collected: Sequence[CollectedRun]  #: datasets that came from the scenario
+    importances: dict[str, Importance]  #: of every candidate to a predictor of all of them
+    path: tuple[SelectedFeatures, ...]  #: steps of the selection
+    budget: FeatureBudget  #: its limits
+    region: Region  #: validation rows that count
+    ports: int  #: of the largest switch, which the costs are of
     files: tuple[str, ...]  #: the figure and its numbers, in the run folder
 
     @property
@@ -96,17 +84,16 @@ class SelectResult:
         """Importances, greatest first, and the path."""
         ordered = sorted(self.importances.items(), key=lambda one: -one[1].mean)
         costs: dict[str, FeatureCost] = {name: feature(name).cost for name in self.importances}
-        importances = Table(
+        rows = [
+            {"feature": name, "mean": found.mean, "deviation": found.deviation}
+            | {"bits a queue": costs[name].queue_bits, "bits a switch": costs[name].switch_bits}
+            for name, found in ordered
+        ]
+        importances = Table.of_rows(
             "Permutation importance of all candidates together",
-            ("feature", "mean", "deviation", "bits a queue", "bits a switch"),
-            tuple(
-                (name, found.mean, found.deviation, costs[name].queue_bits, costs[name].switch_bits)
-                for name, found in ordered
-            ),
-            (
-                f"Fall of average precision on validation rows (region {self.region}) when its values are shuffled;",
-                "features that tell the same share what they tell.",
-            ),
+            rows,
+            f"Fall of average precision on validation rows (region {self.region}) when its values are shuffled;",
+            "features that tell the same share what they tell.",
         )
         path = Table(
             "Selection",
@@ -125,7 +112,7 @@ class SelectResult:
 
 def select(config: SelectConfig, run_dir: Path) -> SelectResult:
     """Train on samples of the training rows and score on the validation rows; the figure goes to the run folder."""
-    collected, split = find_split(config, Store(config.store_dir), Ns3(config.ns3_prefix))
+    collected, split = find_split(config)
     names, region = config.features.names, cast(Region, config.region)
     labelled = Labelled.of(Split(split.train, split.validation, split.validation), names, config.features.own_queues)
     rows = read_rows(split.train, labelled.columns, Sampling(config.sampling.others, config.sampling.seed))
@@ -146,8 +133,7 @@ def select(config: SelectConfig, run_dir: Path) -> SelectResult:
     found = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
     importances = dict(zip(names, found, strict=True))
     figure, numbers = draw_importances(importances, path[-1].names)
-    written = write_files(run_dir, {f"{FIGURE}.csv": numbers, f"{FIGURE}.png": figure, f"{FIGURE}.svg": figure})
-    files = tuple(file.name for file in written)
+    files = write_figure(run_dir, FIGURE, figure, numbers)
     return SelectResult(collected, importances, path, budget, region, labelled.ports, files)
 
 
@@ -158,8 +144,7 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
     numbers = pd.DataFrame(
         [{"feature": name, **asdict(found), "selected": name in chosen} for name, found in rows[::-1]]
     )
-    figure = Figure(figsize=(6.4, 0.9 + 0.26 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(6.4, 0.9 + 0.26 * len(rows)), grid="x")
     axes.barh(
         [name for name, _ in rows],
         [found.mean for _, found in rows],
@@ -169,5 +154,4 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
         capsize=2,
     )
     axes.set_xlabel("fall of average precision when shuffled")
-    axes.grid(axis="x")
     return figure, numbers

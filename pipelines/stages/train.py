@@ -8,16 +8,13 @@ from pathlib import Path
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
-from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register, say_zeros
 
 
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:
     """Train on the configured datasets; ``ensemble.json`` or ``model.onnx`` goes to the run folder as well."""
-    store = Store(config.store_dir)
-    result = train_model(config, store, Ns3(config.ns3_prefix))
+    result = train_model(config)
     say_zeros("the model", result.model, result.outcome["scores"])
     run_dir.mkdir(parents=True, exist_ok=True)
     result.model.save(run_dir / (ENSEMBLE_FILE if isinstance(result.model, Ensemble) else NETWORK_FILE))

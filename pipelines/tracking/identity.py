@@ -14,6 +14,7 @@ from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.runs.notes import say
+from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
 
 if TYPE_CHECKING:
@@ -86,14 +87,10 @@ def version_description(
     """
     trained = ", ".join(f"{one['scenario']}-{one['seed']}" for one in datasets if one["side"] == "train")
     worth = "; ".join(
-        f"{side} F1 " + ", ".join(f"{region} {_shown(named['f1'])}" for region, named in scores[side].items())
+        f"{side} F1 " + ", ".join(f"{region} {figure_text(named['f1'])}" for region, named in scores[side].items())
         for side in ("validation", "test")
     )
     return f"{what}. Trained on {trained}. {worth[0].upper()}{worth[1:]}."
-
-
-def _shown(score: Score) -> str:
-    return "-" if score is None else f"{score:.4g}"
 
 
 def register_trained(

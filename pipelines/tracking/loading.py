@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
@@ -24,16 +24,9 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
-def load_model(
-    model: str,
-    tracking: Tracking,
-    store: Store,
-    inputs: Sequence[FeatureInput] | None = None,
-    allow_pickle: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Ensemble:
-    """The trees of :func:`load_predictor`; ForetailError when there is a network."""
-    found = load_predictor(model, tracking, store, inputs, allow_pickle, limits)
+def load_model(model: str, tracking: Tracking, store: Store, **reading: Any) -> Ensemble:
+    """The trees of :func:`load_predictor`, with the same `reading`; ForetailError when there is a network."""
+    found = load_predictor(model, tracking, store, **reading)
     if not isinstance(found, Ensemble):
         raise not_trees(model)
     return found

@@ -41,6 +41,11 @@ def tracked(
         yield run
 
 
+def run_note(found: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """A note below a table that says which run in MLflow has it; none where there is no run."""
+    return () if found is None else (f"MLflow run {found['run_id']} in {found['uri']}",)
+
+
 def address(run: TrackedRun) -> dict[str, str]:
     """Where MLflow keeps a run, for ``result.json``."""
     return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}

@@ -91,16 +91,8 @@ def serve(folder: Path, port: int, say: Callable[[str], None]) -> None:
         if not database.exists():
             say(f"making the database in {database}")
             _make_database(programs, database, password, owner, place)
-        options: list[str | Path] = [
-            "-D",
-            database,
-            "-k",
-            place,
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "logging_collector=off",
-        ]
+        options: list[str | Path] = ["-D", database, "-k", place]
+        options += ["-c", "listen_addresses=", "-c", "logging_collector=off"]
         postgres = stack.enter_context(_running([programs / "postgres", *options], _environment(), owner))
         uri = f"postgresql+psycopg2://{POSTGRES_USER}:{password}@/{POSTGRES_USER}?host={place}"
         _wait(lambda: _answers(place, password), [postgres], "PostgreSQL")
@@ -171,17 +163,7 @@ def _make_database(programs: Path, database: Path, password: str, owner: pwd.str
     handed.touch(mode=0o600)
     handed.write_text(password, encoding="utf-8")
     shutil.chown(handed, owner.pw_uid, owner.pw_gid)
-    arguments: list[str | Path] = [
-        "-D",
-        partial,
-        "-U",
-        POSTGRES_USER,
-        "-A",
-        "scram-sha-256",
-        f"--pwfile={handed}",
-        "-E",
-        "UTF8",
-    ]
+    arguments: list[str | Path] = ["-D", partial, "-U", POSTGRES_USER, "-A", "scram-sha-256", f"--pwfile={handed}"]
     done = subprocess.run(
         [programs / "initdb", *arguments, "-E", "UTF8", "--locale=C"],
         capture_output=True,

@@ -19,7 +19,7 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.training.outcome import (
@@ -79,8 +79,8 @@ class DistillResult:
             f"On the test side {student['trees']} trees with {student['leaves']} leaves decide as their teacher on "
             f"{'-' if same is None else f'{100 * same:.4g} %'} of {which}."
         )
-        found = {who: self.outcome[who]["scores"]["test"][region]["f1"] for who in ("student", "teacher")}
-        return [first, f"Their F1 there is {_shown(found['student'])}, the teacher's {_shown(found['teacher'])}."]
+        f1 = {who: figure_text(self.outcome[who]["scores"]["test"][region]["f1"]) for who in ("student", "teacher")}
+        return [first, f"Their F1 there is {f1['student']}, the teacher's {f1['teacher']}."]
 
     def tables(self) -> list[Table]:
         """Datasets, scores of both on the test side, agreement, and what both are worth in replay."""
@@ -212,22 +212,16 @@ def _less(one: float | None, other: float | None) -> float | None:
 
 def _losses(loss: Mapping[str, Mapping[str, float | None]]) -> str:
     return "; ".join(
-        f"{place} " + ", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in named.items())
+        f"{place} " + ", ".join(f"{name.replace('_', ' ')} {figure_text(value)}" for name, value in named.items())
         for place, named in loss.items()
     )
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
 def _agreement(teacher: JudgedSide, student: JudgedSide) -> dict[str, dict[str, Any]]:
     """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
-    taught, learned = teacher.predicted, student.predicted
-    regions = {"whole": slice(None)} | ({} if teacher.asked is None else {"asked": teacher.asked})
     found = {}
-    for region, chosen in regions.items():
-        confusion = Confusion.count(taught[chosen], learned[chosen])
+    for region, chosen in teacher.regions.items():
+        confusion = Confusion.count(teacher.predicted[chosen], student.predicted[chosen])
         drops = (confusion.tp + confusion.fn, confusion.tp + confusion.fp)
         found[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
     return found

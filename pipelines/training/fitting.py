@@ -31,7 +31,6 @@ from foretail.models.scoring.operating_point import (
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.notes import use_lineage
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
@@ -66,16 +65,15 @@ class Fitted(NamedTuple):
     point: OperatingPoint
 
 
-def train_model(config: TrainConfig, store: Store, ns3: Ns3) -> TrainResult:
+def train_model(config: TrainConfig) -> TrainResult:
     """The model of `config`, from the store or trained now; missing datasets of the scenario are simulated first."""
-    collected, split = find_split(config, store, ns3)
-    return train_on(config, split, store, collected)
+    collected, split = find_split(config)
+    return train_on(config, split, collected)
 
 
-def train_on(
-    config: TrainConfig, split: splits.Split, store: Store, collected: tuple[CollectedRun, ...] = ()
-) -> TrainResult:
+def train_on(config: TrainConfig, split: splits.Split, collected: tuple[CollectedRun, ...] = ()) -> TrainResult:
     """The model of `config` on a split, whatever `config` says of runs; from the store or trained now."""
+    store = Store(config.store_dir)
     use_lineage(lineage_of(split))
     entry = tracked_entry(store, _key(config, split, store), lambda folder: _train_into(folder, config, split, store))
     nest_in_study(config.tracking, read_outcome(entry))
@@ -89,16 +87,13 @@ def train_on(
     )
 
 
-def find_split(
-    config: TrainConfig | SelectConfig | DistillConfig, store: Store, ns3: Ns3
-) -> tuple[tuple[CollectedRun, ...], splits.Split]:
+def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tuple[CollectedRun, ...], splits.Split]:
     """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
     if config.datasets:
         datasets = open_datasets(config.datasets)
         return (), split_datasets(config.split, datasets)
     ((_, policy),) = config.policy.items()
-    seeds = config.split.all_seeds
-    collected = collect_runs(config.scenario, policy, seeds, store, ns3, config.jobs)
+    collected = collect_runs(config, config.scenario, policy, config.split.all_seeds)
     return collected, split_datasets(config.split, [Dataset.open(run.path) for run in collected])
 
 

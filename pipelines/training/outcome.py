@@ -19,19 +19,19 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TEACHER_TAG, nest, run_exists
-from foretail.models.scoring.metrics import Score
+from foretail.models.scoring.metrics import Score, drops_of
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
-from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.result import Cell, Table, figure_text, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
 from foretail.pipelines.tracking.identity import register_trained, version_description
-from foretail.pipelines.tracking.runs import address, tracked
+from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 from foretail.sim_bridge.open_loop.scores import SENT, worth_in_words
 
@@ -83,7 +83,7 @@ class TrainResult:
         """F1 where Credence asks, on the test side, and what the predictions are worth there."""
         asked = self.outcome["scores"]["test"].get("asked")
         region, where = (asked, "where Credence asks") if asked else (self.outcome["scores"]["test"]["whole"], "on all")
-        f1, precision, recall = (_shown(region[name]) for name in ("f1", "precision", "recall"))
+        f1, precision, recall = (figure_text(region[name]) for name in ("f1", "precision", "recall"))
         first = f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall})."
         replay = self.outcome["replay"]
         if replay is None:
@@ -113,16 +113,13 @@ def score_rows(scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> Itera
     """One row of a table per side and region."""
     for side in splits.SIDES:
         for region, named in scores[side].items():
-            drops = int(named["true_positives"] or 0) + int(named["false_negatives"] or 0)
-            yield side, region, named["rows"], drops, *(named[name] for name in SHOWN)
+            yield side, region, named["rows"], drops_of(named), *(named[name] for name in SHOWN)
 
 
 def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mapping[str, Mapping[str, Score]]]) -> None:
     """Say that a model never drops on its validation or test rows, or whatever it is asked, if that is so."""
     for side in ("validation", "test"):
-        whole = scores[side]["whole"]
-        predicted = int(whole["true_positives"] or 0) + int(whole["false_positives"] or 0)
-        say_if_silent(whose, f"the {side} side", int(whole["rows"] or 0), predicted)
+        say_if_silent(whose, f"the {side} side", scores[side]["whole"])
     if isinstance(model, Ensemble):
         say_if_constant(whose, "the threshold", constant_decision(model))
 
@@ -130,10 +127,9 @@ def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mappin
 def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
     """Notes on what the replay gave, and where MLflow has the run."""
     if replay is not None:
-        worth = f"1/eta {_shown(replay['inverse_eta'])}, recovered loss {_shown(replay['recovered_loss'])}"
-        yield f"test runs replayed in bytes: {worth}, {SENT} {_shown(replay['sent_percent_of_lqd'])}"
-    if tracked is not None:
-        yield f"MLflow run {tracked['run_id']} in {tracked['uri']}"
+        worth = f"1/eta {figure_text(replay['inverse_eta'])}, recovered loss {figure_text(replay['recovered_loss'])}"
+        yield f"test runs replayed in bytes: {worth}, {SENT} {figure_text(replay['sent_percent_of_lqd'])}"
+    yield from run_note(tracked)
 
 
 def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
@@ -183,16 +179,8 @@ def track_model(
         run.log_document(plain({"versions": versions(), **outcome}), OUTCOME_FILE)
         for dataset in describe_split(split):
             log_dataset(run, dataset)
-        for region, chosen in (("whole", slice(None)), ("asked", test.asked)):
-            if chosen is None:
-                continue
-            run.log_figures(
-                "test",
-                region,
-                test.lqd_drop[chosen],
-                test.predicted[chosen],
-                test.probability[chosen],
-            )
+        for region, chosen in test.regions.items():
+            run.log_figures("test", region, test.lqd_drop[chosen], test.predicted[chosen], test.probability[chosen])
         if "teacher" in outcome:
             run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
         run.log_model(model)
@@ -291,7 +279,3 @@ def _is_tracked(outcome: Mapping[str, Any]) -> bool:
     """Whether the MLflow run of a stored model still exists, or none was wanted."""
     tracked = outcome["tracked"]
     return tracked is None or run_exists(tracked["run_id"], tracked["uri"])
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

@@ -68,6 +68,11 @@ class JudgedSide:
     predicted: NDArray[np.bool_]  #: bool[rows]
     probability: NDArray[np.float64]  #: float64[rows]
 
+    @property
+    def regions(self) -> dict[str, Any]:
+        """What chooses the rows of each region: all of them, and those where Credence asks, where that is known."""
+        return {"whole": slice(None)} | ({} if self.asked is None else {"asked": self.asked})
+
     def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
         """By region; with the push-outs of the rows also those of the best assignment."""
         return scores(
@@ -148,12 +153,11 @@ def judge_run(
 def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
     """A calibration of the model's probabilities on validation rows, and what it does on the test side, by region."""
     calibration = Calibration.fit(model.probability(validation.x), validation.lqd_drop)
-    regions = {"whole": slice(None)} | ({} if test.asked is None else {"asked": test.asked})
     return {
         "points": calibration.points(),
         "test": {
             region: calibration_scores(calibration, test.lqd_drop[chosen], test.probability[chosen])
-            for region, chosen in regions.items()
+            for region, chosen in test.regions.items()
         },
     }
 

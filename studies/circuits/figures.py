@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness
 from foretail.studies.circuits.smoothness import hyperbola
 
@@ -24,12 +25,10 @@ def draw_noise(curves: pd.DataFrame) -> Figure:
     The band reaches from the mean down to the least sample at the largest gamma. Where k is drawn, lines are for
     distributions from the first value on, and the dashed ones for the widest of every other.
     """
-    panels = list(curves.groupby(["noise", "matrix"], sort=False))
     largest, first = int(curves["gamma"].max()), curves["uniform_from"].iloc[0]
     drawn = any(curves["uniform_from"] < curves["gamma"])
-    figure = Figure(figsize=(2.9 * len(panels) + 1.2, 3.4), layout="constrained")
-    columns = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, ((noise, matrix), panel) in zip(columns, panels, strict=True):
+
+    def lines(axes: Axes, panel: pd.DataFrame) -> None:
         for schedule, line in panel.groupby("schedule", sort=False):
             gamma, start = int(line["gamma"].iloc[0]), int(line["uniform_from"].iloc[0])
             other = drawn and start != first
@@ -45,13 +44,8 @@ def draw_noise(curves: pd.DataFrame) -> Figure:
             )
             if gamma == largest and not other:
                 axes.fill_between(line["deviation"], line["least"], line["mean"], color="grey", alpha=0.2, linewidth=0)
-        axes.set_title(f"{str(matrix).replace('_', ' ')}, {noise}", fontsize="medium")
-        axes.set_xlabel("standard deviation of the noise")
-        axes.grid()
-    columns[0].set_ylabel("multi-hop throughput, without duty cycle")
-    title = "k drawn from" if drawn else "gamma"
-    figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
-    return figure
+
+    return _by_noise(curves, lines, "standard deviation of the noise", title="k drawn from" if drawn else "gamma")
 
 
 @styled
@@ -60,11 +54,9 @@ def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
 
     Drawn are the smallest and the largest gamma that are fitted, and one between.
     """
-    panels = list(samples.groupby(["noise", "matrix"], sort=False))
-    figure = Figure(figsize=(2.9 * len(panels) + 1.2, 3.4), layout="constrained")
-    columns = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, ((noise, matrix), panel) in zip(columns, panels, strict=True):
-        fitted = fits[(fits["noise"] == noise) & (fits["matrix"] == matrix)]
+
+    def fitted_samples(axes: Axes, panel: pd.DataFrame) -> None:
+        fitted = fits.merge(panel[["noise", "matrix"]].drop_duplicates())
         for place in sorted({0, len(fitted) // 2, len(fitted) - 1} if len(fitted) else ()):
             fit = fitted.iloc[place]
             drawn = panel[panel["schedule"] == fit["schedule"]]
@@ -73,12 +65,19 @@ def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
             error = np.linspace(0, fit["largest_error"])
             theta = hyperbola(fit["at_zero"], fit["loss"], error)
             axes.plot(error, theta, color=color, label=f"gamma {fit['schedule']}")
-        axes.set_title(f"{str(matrix).replace('_', ' ')}, {noise}", fontsize="medium")
-        axes.set_xlabel("error of shape")
-        axes.grid()
-    columns[0].set_ylabel("multi-hop throughput, without duty cycle")
-    figure.legend(*columns[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
-    return figure
+
+    return _by_noise(samples, fitted_samples, "error of shape")
+
+
+def _by_noise(rows: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame], None], along: str, **legend: str) -> Figure:
+    """A panel of throughput per noise and matrix."""
+    groups = list(rows.groupby(["noise", "matrix"], sort=False))
+    figure, row = panels(len(groups), inches=(2.9 * len(groups) + 1.2, 3.4), sharey=True)
+    for axes, ((noise, matrix), group) in zip(row, groups, strict=True):
+        draw(axes, group)
+        axes.set(title=f"{str(matrix).replace('_', ' ')}, {noise}", xlabel=along)
+    row[0].set_ylabel("multi-hop throughput, without duty cycle")
+    return with_legend(figure, row[0], **legend)
 
 
 def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
@@ -90,12 +89,12 @@ def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
 @styled
 def draw_designs(curves: pd.DataFrame) -> Figure:
     """Mean throughput by matrix: a panel per number of nodes, a marker per design, routing and k."""
-    panels = list(curves.groupby("nodes", sort=False))
+    groups = list(curves.groupby("nodes", sort=False))
     matrices = list(dict.fromkeys(curves["matrix"]))
     designs = [design for design in designs_of(curves) if design[0] != "robust optimum"]
-    figure = Figure(figsize=(0.45 * len(matrices) + 3.5, 2.9 * len(panels) + 1.2), layout="constrained")
-    rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
-    for axes, (nodes, panel) in zip(rows, panels, strict=True):
+    inches = (0.45 * len(matrices) + 3.5, 2.9 * len(groups) + 1.2)
+    figure, rows = panels(1, len(groups), inches=inches, sharex=True, sharey=True)
+    for axes, (nodes, panel) in zip(rows, groups, strict=True):
         for place, (design, routing, k) in enumerate(designs):
             line = panel[(panel["design"] == design) & (panel["routing"] == routing) & (panel["k"] == k)]
             filled = design == "vermilion"
@@ -103,7 +102,7 @@ def draw_designs(curves: pd.DataFrame) -> Figure:
                 [matrices.index(matrix) for matrix in line["matrix"]],
                 line["mean"],
                 linestyle="",
-                marker="os^vD<>ph*"[place % 10],
+                marker=MARKERS[place % 10],
                 markersize=7 if filled else 5,
                 markerfacecolor=f"C{place % 10}" if filled else "none",
                 markeredgecolor=f"C{place % 10}",
@@ -111,24 +110,19 @@ def draw_designs(curves: pd.DataFrame) -> Figure:
             )
             if filled:
                 axes.axhline((k - 1) / k, color=f"C{place % 10}", linewidth=0.9, linestyle=":")
-        axes.set_title(f"{nodes} nodes; dotted: (k - 1) / k", fontsize="medium")
-        axes.set_ylim(0, 1.05)
-        axes.grid()
+        axes.set(title=f"{nodes} nodes; dotted: (k - 1) / k", ylim=(0, 1.05))
     names = [str(matrix).replace("_", " ") for matrix in matrices]
     rows[-1].set_xticks(range(len(matrices)), names, rotation=60, ha="right", fontsize="small")
     figure.supylabel("throughput, without duty cycle", fontsize="medium")
-    figure.legend(*rows[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
-    return figure
+    return with_legend(figure, rows[0])
 
 
 @styled
 def draw_sizes(samples: pd.DataFrame) -> Figure:
     """Vermilion's single-hop throughput over all matrices by k, a line per number of nodes, and by nodes, one per k."""
     made = samples[samples["design"] == "vermilion"]
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    for axes, along, other, name in zip(
-        figure.subplots(1, 2, sharey=True), ("k", "nodes"), ("nodes", "k"), ("k", "nodes n"), strict=True
-    ):
+    figure, row = panels(2, inches=(10, 3.8), sharey=True)
+    for axes, along, other, name in zip(row, ("k", "nodes"), ("nodes", "k"), ("k", "nodes n"), strict=True):
         values = sorted(set(made[other]))
         for place, value in enumerate(values):
             color = colormaps["viridis"](0.9 * place / max(1, len(values) - 1))
@@ -146,10 +140,9 @@ def draw_sizes(samples: pd.DataFrame) -> Figure:
             ticks = sorted(set(made["nodes"]))
             axes.set_xticks(ticks, [str(nodes) for nodes in ticks])
         axes.set_xlabel(name)
-        axes.grid()
-        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     figure.supylabel("single-hop throughput, without duty cycle", fontsize="medium")
-    figure.suptitle("mean over matrices (solid) and least (dashed); dotted: (k - 1) / k", fontsize="medium")
+    figure.suptitle("mean over matrices (solid) and least (dashed); dotted: (k - 1) / k")
     return figure
 
 
@@ -157,46 +150,34 @@ def draw_sizes(samples: pd.DataFrame) -> Figure:
 def draw_completion_times(curves: pd.DataFrame) -> Figure:
     """Completion times by load, a line per design: p99 of short flows, mean and p99 of long ones."""
     titles = {"short_p99_us": "short flows, p99", "long_mean_us": "long flows, mean", "long_p99_us": "long flows, p99"}
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    panels = figure.subplots(1, 3)
-    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
-        _by_load(axes, curves, metric)
-        axes.set_yscale("log")
-        axes.set_title(title, fontsize="medium")
-    panels[0].set_ylabel("completion time in microseconds")
-    title = "hollow: at least"
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small", title=title)
-    return figure
+    figure, row = _by_load(curves, titles, yscale="log")
+    row[0].set_ylabel("completion time in microseconds")
+    return with_legend(figure, row[0], title="hollow: at least")
 
 
 @styled
 def draw_utilisation(curves: pd.DataFrame) -> Figure:
     """Link utilisation by load, a line per design: delivered over the uplinks' rate, and any cell over circuits."""
     titles = {"delivered": "delivered, of the uplinks' rate", "raw_utilisation": "carrying any cell, of circuits up"}
-    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, (metric, title) in zip(panels, titles.items(), strict=True):
-        _by_load(axes, curves, metric)
-        axes.set_ylim(0, 1.05)
-        axes.set_title(title, fontsize="medium")
+    figure, row = _by_load(curves, titles, ylim=(0, 1.05))
     loads = sorted(set(curves["load"]))
-    percent = [100 * load for load in loads]
-    panels[0].plot(percent, loads, color="black", linestyle=":", linewidth=0.9, label="offered")
-    panels[0].set_ylabel("link utilisation")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
-    return figure
+    row[0].plot([100 * load for load in loads], loads, color="black", linestyle=":", linewidth=0.9, label="offered")
+    row[0].set_ylabel("link utilisation")
+    return with_legend(figure, row[0])
 
 
-def _by_load(axes: Axes, curves: pd.DataFrame, metric: str) -> None:
-    """Means over the seeds; bands reach from the least to the largest, hollow markers are lower bounds."""
-    for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
-        percent, color, marker = 100 * line["load"], f"C{place % 10}", "os^vD<>ph*"[place % 10]
-        bound = line["unfinished"] > 0
-        axes.plot(percent, line["mean"], color=color, marker=marker, markersize=4, label=str(design))
-        axes.plot(percent[bound], line["mean"][bound], f"{color}{marker}", markersize=4, markerfacecolor="white")
-        axes.fill_between(percent, line["least"], line["largest"], color=color, alpha=0.2, linewidth=0)
-    axes.set_xlabel("load in % of the uplinks' rate")
-    axes.grid()
+def _by_load(curves: pd.DataFrame, titles: Mapping[str, str], **look: Any) -> tuple[Figure, list[Axes]]:
+    """A panel per metric of means over the seeds; bands are least to largest, hollow markers are lower bounds."""
+    figure, row = panels(len(titles), inches=(3 * len(titles) + 3, 3.6), sharey="ylim" in look)
+    for axes, (metric, title) in zip(row, titles.items(), strict=True):
+        for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
+            percent, color, marker = 100 * line["load"], f"C{place % 10}", MARKERS[place % 10]
+            bound = line["unfinished"] > 0
+            axes.plot(percent, line["mean"], color=color, marker=marker, markersize=4, label=str(design))
+            axes.plot(percent[bound], line["mean"][bound], f"{color}{marker}", markersize=4, markerfacecolor="white")
+            axes.fill_between(percent, line["least"], line["largest"], color=color, alpha=0.2, linewidth=0)
+        axes.set(title=title, xlabel="load in % of the uplinks' rate", **look)
+    return figure, row
 
 
 @styled
@@ -206,8 +187,7 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
     An area is the hull of all distributions of k: expectations are mixtures of the points of every k. Of measured
     points it is the hull of the least throughputs, which every matrix gets in expectation.
     """
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    theory, *measured = figure.subplots(1, 3)
+    figure, (theory, *measured) = panels(3, inches=(13, 4.2))
     for place, largest in enumerate(sorted(hulls, reverse=True)):
         trust = range(1, largest + 1)
         points = np.array([(robustness(r), consistency(r)) for r in trust])
@@ -219,7 +199,7 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
         axes.plot(line["mean_wrong"], line["mean_right"], "^-", color="C2", label="measured, mean")
         for row in line.to_dict("records"):
             axes.annotate(str(row["gamma"]), (row["least_wrong"], row["least_right"]), fontsize="x-small")
-        axes.set_title(f"measured, {routing}, without duty cycle", fontsize="medium")
+        axes.set_title(f"measured, {routing}, without duty cycle")
     for axes in (theory, *measured):
         line = curves[curves["routing"] == ("single-hop" if axes is measured[1] else "multi-hop")]
         axes.plot(line["robustness"], line["consistency"], "s:", color="C3", markersize=4, label="proven, k = gamma")
@@ -228,11 +208,9 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
                 line["uniform_robustness"], line["uniform_consistency"], "d:", color="C1", label="proven, k uniform"
             )
         axes.set_xlabel("robustness")
-        axes.grid()
     theory.plot(optimised["robustness"], optimised["consistency"], "k*", label="proven, best for a floor")
     measured[0].plot(optimised["least_wrong"], optimised["least_right"], "k*", label="measured, best for a floor")
-    theory.set_title("proven", fontsize="medium")
-    theory.set_ylabel("consistency")
+    theory.set(title="proven", ylabel="consistency")
     for axes in (theory, *measured):
         axes.legend(fontsize="x-small")
     return figure

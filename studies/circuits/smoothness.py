@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 from sklearn.isotonic import IsotonicRegression
 
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -56,15 +56,12 @@ def smoothness_table(fits: pd.DataFrame, by: Sequence[str], routing: str) -> Tab
         "monotone_r2": "monotone: R^2",
         "steepest_twentieth": "steepest 5 %",
     }
-    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in fits.to_dict("records")]
-    return Table(
+    return Table.of_frame(
         f"Smoothness: {routing} throughput, without the duty cycle, by the error of shape",
-        tuple(columns.values()),
-        tuple(rows),
-        (
-            "Fitted to all samples: at 0 / (1 + loss x error), a line, and a function that never rises; of its fall, "
-            "the share in the steepest 5 % of the errors: 0.05 if straight, 1 if it jumps.",
-        ),
+        fits,
+        columns,
+        "Fitted to all samples: at 0 / (1 + loss x error), a line, and a function that never rises; of its fall, the "
+        "share in the steepest 5 % of the errors: 0.05 if straight, 1 if it jumps.",
     )
 
 

@@ -135,17 +135,14 @@ def _by_routing(curves: pd.DataFrame, tries: int) -> list[Table]:
         "uniform_consistency": "uniform: consistency",
         "uniform_robustness": "robustness",
     }
+    note = (
+        "Measured consistency: of the schedule for the right prediction; measured robustness: for wrong ones, the "
+        f"worst of a search with {tries} tries among them."
+    )
+    title = "Consistency against robustness, {} throughput without the duty cycle"
     return [
-        Table(
-            f"Consistency against robustness, {routing} throughput without the duty cycle",
-            tuple(columns.values()),
-            tuple(part[list(columns)].itertuples(index=False, name=None)),
-            (
-                "Measured consistency: of the schedule for the right prediction; measured robustness: for wrong "
-                f"ones, the worst of a search with {tries} tries among them.",
-            ),
-        )
-        for routing, part in curves.astype({"gamma": object}).groupby("routing", sort=False)
+        Table.of_frame(title.format(routing), part, columns, note)
+        for routing, part in curves.groupby("routing", sort=False)
     ]
 
 
@@ -158,12 +155,9 @@ def _distributions(optimised: pd.DataFrame) -> Table:
         "least_right": "measured least",
         "least_wrong": "least wrong",
     }
-    return Table(
-        "Best distributions of k, multi-hop throughput without the duty cycle",
-        tuple(columns.values()),
-        tuple(optimised[list(columns)].itertuples(index=False, name=None)),
-        ("Measured: expectations of the least throughputs of every k, so every matrix gets at least that.",),
-    )
+    note = "Measured: expectations of the least throughputs of every k, so every matrix gets at least that."
+    title = "Best distributions of k, multi-hop throughput without the duty cycle"
+    return Table.of_frame(title, optimised, columns, note)
 
 
 def _cases(settings: TrustSettings) -> Iterator[TrustCase]:

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled, with_legend
 
 METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "99 % latency, us"}
 
@@ -21,27 +21,20 @@ def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
         as ``published_METRIC``, with ns-3 also as ``ns3_METRIC``
     published_by : whose the published figures are; empty when there are none
     """
-    figure = Figure(figsize=(3.3 * len(METRICS), 6.0), layout="constrained")
-    panels = figure.subplots(2, len(METRICS), squeeze=False)
+    figure, grid = panels(len(METRICS), 2, inches=(3.3 * len(METRICS), 6.0))
     is_static = rows["ahead_ns"].isna()
-    for line, (part, by, label) in zip(
-        panels,
-        [(rows[is_static], "voq_packets", "capacity, packets"), (rows[~is_static], "ahead_ns", "grows before, us")],
-        strict=True,
+    for line, part, by, label in (
+        (grid[: len(METRICS)], rows[is_static], "voq_packets", "capacity, packets"),
+        (grid[len(METRICS) :], rows[~is_static], "ahead_ns", "grows before, us"),
     ):
         x = part[by].astype(float) / (1 if by == "voq_packets" else 1000)
         for axes, (metric, title) in zip(line, METRICS.items(), strict=True):
-            _draw(axes, x, part, metric)
+            _draw(axes, x, part, metric, published_by.split(":")[0])
             if by == "voq_packets":
                 axes.set_xscale("log", base=2)
-            axes.set_xlabel(label)
-            axes.set_ylabel(title)
+            axes.set(xlabel=label, ylabel=title)
             axes.set_ylim(bottom=0)
-            axes.grid()
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    names = {"ours": "this machine's TCP", "ns-3": "ns-3's TCP", "published": published_by.split(":")[0]}
-    figure.legend(handles, [names[label] for label in labels], loc="outside upper center", ncols=3, fontsize="small")
-    return figure
+    return with_legend(figure, grid[0], "upper center", ncols=3)
 
 
 @styled
@@ -50,28 +43,24 @@ def draw_sharing(rows: pd.DataFrame) -> Figure:
 
     `rows` are those of :func:`draw_voqs`, with ``run``.
     """
-    figure = Figure(figsize=(3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2), layout="constrained")
-    panels = figure.subplots(1, len(METRICS), squeeze=False, sharey=True)[0]
+    inches = (3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2)
+    figure, row = panels(len(METRICS), inches=inches, grid="x", sharey=True)
     colours = ["C0" if valid else "white" for valid in rows["valid"]]
-    for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
+    for axes, (metric, title) in zip(row, METRICS.items(), strict=True):
         axes.barh(rows["run"].str.replace("_", " "), rows[metric], color=colours, edgecolor="C0")
         if f"ns3_{metric}" in rows:
             axes.plot(rows[f"ns3_{metric}"], range(len(rows)), "|", color="C2", markersize=12, label="ns-3's TCP")
         axes.set_xlabel(title)
-        axes.grid(axis="x")
-    panels[0].invert_yaxis()
-    handles, labels = panels[0].get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, loc="outside upper center", fontsize="small")
-    return figure
+    row[0].invert_yaxis()
+    return with_legend(figure, row[0], "upper center")
 
 
-def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str) -> None:
-    axes.plot(x, part[metric], label="ours", color="C0")
+def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str, published_by: str) -> None:
+    axes.plot(x, part[metric], label="this machine's TCP", color="C0")
     for valid, chosen in part.groupby("valid"):
         axes.plot(x[chosen.index], chosen[metric], "o", color="C0", markerfacecolor="C0" if valid else "white")
     published = part[f"published_{metric}"].astype(float)
     if published.notna().any():
-        axes.plot(x, published, "--s", label="published", color="C1")
+        axes.plot(x, published, "--s", label=published_by, color="C1")
     if f"ns3_{metric}" in part:
-        axes.plot(x, part[f"ns3_{metric}"], ":^", label="ns-3", color="C2")
+        axes.plot(x, part[f"ns3_{metric}"], ":^", label="ns-3's TCP", color="C2")

@@ -7,7 +7,7 @@ simulated in ns-3; their figures come from logs in Etalon's format, and stand be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -142,7 +142,7 @@ def show(settings: VoqSettings, run: Run) -> Shown:
         drawn = Drawn(draw_voqs(rows, settings.published_by), CAPTION, rows)
     return Shown(
         rows,
-        _tables(runs, settings, schedule),
+        _tables(rows, runs, settings, schedule),
         {"": drawn},
         verdict=_conclusion(runs, settings),
         details={"emulation": asdict(settings.emulation), "period_slots": schedule.period},
@@ -242,97 +242,60 @@ def _row(run: VoqRun, published: dict[str, PublishedUse]) -> dict[str, Any]:
     }
 
 
-def _tables(runs: Sequence[VoqRun], settings: VoqSettings, schedule: Schedule) -> list[Table]:
+def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, schedule: Schedule) -> list[Table]:
     """Static capacities, resized ones, shared buffers, as far as there are any; beside ns-3; how late each run was."""
-    against_ns3 = runs[0].simulated is not None
-    beside = bool(settings.published) and not against_ns3  # with ns-3 there is a table for it
-    columns = (*_interleaved(("", "published ") if beside else ("",)), "drops", "timeouts", "valid")
-    fabric = settings.fabric
-
-    def cells(run: VoqRun) -> tuple[Any, ...]:
-        sources = (run.emulated.use, settings.published.get(run.case.name)) if beside else (run.emulated.use,)
-        return (
-            *_figures(sources),
-            run.emulated.dropped,
-            run.emulated.timeouts,
-            "no" if run.why_invalid else "yes",
-        )
-
+    emulation, fabric = settings.emulation, settings.fabric
     several = " each" if len(settings.destination_racks) > 1 else ""
-    emulation = settings.emulation
-    notes: tuple[str, ...] = (
+    notes = [
         f"{settings.flows} flows from rack {settings.source_rack} of {fabric.racks} to rack "
         f"{', '.join(map(str, settings.destination_racks))}{several} with this machine's {emulation.control}, "
         f"{emulation.factor} times slower than the network; "
         f"{runs[0].emulated.use.weeks} weeks of {schedule.period * (fabric.day_ns + fabric.night_ns) / 1e6:g} ms",
         "Use: bytes of data packets that came by the circuit, over what it carries while it is up. Latency: from the "
         "VOQ to the other rack's switch, of data packets by either network.",
-    )
+    ]
     if settings.published:
-        notes = (*notes, f"Published: {settings.published_by}")
-    if len(settings.destination_racks) > 1:
-        notes = (*notes, "Use is the mean over the racks; latency is that to the rack where it is worst.")
-    static = [(run.case.voq_packets, *cells(run)) for run in runs if run.case.shared is None and not _grows(run)]
-    resized = [((run.case.ahead_ns or 0) / 1000, *cells(run)) for run in runs if _grows(run)]
-    shared = [(*run.case.shared, *cells(run)) for run in runs if run.case.shared is not None]
+        notes.append(f"Published: {settings.published_by}")
+    if several:
+        notes.append("Use is the mean over the racks; latency is that to the rack where it is worst.")
+    kinds, simulated = rows.assign(valid=rows["valid"].map({True: "yes", False: "no"})), runs[0].simulated
+    shares, grows = kinds["policy"].notna(), kinds["ahead_ns"].notna()
+    beside = {"": "", "published_": "published "} if settings.published and simulated is None else {"": ""}
+    columns = {**_interleaved(beside), "dropped": "drops", "timeouts": "timeouts", "valid": "valid"}
+    growing = f"VOQs that grow from {settings.small_packets} to {settings.resized_packets} packets before their circuit"
+    before = kinds[grows].assign(before_us=kinds["ahead_ns"].astype(float) / 1000)
+    shared = {"policy": "policy", "shared_packets": "packets", **columns}
     tables = [
-        Table("VOQs of one capacity", ("packets", *columns), tuple(static)),
-        Table(
-            f"VOQs that grow from {settings.small_packets} to {settings.resized_packets} packets before their circuit",
-            ("us before", *columns),
-            tuple(resized),
-        ),
-        Table("VOQs of a rack that share a buffer", ("policy", "packets", *columns), tuple(shared)),
+        Table.of_frame("VOQs of one capacity", _whole(kinds[~shares & ~grows]), {"voq_packets": "packets", **columns}),
+        Table.of_frame(growing, before, {"before_us": "us before", **columns}),
+        Table.of_frame("VOQs of a rack that share a buffer", _whole(kinds[shares]), shared),
     ]
-    if runs[0].simulated is not None:
-        tables.append(_beside_ns3(runs, settings, runs[0].simulated.use.weeks))
-    first, *others = (table for table in tables if table.rows)
-    return [
-        replace(first, notes=notes),
-        *others,
-        Table(
-            "Lateness, 99th percentile in us of the network",
-            ("run", *LATENESS_KINDS, "valid"),
-            tuple(
-                (
-                    run.case.name,
-                    *(run.lateness_p99_ns[kind] / 1000 for kind in LATENESS_KINDS),
-                    "no" if run.why_invalid else "yes",
-                )
-                for run in runs
-            ),
-        ),
-    ]
+    if simulated is not None:
+        others = {"published_": "published "} if settings.published else {}
+        tables.append(
+            Table.of_frame(
+                "This machine's TCP beside ns-3's",
+                rows,
+                {"run": "run", **_interleaved({"": "", "ns3_": "ns-3 ", **others})},
+                f"ns-3: {emulation.in_ns3}, the same documents, {simulated.use.weeks} weeks",
+            )
+        )
+    first, *more = (table for table in tables if table.rows)
+    late = kinds.assign(**{kind: kinds[f"{kind}_p99_ns"] / 1000 for kind in LATENESS_KINDS})
+    lateness = {name: name for name in ("run", *LATENESS_KINDS, "valid")}
+    title = "Lateness, 99th percentile in us of the network"
+    return [replace(first, notes=tuple(notes)), *more, Table.of_frame(title, late, lateness)]
 
 
-def _beside_ns3(runs: Sequence[VoqRun], settings: VoqSettings, weeks: int) -> Table:
-    theirs = settings.published
-    columns = _interleaved(("", "ns-3 ", "published ") if theirs else ("", "ns-3 "))
-    rows = []
-    for run in runs:
-        assert run.simulated is not None
-        sources = (run.emulated.use, run.simulated.use, *([theirs.get(run.case.name)] if theirs else []))
-        rows.append((run.case.name, *_figures(sources)))
-    return Table(
-        "This machine's TCP beside ns-3's",
-        ("run", *columns),
-        tuple(rows),
-        (f"ns-3: {settings.emulation.in_ns3}, the same documents, {weeks} weeks",),
-    )
+def _interleaved(whose: Mapping[str, str]) -> dict[str, str]:
+    """Columns of use and latencies with their titles, each of them for everybody: by what both begin with."""
+    measures = {"utilisation_percent": "use %", "p50_us": "p50 us", "p99_us": "p99 us"}
+    return {f"{one}{name}": f"{words}{title}" for name, title in measures.items() for one, words in whose.items()}
 
 
-def _interleaved(whose: Sequence[str]) -> list[str]:
-    """Columns of use and latencies, each of them for everybody."""
-    return [f"{one}{measure}" for measure in ("use %", "p50 us", "p99 us") for one in whose]
-
-
-def _figures(sources: Sequence[CircuitUse | PublishedUse | None]) -> list[float | None]:
-    """What stands in these columns."""
-    return [
-        None if source is None else getattr(source, name)
-        for name in ("utilisation_percent", "p50_us", "p99_us")
-        for source in sources
-    ]
+def _whole(part: pd.DataFrame) -> pd.DataFrame:
+    """Runs with capacities as whole numbers, of which other runs have none."""
+    return part.astype({name: int for name in ("voq_packets", "shared_packets") if part[name].notna().all()})
 
 
 def _grows(run: VoqRun) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,9 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Records
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Ns3, settings_that_matter, simulate_flows
+from foretail.pipelines.data.simulation import Ns3, scratch_run
 from foretail.pipelines.families.conditions import Condition
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.ns3.driver import DriverRun
 
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]
 KINDS = ("query", "short", "long")
@@ -90,24 +87,13 @@ class Branching:
 
     def depends_on(self, case: FlipCase) -> dict[str, Any]:
         """Everything that the costs of the branches depend on."""
-        return {
-            "driver": settings_that_matter(self.document(case)),
-            "ns3": self.ns3.version,
-            "driver_code": self.ns3.driver_sha256,
-            "code": self.code,
-        }
+        return {**self.ns3.depends_on(self.document(case)), "code": self.code}
 
 
 def measured_branches(case: FlipCase, so_far: SoFar, plan: Branching) -> list[dict[str, Any]]:
     """Simulate a run with its branches; of each branch, the run itself as one without a row, what it cost."""
     document = plan.document(case)
-
-    def report(done: float, words: str) -> None:
-        so_far(words)
-
-    with tempfile.TemporaryDirectory() as name:
-        simulate_flows(document, Path(name), plan.ns3, report)
-        run = DriverRun.open(Path(name))
+    with scratch_run(document, plan.ns3, so_far) as run:
         whole = {"row": None, "turned": False, "repeat": 0, "decisions": 0}
         return [
             whole | _cost(run.flows(), run.summary["end_ns"], document, case),

@@ -12,8 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import switch_cost
 from foretail.pipelines.comparison.statistics import percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.runs.result import Cell, Table
@@ -21,7 +19,7 @@ from foretail.studies.costs.branching import BANDS, STRATA
 from foretail.studies.costs.labels import SIGNAL_COLUMNS, signal_to_noise
 from foretail.studies.costs.learning import Candidate, Learning, labelled_policies
 from foretail.studies.costs.settings import CostSettings
-from foretail.studies.search.budget import SWITCH_PORTS
+from foretail.studies.search.budget import cost_in_switch
 
 
 def show(settings: CostSettings, run: Run) -> Shown:
@@ -32,8 +30,8 @@ def show(settings: CostSettings, run: Run) -> Shown:
     candidates, ensemble = learning.candidates(learning.trees(labelled), labelled)
     with_held = labelled.assign(held=labelled["hold_ns"] > 0)
     strata, by_hold = signal_to_noise(with_held, ["held", *STRATA]), signal_to_noise(with_held, ["held"])
-    switch, budget = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model")), measured.budget
-    budget += learning.simulations.budget
+    switch, in_switch = cost_in_switch(ensemble, "the trees")
+    budget = measured.budget + learning.simulations.budget
     best, sharing, single = candidates[0], candidates[-1], by_hold.iloc[0]
     return Shown(
         labelled,
@@ -41,8 +39,7 @@ def show(settings: CostSettings, run: Run) -> Shown:
         frames={"drop_costs.csv": labelled, "signal_to_noise.csv": strata},
         notes=(
             f"{measured.points:,} points of branches, {measured.reused:,} of them in the store",
-            f"the trees: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
-            f"{switch.feature_bits} bits of registers",
+            in_switch,
             budget.sentence(),
         ),
         verdict=(
@@ -76,37 +73,34 @@ DROP_COSTS = FunctionExperiment(CostSettings, show)
 
 def _tables(strata: pd.DataFrame, candidates: Sequence[Candidate]) -> list[Table]:
     """Signal and noise, and the candidates."""
-    columns = (name.replace("_", " ") for name in ("hold", *STRATA, *SIGNAL_COLUMNS))
     return [
-        Table(
+        Table.of_rows(
             "What a drop costs: log J where it is dropped less where it is accepted",
-            tuple(columns),
-            tuple(_stratum(row) for row in strata.to_dict("records")),
-            ("chaos: standard deviation of a label by chaos alone; signal to noise: what is left over chaos",),
+            map(_stratum, strata.to_dict("records")),
+            "chaos: standard deviation of a label by chaos alone; signal to noise: what is left over chaos",
         ),
-        Table(
-            "Trees that learned it, on the validation seeds",
-            ("drop if it gains more than", "arrivals dropped, %", "J", "against sharing all, %", "low", "high"),
-            tuple(candidate_cells(one) for one in candidates),
-        ),
+        Table.of_rows("Trees that learned it, on the validation seeds", map(_candidate, candidates)),
     ]
 
 
-def _stratum(row: Mapping[Any, Any]) -> tuple[Cell, ...]:
-    return (
-        "one RTT" if row["held"] else "once",
-        str(row["flow_class"]),
-        list(BANDS)[int(row["fill_band"])],
-        int(row["first_rtt"]),
-        "yes" if row["accepted"] else "no",
-        *(None if pd.isna(row[name]) else row[name] for name in SIGNAL_COLUMNS),
-    )
+def _stratum(row: Mapping[Any, Any]) -> dict[str, Cell]:
+    return {
+        "hold": "one RTT" if row["held"] else "once",
+        "flow class": str(row["flow_class"]),
+        "fill band": list(BANDS)[int(row["fill_band"])],
+        "first rtt": int(row["first_rtt"]),
+        "accepted": "yes" if row["accepted"] else "no",
+        **{name.replace("_", " "): None if pd.isna(row[name]) else row[name] for name in SIGNAL_COLUMNS},
+    }
 
 
-def candidate_cells(one: Candidate) -> tuple[Cell, ...]:
-    """A row of a table of candidates."""
-    less = one.less_sharing
-    low, mean, high = map(percent_change, (less.low, less.mean, less.high))
-    if one.drops_above is None:
-        return ("(shares all)", None, one.cost, mean, low, high)
-    return (one.drops_above, 100 * (one.dropped_share or 0.0), one.cost, mean, low, high)
+def _candidate(one: Candidate) -> dict[str, Cell]:
+    less, shares_all = one.less_sharing, one.drops_above is None
+    return {
+        "drop if it gains more than": "(shares all)" if shares_all else one.drops_above,
+        "arrivals dropped, %": None if shares_all else 100 * (one.dropped_share or 0.0),
+        "J": one.cost,
+        "against sharing all, %": percent_change(less.mean),
+        "low": percent_change(less.low),
+        "high": percent_change(less.high),
+    }

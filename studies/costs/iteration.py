@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
 from foretail.configs.schema.policies import Policy
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text
@@ -26,11 +24,11 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import Condition, Rule
 from foretail.pipelines.families.costs import CS
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED
 from foretail.studies.costs.learning import Candidate, Labelled, Learning, conditions_of, labelled_policies
 from foretail.studies.costs.settings import IterationSettings
-from foretail.studies.search.budget import SWITCH_PORTS, Budget, log_traffic
+from foretail.studies.search.budget import Budget, cost_in_switch, log_traffic
 
 
 @dataclass(frozen=True)
@@ -58,17 +56,6 @@ class Round:
         }
 
 
-@dataclass(frozen=True)
-class TestedRow:
-    """The best round in a condition, on the test seeds."""
-
-    family: str
-    condition: str
-    left_out: bool  #: no label came from it
-    cost: float  #: J, geometric mean over seeds
-    sharing_cost: float  #: of Complete Sharing
-
-
 def show(settings: IterationSettings, run: Run) -> Shown:
     """Label, learn and judge until the cost in the conditions left out falls no more; then test the best round."""
     learning = Learning.of(settings, run.store)
@@ -90,16 +77,13 @@ def show(settings: IterationSettings, run: Run) -> Shown:
     for path, one in zip(of_rounds, rounds, strict=True):
         one.ensemble.save(path)
     labelled = [one.frame.assign(round=number) for number, one in enumerate(all_labels, 1)]
-    test, switch = (
-        pd.DataFrame([asdict(row) for row in rows]),
-        switch_cost(best.ensemble, SWITCH_PORTS, load_profile("v1model")),
-    )
+    switch, in_switch = cost_in_switch(best.ensemble, "its trees")
     points, reused = (sum(getattr(one, name) for one in all_labels) for name in ("points", "reused"))
     ended = "the cost still fell" if not _ended(rounds) else "the cost fell no more"
     return Shown(
-        test,
-        _tables(rounds, best, rows, switch),
-        frames={"drop_costs.csv": pd.concat(labelled, ignore_index=True), "test.csv": test},
+        rows,
+        _tables(rounds, best, rows, in_switch),
+        frames={"drop_costs.csv": pd.concat(labelled, ignore_index=True), "test.csv": rows},
         files=of_rounds,
         notes=(f"{points:,} points of branches, {reused:,} of them in the store", rounds[-1].budget.sentence()),
         verdict=(
@@ -129,37 +113,18 @@ def show(settings: IterationSettings, run: Run) -> Shown:
 POLICY_ITERATION = FunctionExperiment(IterationSettings, show)
 
 
-def _tables(rounds: Sequence[Round], best: Round, rows: Sequence[TestedRow], switch: SwitchCost) -> list[Table]:
+def _tables(rounds: Sequence[Round], best: Round, rows: pd.DataFrame, in_switch: str) -> list[Table]:
     """The rounds, and the test."""
+    columns = {"family": "family", "condition": "condition", "left_out": "left out", "cost": "J"}
+    columns |= {"sharing_cost": "J of sharing all"}
+    tested = rows.assign(left_out=rows["left_out"].map({True: "yes", False: "no"}))
     return [
-        Table(
+        Table.of_rows(
             "Rounds of policy iteration",
-            (
-                "round",
-                "labels under",
-                "labels",
-                "spread",
-                "drop if it gains more than",
-                "arrivals dropped, %",
-                "J, labelled",
-                "J, left out",
-                "J of sharing all, left out",
-                "simulated s",
-            ),
-            tuple(_cells(one) for one in rounds),
-            ("spread: standard deviation of labels, log J; simulated s: of this round and all before it",),
+            map(_cells, rounds),
+            "spread: standard deviation of labels, log J; simulated s: of this round and all before it",
         ),
-        Table(
-            f"Round {best.number} on the test seeds",
-            ("family", "condition", "left out", "J", "J of sharing all"),
-            tuple(
-                (one.family, one.condition, "yes" if one.left_out else "no", one.cost, one.sharing_cost) for one in rows
-            ),
-            (
-                f"its trees: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
-                f"{switch.feature_bits} bits of registers",
-            ),
-        ),
+        Table.of_frame(f"Round {best.number} on the test seeds", tested, columns, in_switch),
     ]
 
 
@@ -193,14 +158,13 @@ def _rule(number: int) -> Rule:
 
 def _asking(ensemble: Ensemble, learning: Learning) -> Policy:
     """The policy that asks the trees of a round."""
-    policy = compose_policies([LEARNED], LEARNED)[LEARNED]
-    return replace(policy, library=str(export_to_store(ensemble, learning.store).library))
+    return compose_policy(LEARNED, LEARNED).ask(export_to_store(ensemble, learning.store).library)
 
 
 def _tested(
     settings: IterationSettings, learning: Learning, left_out: Sequence[Condition], best: Round
-) -> tuple[tuple[TestedRow, ...], PairedDifference]:
-    """The best round beside Complete Sharing on the test seeds."""
+) -> tuple[pd.DataFrame, PairedDifference]:
+    """The best round beside Complete Sharing on the test seeds: J in each condition, geometric means over seeds."""
     simulations, rule = learning.simulations, _rule(best.number)
     wheres = [*learning.wheres, *left_out]
     simulations.levels({rule: best.ensemble, CS: None}, wheres, settings.test_seeds)
@@ -208,11 +172,16 @@ def _tested(
     def cost(where: Condition, of: Rule) -> float:
         return math.exp(simulations.costs.level(where, of, settings.test_seeds))
 
-    rows = tuple(
-        TestedRow(where.family, where.condition, where in left_out, cost(where, rule), cost(where, CS))
+    rows = [
+        {
+            **asdict(where),
+            "left_out": where in left_out,
+            "cost": cost(where, rule),
+            "sharing_cost": cost(where, CS),
+        }
         for where in wheres
-    )
-    return rows, simulations.costs.family_difference(left_out, rule, CS)
+    ]
+    return pd.DataFrame(rows), simulations.costs.family_difference(left_out, rule, CS)
 
 
 def _log_round(logged: TrackedRun, one: Round, labels: Labelled) -> None:
@@ -239,16 +208,16 @@ def _log(logged: TrackedRun, settings: IterationSettings, learning: Learning, al
     log_traffic(logged, scenarios, settings.validation_seeds, "validation")
 
 
-def _cells(one: Round) -> tuple[Cell, ...]:
-    return (
-        one.number,
-        one.under,
-        one.flips,
-        one.spread,
-        one.chosen.drops_above,
-        100 * (one.chosen.dropped_share or 0.0),
-        one.chosen.cost,
-        one.cost,
-        one.sharing_cost,
-        one.budget.traffic_ns / 1e9,
-    )
+def _cells(one: Round) -> dict[str, Cell]:
+    return {
+        "round": one.number,
+        "labels under": one.under,
+        "labels": one.flips,
+        "spread": one.spread,
+        "drop if it gains more than": one.chosen.drops_above,
+        "arrivals dropped, %": 100 * (one.chosen.dropped_share or 0.0),
+        "J, labelled": one.chosen.cost,
+        "J, left out": one.cost,
+        "J of sharing all, left out": one.sharing_cost,
+        "simulated s": one.budget.traffic_ns / 1e9,
+    }

@@ -59,20 +59,17 @@ def _logs(values: pd.Series[Any]) -> NDArray[np.float64]:
 def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return of each group how much the measured costs of drops say.
 
+    One row per group, with `by` and: flips; mean with its 95 % Student-t interval, in log J; spread, the standard
+    deviation of the costs; chaos, what of it chaos alone would give; signal_to_noise, the standard deviation that chaos
+    leaves unexplained over chaos, 0 where it explains all, NaN with one repeat.
+
     Parameters
     ----------
     labelled : rows with ``drop_cost`` and ``chaos``, in log J
     by : columns that make the groups
-
-    Returns
-    -------
-    DataFrame
-        One row per group, with `by` and: flips; mean with its 95 % Student-t interval, in log J; spread, the standard
-        deviation of the costs; chaos, what of it chaos alone would give; signal_to_noise, the standard deviation that
-        chaos leaves unexplained over chaos, 0 where it explains all, NaN with one repeat.
     """
 
-    def of(group: pd.DataFrame) -> pd.Series[float]:
+    def of(group: pd.DataFrame) -> dict[str, float]:
         costs = group["drop_cost"].to_numpy(float)
         count, mean = len(costs), float(costs.mean())
         spread = float(costs.std(ddof=1)) if count > 1 else np.nan
@@ -80,16 +77,10 @@ def signal_to_noise(labelled: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         chaos = float(np.sqrt(np.mean(group["chaos"].to_numpy(float) ** 2)))
         signal = float(np.sqrt(max(spread**2 - chaos**2, 0.0))) if count > 1 else np.nan
         ratio = signal / chaos if chaos > 0 else np.nan
-        return pd.Series(
-            dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
-        )
+        return dict(zip(SIGNAL_COLUMNS, (count, mean, mean - half, mean + half, spread, chaos, ratio), strict=True))
 
-    found = pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in _groups(labelled, by)])
-    return found.astype({"flips": int})
-
-
-def _groups(labelled: pd.DataFrame, by: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    return [(key, group) for key, group in labelled.groupby(list(by), observed=True, sort=True)]
+    groups = labelled.groupby(list(by), observed=True, sort=True)
+    return pd.DataFrame([{**dict(zip(by, key, strict=True)), **of(group)} for key, group in groups])
 
 
 def gains(labelled: pd.DataFrame, clip_percent: float) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.data.collecting import DATASET, collect_runs
 from foretail.pipelines.data.simulation import Ns3
-from foretail.pipelines.experiment.cases import ThisMachine, measure_cases
+from foretail.pipelines.experiment.cases import measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS
@@ -111,11 +111,6 @@ class Learning:
         wheres = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
         return cls(settings, plan, wheres, Simulations.of(settings, plan, wheres, store), store)
 
-    @property
-    def here(self) -> ThisMachine:
-        """Where branches are measured: a fork needs its parent."""
-        return ThisMachine(self.settings.store_dir, self.settings.jobs)
-
     def labelled(self, policies: Mapping[str, Policy]) -> Labelled:
         """Draw arrivals of every run under these policies, measure branches and keep the labels as datasets."""
         settings, plan = self.settings, self.plan
@@ -130,7 +125,7 @@ class Learning:
         cases: list[FlipCase] = []
         for condition, scenario in scenarios.items():
             for name, policy in policies.items():
-                for collected in collect_runs(scenario, policy, settings.seeds, self.store, plan.ns3, self.here.jobs):
+                for collected in collect_runs(settings, scenario, policy, settings.seeds):
                     run = LabelledRun(condition.family, condition.condition, name, collected.seed)
                     whole = PacketRun.open(collected.path / "run")
                     drops = sum(n for reason, n in collected.counters.items() if reason.startswith("data_drops."))
@@ -145,7 +140,7 @@ class Learning:
             "drop costs",
             BRANCHES,
             cases,
-            self.here,
+            settings,
             name=str,
             depends_on=branching.depends_on,
             measure=partial(measured_branches, plan=branching),
@@ -252,8 +247,8 @@ def labelled_policies(settings: CostSettings, store: Store) -> dict[str, Policy]
         )
     if settings.model is None:
         return policies
-    library = str(predictor_to_store(load_predictor(settings.model, settings.tracking, store), store).library)
-    return policies | {name: replace(policies[name], library=library) for name in asking}
+    predictor = predictor_to_store(load_predictor(settings.model, settings.tracking, store), store)
+    return policies | {name: policies[name].ask(predictor.library) for name in asking}
 
 
 def conditions_of(names: Sequence[str], plan: SharingPlan, where: str) -> list[Condition]:

@@ -35,7 +35,7 @@ from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_
 from foretail.pipelines.runs.jobs import run_points
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.settings.compose import compose_policies, compose_settings, compose_training
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.seen import seen_seeds
 from foretail.pipelines.training.fitting import train_model
@@ -228,7 +228,7 @@ def find(settings: FlowSettings, run: Run) -> FlowFindings:
     plan, store, ns3 = Plan.of(settings, run.store), run.store, Ns3(settings.ns3_prefix)
     scenarios = plan.scenarios
     tracking = run.inside(replace(settings.tracking, registered_model=None))  # these models are no candidates
-    models, predictors = _models(tracking, plan, store, ns3)
+    models, predictors = _models(tracking, plan, store)
     for condition, scenario in scenarios.items():
         seen_seeds(scenario, settings.seeds, condition)
     points = _points(settings, scenarios, plan.policies, predictors, ns3)
@@ -265,9 +265,7 @@ def _scenarios(settings: FlowSettings) -> dict[str, Scenario]:
 def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
     return {
         name: replace(
-            compose_settings(TrainConfig, [*settings.shared, *settings.train, *overrides], f"models.{name}"),
-            store_dir=settings.store_dir,
-            ns3_prefix=settings.ns3_prefix,
+            compose_training(settings, [*settings.shared, *settings.train, *overrides], f"models.{name}"),
             split=settings.split,
             jobs=settings.jobs,
         )
@@ -277,7 +275,7 @@ def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
 
 
 def _models(
-    tracking: Tracking, plan: Plan, store: Store, ns3: Ns3
+    tracking: Tracking, plan: Plan, store: Store
 ) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
     """What Credence asks, by name: the trainings and the model that was given."""
     models: dict[str, TrainResult | None] = {}
@@ -286,7 +284,7 @@ def _models(
         models[GIVEN] = None
         predictors[GIVEN] = export_to_store(plan.given, store)
     for name, training in plan.trainings.items():
-        trained = train_model(replace(training, tracking=tracking), store, ns3)
+        trained = train_model(replace(training, tracking=tracking))
         models[name] = trained
         predictors[name] = export_to_store(trained.ensemble, store)
     return models, predictors

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from foretail.models.scoring.figure_style import MARKERS, styled
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS
 from foretail.sim_bridge.policies import policy_words
 
@@ -45,8 +44,8 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
     width = figures.groupby("policy", sort=False)[by].nunique()
     # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
     numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
-    figure = Figure(figsize=(4 * len(PANELS), 4.2), layout="constrained")
-    for axes, (metric, title) in zip(_row(figure, len(PANELS)), PANELS.items(), strict=True):
+    figure, row = panels(len(PANELS), inches=(4 * len(PANELS), 4.2))
+    for axes, (metric, title) in zip(row, PANELS.items(), strict=True):
         of_metric = figures[figures["metric"] == metric]
         for policy, part in of_metric.groupby("policy", sort=False):
             number = numbers[policy]
@@ -65,11 +64,8 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
         if metric not in LINEAR:
             axes.set_yscale("log")
             _plain_ticks(axes.yaxis)
-        axes.set_xlabel(axis)
-        axes.set_title(title, fontsize="medium")
-        axes.grid()
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize="small")
-    return figure
+        axes.set(title=title, xlabel=axis)
+    return with_legend(figure, row[0], "lower center", ncols=9)
 
 
 @styled
@@ -78,26 +74,22 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
 
     `quantiles`: columns condition, policy, group, share, slowdown.
     """
-    conditions = list(quantiles["condition"].drop_duplicates())
-    figure = Figure(figsize=(4 * len(FLOW_GROUPS), 2.6 * len(conditions)), layout="constrained")
-    grid: np.ndarray = figure.subplots(len(conditions), len(FLOW_GROUPS), squeeze=False)
-    for row, condition in zip(grid, conditions, strict=True):
-        for axes, group in zip(row, FLOW_GROUPS, strict=True):
-            shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
-            for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
-                part = shown[shown["policy"] == policy]
-                style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
-                axes.step(part["slowdown"], part["share"], where="post", linewidth=_width(number), **style)
-            axes.set_xscale("log")
-            _plain_ticks(axes.xaxis)
-            axes.set_ylim(0, 1)
-            axes.set_title(f"{group} flows, {condition}", fontsize="small")
-            axes.grid()
-    for axes in grid[-1]:
+    conditions, columns = list(quantiles["condition"].drop_duplicates()), len(FLOW_GROUPS)
+    figure, grid = panels(columns, len(conditions), inches=(4 * columns, 2.6 * len(conditions)))
+    for axes, (condition, group) in zip(grid, product(conditions, FLOW_GROUPS), strict=True):
+        shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
+        for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
+            part = shown[shown["policy"] == policy]
+            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
+            axes.step(part["slowdown"], part["share"], where="post", linewidth=_width(number), **style)
+        axes.set_xscale("log")
+        _plain_ticks(axes.xaxis)
+        axes.set_ylim(0, 1)
+        axes.set_title(f"{group} flows, {condition}", fontsize="small")
+    for axes in grid[-columns:]:
         axes.set_xlabel("FCT slowdown, all seeds")
     figure.supylabel("share of flows")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize="small")
-    return figure
+    return with_legend(figure, grid[0], "lower center", ncols=6)
 
 
 def _width(number: int) -> float:
@@ -114,8 +106,3 @@ def _plain_ticks(axis: Axis) -> None:
 
 def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _row(figure: Figure, columns: int) -> list[Axes]:
-    axes: np.ndarray = figure.subplots(1, columns, squeeze=False)
-    return list(axes[0])

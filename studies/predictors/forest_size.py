@@ -11,12 +11,10 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.models.scoring.figure_style import styled
-from foretail.pipelines.data.simulation import Ns3
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.training.fitting import train_model
 
 SCORES = ("precision", "recall", "f1", "average_precision")
@@ -33,40 +31,27 @@ class ForestSizeSettings(JobSettings):
 
 def show(settings: ForestSizeSettings, run: Run) -> Shown:
     """Train every forest, inside the experiment's run in MLflow, and show its scores on the test runs."""
-    tracking, rows = run.inside(replace(settings.tracking, registered_model=None)), []
+    inside, rows = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None))), []
     for trees, depth in product(settings.trees, settings.depths):
         overrides = [*settings.train, f"predictor.trees={trees}", f"predictor.depth={depth}"]
-        config = replace(
-            compose_settings(TrainConfig, overrides, "train"),
-            store_dir=settings.store_dir,
-            ns3_prefix=settings.ns3_prefix,
-            jobs=settings.jobs,
-            tracking=tracking,
-        )
-        scores = train_model(config, run.store, Ns3(settings.ns3_prefix)).outcome["scores"]["test"]
+        config = replace(compose_training(inside, overrides, "train"), jobs=settings.jobs)
+        scores = train_model(config).outcome["scores"]["test"]
         region = scores.get("asked") or scores["whole"]
         rows.append({"trees": trees, "depth": depth, **{name: region.get(name) for name in SCORES}})
     frame = pd.DataFrame(rows)
-    table = Table(
-        "Forests by their size, on the test runs",
-        ("trees", "depth", *(name.replace("_", " ") for name in SCORES)),
-        tuple(tuple(row.values()) for row in rows),
-        ("scores where Credence asks",),
-    )
+    columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
+    table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
     return Shown(frame, [table], {"": Drawn(draw(frame), "F1 by the number of trees, a line per depth.")})
 
 
 @styled
 def draw(rows: pd.DataFrame) -> Figure:
     """F1 by the number of trees, a line per depth."""
-    figure = Figure(figsize=(4.8, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(4.8, 3.4))
     for depth, line in rows.groupby("depth"):
         axes.plot(line["trees"], line["f1"], marker="o", label=f"depth {depth}")
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("trees")
-    axes.set_ylabel("F1")
-    axes.grid()
+    axes.set(xlabel="trees", ylabel="F1")
     axes.legend()
     return figure
 

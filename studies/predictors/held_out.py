@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -43,22 +43,9 @@ class HeldOut:
     #: the same, but FollowLQD is spared only the drops that are predicted where Credence asks
     asked_replay: ReplayScores
 
-    COLUMNS: ClassVar[tuple[str, ...]] = (
-        "precision",
-        "recall",
-        "F1",
-        "F1 per run",
-        "average precision",
-        "whole F1",
-        "1/eta",
-        "R",
-        "R asked",
-        SENT,
-    )
-
     @staticmethod
-    def together(runs: Sequence[HeldOut]) -> tuple[Cell, ...]:
-        """Cells of the table for several runs, as ``COLUMNS``: of the asked region unless whole."""
+    def together(runs: Sequence[HeldOut]) -> dict[str, Cell]:
+        """Several runs together, by the titles of columns: of the asked region unless whole."""
         whole, asked = (
             Confusion(*(sum(getattr(getattr(run, region), name) for run in runs) for name in ("tp", "fp", "tn", "fn")))
             for region in ("whole", "asked")
@@ -66,18 +53,18 @@ class HeldOut:
         replay = ReplayScores.together([run.replay for run in runs])
         asked_replay = ReplayScores.together([run.asked_replay for run in runs])
         eta = replay.eta
-        return (
-            asked.precision,
-            asked.recall,
-            asked.f1,
-            interval_text(mean_interval([run.asked.f1 for run in runs]), ""),
-            mean_interval([run.average_precision for run in runs]).mean,
-            whole.f1,
-            None if eta is None else 1 / eta,
-            replay.recovered_loss,
-            asked_replay.recovered_loss,
-            replay.sent_percent_of_lqd,
-        )
+        return {
+            "precision": asked.precision,
+            "recall": asked.recall,
+            "F1": asked.f1,
+            "F1 per run": interval_text(mean_interval([run.asked.f1 for run in runs]), ""),
+            "average precision": mean_interval([run.average_precision for run in runs]).mean,
+            "whole F1": whole.f1,
+            "1/eta": None if eta is None else 1 / eta,
+            "R": replay.recovered_loss,
+            "R asked": asked_replay.recovered_loss,
+            SENT: replay.sent_percent_of_lqd,
+        }
 
 
 def judge_held_out(

@@ -24,7 +24,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.inputs import feature_inputs
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.scores import JudgedSide, side_push_outs
 from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
 
@@ -57,7 +57,7 @@ class LabelStudy:
     def tables(self) -> list[Table]:
         """One table for each list that is not empty."""
         return [
-            _table(title, found)
+            Table.of_rows(title, [{name.replace("_", " "): cell for name, cell in row.items()} for row in found])
             for title, found in (
                 ("Victim rules", self.victims),
                 ("Best assignment of push-outs", self.assignments),
@@ -281,8 +281,3 @@ def _really_asked(selection: splits.Selection) -> Any:
     if asked.isna().any():
         raise ForetailError(f"{selection.dataset.path} asked no predictor: name runs of a Credence with a predictor")
     return asked.to_numpy(np.bool_)
-
-
-def _table(title: str, found: Records) -> Table:
-    rows: list[tuple[Cell, ...]] = [tuple(one.values()) for one in found]
-    return Table(title, tuple(name.replace("_", " ") for name in found[0]), tuple(rows))

@@ -18,7 +18,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion
 
 SPLITS = ("by row", "by time", "by run")
@@ -55,20 +55,16 @@ def leakage(
 @styled
 def draw_leakage(found: Sequence[Mapping[str, Any]]) -> Figure:
     """Scores by number of trees: a panel per score, a line per split."""
-    figure = Figure(figsize=(3 * len(SHOWN), 3), layout="constrained")
-    panels = figure.subplots(1, len(SHOWN), sharex=True)
+    figure, row = panels(len(SHOWN), inches=(3 * len(SHOWN), 3), sharex=True)
     counts = sorted({row["trees"] for row in found})
-    for axes, score in zip(panels, SHOWN, strict=True):
+    for axes, score in zip(row, SHOWN, strict=True):
         for split in SPLITS:
-            line = [row for row in found if row["split"] == split]
-            axes.plot([row["trees"] for row in line], [row[score] for row in line], marker="o", label=split)
+            line = [one for one in found if one["split"] == split]
+            axes.plot([one["trees"] for one in line], [one[score] for one in line], marker="o", label=split)
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, labels=[str(count) for count in counts])
-        axes.set_xlabel("trees")
-        axes.set_title(score)
-        axes.grid()
-    figure.legend(*panels[0].get_legend_handles_labels(), title="split", loc="outside right center")
-    return figure
+        axes.set(title=score, xlabel="trees")
+    return with_legend(figure, row[0], title="split")
 
 
 def _drops(forest: RandomForest, rows: Rows) -> NDArray[np.bool_]:

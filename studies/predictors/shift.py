@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.open_loop.replay import ReplayScores
@@ -78,9 +78,8 @@ class ShiftMatrix:
         """A heat map per matrix."""
         matrices = self.matrices()
         size = len(self.conditions)
-        figure = Figure(figsize=((1.6 + 0.75 * size) * len(matrices), 1.3 + 0.6 * size), layout="constrained")
-        panels = figure.subplots(1, len(matrices), squeeze=False)[0]
-        for axes, (title, matrix) in zip(panels, matrices.items(), strict=True):
+        figure, row = panels(len(matrices), inches=((1.6 + 0.75 * size) * len(matrices), 1.3 + 0.6 * size), grid="")
+        for axes, (title, matrix) in zip(row, matrices.items(), strict=True):
             values = np.array(
                 [[_number(matrix[one, other]) for other in self.conditions] for one in self.conditions], np.float64
             )
@@ -92,9 +91,7 @@ class ShiftMatrix:
                 axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize="small")
             axes.set_xticks(range(size), self.conditions, rotation=45, ha="right")
             axes.set_yticks(range(size), self.conditions)
-            axes.set_xlabel("tested on")
-            axes.set_ylabel("trained on")
-            axes.set_title(title, fontsize="medium")
+            axes.set(title=title, xlabel="tested on", ylabel="trained on")
             figure.colorbar(image, ax=axes, shrink=0.8, extend="both" if title != F1 else "neither")
         return figure
 
@@ -114,7 +111,7 @@ def shift_matrix(
 
 
 def _f1(runs: Sequence[HeldOut]) -> float | None:
-    f1 = HeldOut.together(runs)[HeldOut.COLUMNS.index("F1")]
+    f1 = HeldOut.together(runs)["F1"]
     return f1 if isinstance(f1, float) else None
 
 

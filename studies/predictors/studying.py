@@ -22,15 +22,14 @@ from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE
 from foretail.models.drop.predictor import TreePredictor
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
-from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
+from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies, compose_settings
+from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
 from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
@@ -159,50 +158,39 @@ class Studied:
         return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
 
     def _scores(self) -> Table:
-        rows: list[tuple[Cell, ...]] = []
+        rows = []
         for seen in (True, False):
             for name in (ACCEPT, *self.trained):
                 found = [run for run in self.held_out if run.candidate == name and run.seen == seen]
                 if found:
-                    rows.append((name, "seen" if seen else "new", len(found), *HeldOut.together(found)))
-        return Table(
+                    which = {"candidate": name, "conditions": "seen" if seen else "new", "runs": len(found)}
+                    rows.append({**which, **HeldOut.together(found)})
+        return Table.of_rows(
             "Predictors on held-out runs",
-            ("candidate", "conditions", "runs", *HeldOut.COLUMNS),
-            tuple(rows),
-            (
-                "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or "
-                "not (new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
-            ),
+            rows,
+            "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or not "
+            "(new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
         )
 
     def _flows(self) -> Iterator[Table]:
         for condition, found in self.closed_loop.items():
-            rows: list[tuple[Cell, ...]] = []
-            for policy in found.policies:
-                cells: list[Cell] = [policy]
-                for _, metric in CLOSED_LOOP_METRICS:
-                    cells.append(mean_interval(list(found.by_seed(policy, metric).values())).mean)
-                difference = paired_difference(
-                    found.by_seed(policy, CLOSED_LOOP_METRICS[0][1]), found.by_seed("lqd", CLOSED_LOOP_METRICS[0][1])
-                )
-                cells.append("-" if policy == "lqd" else interval_text(difference))
-                cells += [_share(found, policy, "predicted"), _share(found, policy, "over_threshold")]
-                rows.append(tuple(cells))
+            less_lqd = found.differences(CLOSED_LOOP_METRICS[0][1], "lqd")
+            rows = [
+                {
+                    "policy": policy,
+                    **{title: found.means(metric)[policy].mean for title, metric in CLOSED_LOOP_METRICS},
+                    "incast p95 - LQD": "-" if policy == "lqd" else interval_text(less_lqd[policy]),
+                    "predicted drops %": _share(found, policy, "predicted"),
+                    "threshold drops %": _share(found, policy, "over_threshold"),
+                }
+                for policy in found.policies
+            ]
             seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
-            yield Table(
+            yield Table.of_rows(
                 f"Closed loop in ns-3, condition {condition}",
-                (
-                    "policy",
-                    *(title for title, _ in CLOSED_LOOP_METRICS),
-                    "incast p95 - LQD",
-                    "predicted drops %",
-                    "threshold drops %",
-                ),
-                tuple(rows),
-                (
-                    f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
-                    "columns are shares of all data drops, by the predictor and by the thresholds.",
-                ),
+                rows,
+                f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
+                "columns are shares of all data drops, by the predictor and by the thresholds.",
             )
 
     def _leakage(self) -> Table:
@@ -226,23 +214,20 @@ def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
 def studied(settings: StudySettings, run: Run) -> Studied:
     """Collect, train, judge, simulate and choose; with tracking every training and promotion is a run inside."""
     settings = replace(settings, tracking=run.inside(settings.tracking))
-    store, ns3 = run.store, Ns3(settings.ns3_prefix)
-    steps = Steps()
+    store, steps = run.store, Steps()
     scenarios = {name: _scenario(settings, name) for name in settings.conditions}
     candidates = {name: _train_config(settings, name) for name in settings.candidates}
     if settings.labels:
         _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
     with steps.timed("collect"):
-        conditions = {name: _collected(settings, name, scenario, store, ns3) for name, scenario in scenarios.items()}
+        conditions = {name: _collected(settings, name, scenario) for name, scenario in scenarios.items()}
     seen = [
         str(conditions[name].runs[seed].path)
         for name in settings.train_on
         for seed in (*settings.split.train, *settings.split.validation, *settings.split.test)
     ]
     with steps.timed("train"):
-        trained = {
-            name: train_model(replace(candidate, datasets=seen), store, ns3) for name, candidate in candidates.items()
-        }
+        trained = {name: train_model(replace(candidate, datasets=seen)) for name, candidate in candidates.items()}
     with steps.timed("judge on held-out runs"):
         held_out = [
             found
@@ -254,15 +239,15 @@ def studied(settings: StudySettings, run: Run) -> Studied:
         ]
     with steps.timed("closed loop in ns-3"):
         closed_loop = {
-            name: _closed_loop(settings, conditions[name].scenario, trained, store, ns3, settings.jobs)
+            name: _closed_loop(settings, conditions[name].scenario, trained, store)
             for name in settings.closed_loop.conditions
         }
     with steps.timed("shift"):
-        shift = _shifted(settings, conditions, store, ns3) if settings.shift.conditions else None
+        shift = _shifted(settings, conditions, store) if settings.shift.conditions else None
     with steps.timed("leakage"):
         leaked = _leaked(settings, conditions)
     with steps.timed("labels"):
-        labels = _label_study(settings, conditions, trained, store, ns3) if settings.labels else None
+        labels = _label_study(settings, conditions, trained, store) if settings.labels else None
     with steps.timed("champion"):
         promotion = _promoted(settings, conditions, trained, candidates, run)
     return Studied(
@@ -282,14 +267,12 @@ def studied(settings: StudySettings, run: Run) -> Studied:
 STUDY = FunctionExperiment(StudySettings, lambda settings, run: studied(settings, run).shown())
 
 
-def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store: Store, ns3: Ns3) -> ShiftMatrix:
+def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store: Store) -> ShiftMatrix:
     """The candidate of the shift matrix, trained under each of its conditions alone."""
     chosen = settings.shift.candidate
     candidate = _train_config(settings, chosen)
     trained = {
-        name: train_model(
-            replace(candidate, datasets=[str(run.path) for run in conditions[name].runs.values()]), store, ns3
-        )
+        name: train_model(replace(candidate, datasets=[str(run.path) for run in conditions[name].runs.values()]))
         for name in settings.shift.conditions
     }
 
@@ -312,7 +295,7 @@ def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)
         policies, scenario = compose_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
-        return evaluate_policies(scenario, policies, settings.shift.seeds, predictor, (), store, ns3, settings.jobs)
+        return evaluate_policies(settings, scenario, policies, settings.shift.seeds, predictor)
 
     return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
 
@@ -336,38 +319,32 @@ def _scenario(settings: StudySettings, name: str) -> Scenario:
 
 
 def _train_config(settings: StudySettings, name: str) -> TrainConfig:
-    candidate = compose_settings(TrainConfig, settings.candidates[name], f"candidates.{name}")
-    return replace(
-        candidate,
-        store_dir=settings.store_dir,
-        ns3_prefix=settings.ns3_prefix,
-        split=settings.split,
-        tracking=settings.tracking,
-    )
+    candidate = compose_training(settings, settings.candidates[name], f"candidates.{name}")
+    return replace(candidate, split=settings.split)
 
 
-def _collected(settings: StudySettings, name: str, scenario: Scenario, store: Store, ns3: Ns3) -> Condition:
+def _collected(settings: StudySettings, name: str, scenario: Scenario) -> Condition:
     seen = name in settings.train_on
     split = settings.split
     trains = seen or name in settings.shift.conditions
     seeds = [*split.train, *split.validation, *split.test] if trains else split.test
     lqd = compose_settings(TrainConfig, ["policy=lqd"], "policy").policy["lqd"]
-    runs = collect_runs(scenario, lqd, seeds, store, ns3, settings.jobs)
+    runs = collect_runs(settings, scenario, lqd, seeds)
     return Condition(scenario, seen, {run.seed: Dataset.open(run.path) for run in runs})
 
 
 def _closed_loop(
-    settings: StudySettings, scenario: Scenario, trained: Mapping[str, TrainResult], store: Store, ns3: Ns3, jobs: int
+    settings: StudySettings, scenario: Scenario, trained: Mapping[str, TrainResult], store: Store
 ) -> FlowsResult:
     """The baselines, and Credence asking each candidate, on the same flows."""
     seeds = settings.closed_loop.seeds
     policies = compose_policies(settings.closed_loop.policies, "closed_loop.policies")
-    asking = compose_policies([CREDENCE], "policies")[CREDENCE]
+    asking = compose_policy(CREDENCE, "policies")
     runs: list[PolicyRun] = []
-    runs += evaluate_policies(scenario, policies, seeds, None, (), store, ns3, jobs).runs
+    runs += evaluate_policies(settings, scenario, policies, seeds).runs
     for name in settings.closed_loop.candidates:
         predictor = export_to_store(trained[name].ensemble, store)
-        runs += evaluate_policies(scenario, {f"credence, {name}": asking}, seeds, predictor, (), store, ns3, jobs).runs
+        runs += evaluate_policies(settings, scenario, {f"credence, {name}": asking}, seeds, predictor).runs
     return FlowsResult(tuple(runs), (), None)
 
 
@@ -384,23 +361,19 @@ def _check_label_candidate(name: str, candidate: TrainConfig) -> None:
 
 
 def _label_study(
-    settings: StudySettings,
-    conditions: Mapping[str, Condition],
-    trained: Mapping[str, TrainResult],
-    store: Store,
-    ns3: Ns3,
+    settings: StudySettings, conditions: Mapping[str, Condition], trained: Mapping[str, TrainResult], store: Store
 ) -> LabelStudy:
     """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
     condition, split = conditions[settings.train_on[0]], settings.split
     candidate = _train_config(settings, settings.label_candidate)
     policies = compose_policies(settings.labels, "labels")
     deployed = settings.labels[-1]
-    library = str(export_to_store(trained[settings.label_candidate].ensemble, store).library)
-    policies[deployed] = replace(policies[deployed], library=library)
+    library = export_to_store(trained[settings.label_candidate].ensemble, store).library
+    policies[deployed] = policies[deployed].ask(library)
     seeds = [*split.train, *split.validation, *split.test]
     runs = {LQD: list(condition.runs.values())}
     for name, policy in policies.items():
-        collected = collect_runs(condition.scenario, policy, seeds, store, ns3, settings.jobs)
+        collected = collect_runs(settings, condition.scenario, policy, seeds)
         runs[name] = [Dataset.open(run.path) for run in collected]
 
     def make() -> TreePredictor:

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,7 @@ from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, Sha
 from foretail.pipelines.families.costs import Costs, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 
 DT = "dt"
 PREDICTED = Rule(DT_PREDICTED, DEFAULT)
@@ -72,27 +73,6 @@ class AlphaSettings(PointSettings, Families):
         for seed in self.test_seeds:
             if seed in self.seeds:
                 raise ForetailError(f"test_seeds holds {seed}, which is learned from: judge on other seeds")
-
-
-@dataclass(frozen=True)
-class DepthRow:
-    """Trees of one depth."""
-
-    depth: int
-    leaves: int  #: of the tree that all families made
-    lost_percent: float  #: J over that of each condition's best fixed alpha, on families left out; geometric mean
-
-
-@dataclass(frozen=True)
-class ConditionRow:
-    """The tree in the loop in a condition, on the test seeds."""
-
-    family: str
-    condition: str
-    best_alpha: float  #: the fixed one that cost least there on the seeds that were learned from
-    cost: float  #: J under the tree, geometric mean over seeds
-    cost_fixed: float  #: under the fixed alpha that costs least over all conditions
-    cost_best: float  #: under the best fixed alpha of this condition
 
 
 @dataclass(frozen=True)
@@ -141,34 +121,31 @@ def show(settings: AlphaSettings, run: Run) -> Shown:
     with_counters = replace(plan, rules=fixed, logged_rows=settings.rows)
     measure_rules(settings.experiment, settings, with_counters, costs, every, settings.seeds)
     learnable = _learnable(settings, costs, wheres)
-    depths = [_depth(settings, learnable, families, depth) for depth in settings.depths]
-    depth = min(depths, key=lambda one: one.lost_percent).depth
+    depths = pd.DataFrame([_depth(settings, learnable, families, depth) for depth in settings.depths])
+    depth = int(depths.sort_values("lost_percent", kind="stable")["depth"].iloc[0])
     ensemble = learnable.fitted(settings, depth, families)
     exponent = settings.exponents[int(learnable.lost.mean(axis=0).argmin())]
     best = {where: settings.exponents[int(learnable.lost[number].argmin())] for number, where in enumerate(wheres)}
-    policy = replace(
-        compose_policies([DT_PREDICTED], DT_PREDICTED)[DT_PREDICTED],
-        alpha_interval_ns=settings.interval_ns,
-        library=str(export_to_store(ensemble, run.store).library),
-    )
+    predicted = replace(compose_policy(DT_PREDICTED, DT_PREDICTED), alpha_interval_ns=settings.interval_ns)
+    policy = predicted.ask(export_to_store(ensemble, run.store).library)
     looped = Costs()
     beside = {where: list(dict.fromkeys([PREDICTED, _fixed(exponent), _fixed(best[where])])) for where in wheres}
     in_loop = replace(plan, rules={**fixed, PREDICTED: policy})
     measure_rules(settings.experiment, settings, in_loop, looped, beside, settings.test_seeds)
-    rows = [_row(looped, settings, where, exponent, best[where]) for where in wheres]
+    rows = pd.DataFrame([_row(looped, settings, where, exponent, best[where]) for where in wheres])
     less_fixed = looped.family_difference(wheres, PREDICTED, _fixed(exponent))
     less_best = looped.difference_to(wheres, PREDICTED, {where: _fixed(best[where]) for where in wheres})
     learned = Learned(
         ensemble,
         f"Tree of Dynamic Thresholds' alphas every {settings.interval_ns} ns, from {len(wheres)} conditions of the "
         f"training families, size {settings.size}, seeds {', '.join(map(str, settings.seeds))}.",
-        {f"depth_{one.depth}/lost_percent": one.lost_percent for one in depths},
+        {f"depth_{one}/lost_percent": lost for one, lost in zip(depths["depth"], depths["lost_percent"], strict=True)},
         lambda logged: _log_inputs(logged, costs, run.store),
     )
     return Shown(
-        pd.DataFrame([asdict(one) for one in rows]),
+        rows,
         _tables(depths, rows, exponent, [costs, looped]),
-        frames={"conditions.csv": pd.DataFrame([asdict(one) for one in rows]), "fixed.csv": _fixed_frame(costs)},
+        frames={"conditions.csv": rows, "fixed.csv": _fixed_frame(costs)},
         verdict=(
             f"The tree has depth {depth} and {len(ensemble.trees[0].leaves)} leaves.",
             f"On the training families it costs {change_text(less_fixed)} against alpha {2.0**exponent:g} everywhere, "
@@ -177,7 +154,7 @@ def show(settings: AlphaSettings, run: Run) -> Shown:
         details={
             "exponent": exponent,
             "depth": depth,
-            "depths": [asdict(one) for one in depths],
+            "depths": depths.to_dict("records"),
             "less_fixed": asdict(less_fixed),
             "less_best": asdict(less_best),
         },
@@ -188,23 +165,28 @@ def show(settings: AlphaSettings, run: Run) -> Shown:
 ALPHAS = FunctionExperiment(AlphaSettings, show)
 
 
-def _tables(
-    depths: Sequence[DepthRow], rows: Sequence[ConditionRow], exponent: int, measured: Sequence[Costs]
-) -> list[Table]:
+def _tables(depths: pd.DataFrame, rows: pd.DataFrame, exponent: int, measured: Sequence[Costs]) -> list[Table]:
     """Depths, and the tree in the loop."""
-    simulations, reused = (sum(getattr(one, name) for one in measured) for name in ("points", "reused"))
+    together = Costs(points=sum(one.points for one in measured), reused=sum(one.reused for one in measured))
     return [
-        Table(
+        Table.of_frame(
             "Trees that predict alpha, on families left out",
-            ("depth", "leaves", "J against the best fixed alpha, %"),
-            tuple((one.depth, one.leaves, one.lost_percent) for one in depths),
-            ("as if every choice held for the whole run; depth 0 is one fixed alpha",),
+            depths,
+            {"depth": "depth", "leaves": "leaves", "lost_percent": "J against the best fixed alpha, %"},
+            "as if every choice held for the whole run; depth 0 is one fixed alpha",
         ),
-        Table(
+        Table.of_frame(
             "The tree in the loop, on the training families",
-            ("family", "condition", "best alpha", "J", f"J, alpha {2.0**exponent:g}", "J, best alpha"),
-            tuple((one.family, one.condition, one.best_alpha, one.cost, one.cost_fixed, one.cost_best) for one in rows),
-            (f"{simulations:,} simulations, {reused:,} of them in the store",),
+            rows,
+            {
+                "family": "family",
+                "condition": "condition",
+                "best_alpha": "best alpha",
+                "cost": "J",
+                "cost_fixed": f"J, alpha {2.0**exponent:g}",
+                "cost_best": "J, best alpha",
+            },
+            together.note,
         ),
     ]
 
@@ -247,8 +229,11 @@ def _learnable(settings: AlphaSettings, costs: Costs, wheres: Sequence[Condition
     )
 
 
-def _depth(settings: AlphaSettings, learnable: Learnable, families: Sequence[str], depth: int) -> DepthRow:
-    """Trees of a depth; each family is judged by the tree of all others."""
+def _depth(settings: AlphaSettings, learnable: Learnable, families: Sequence[str], depth: int) -> dict[str, Any]:
+    """Trees of a depth: the leaves of that of all families, and what is lost when each family is left out.
+
+    Each family is judged by the tree of all others: J over that of each condition's best fixed alpha, geometric mean.
+    """
     losses = [
         loss
         for family in families
@@ -259,14 +244,14 @@ def _depth(settings: AlphaSettings, learnable: Learnable, families: Sequence[str
         )
     ]
     leaves = len(learnable.fitted(settings, depth, families).trees[0].leaves)
-    return DepthRow(depth, leaves, 100 * math.expm1(float(np.mean(losses))))
+    return {"depth": depth, "leaves": leaves, "lost_percent": 100 * math.expm1(float(np.mean(losses)))}
 
 
-def _row(costs: Costs, settings: AlphaSettings, where: Condition, exponent: int, best: int) -> ConditionRow:
-    levels = [
-        math.exp(costs.level(where, rule, settings.test_seeds)) for rule in (PREDICTED, _fixed(exponent), _fixed(best))
-    ]
-    return ConditionRow(where.family, where.condition, 2.0**best, *levels)
+def _row(costs: Costs, settings: AlphaSettings, where: Condition, exponent: int, best: int) -> dict[str, Any]:
+    """A condition: J on the test seeds under the tree, the fixed alpha that is best over all, and the best one here."""
+    rules = {"cost": PREDICTED, "cost_fixed": _fixed(exponent), "cost_best": _fixed(best)}
+    levels = {name: math.exp(costs.level(where, rule, settings.test_seeds)) for name, rule in rules.items()}
+    return {**asdict(where), "best_alpha": 2.0**best, **levels}
 
 
 def _log_inputs(run: TrackedRun, costs: Costs, store: Store) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from foretail.configs.schema.scenario import Scenario
+from foretail.export.p4.planning.profile import load_profile
+from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.families.conditions import Condition, SharingCase
 from foretail.pipelines.runs.result import plain
@@ -52,3 +55,10 @@ def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Seque
         for seed in seeds:
             traffic = traffic_sha256_of(plain(asdict(scenario)), seed)
             run.log_dataset(f"{name}-{seed}", traffic, traffic, "simulated in ns-3", 0, 0, context)
+
+
+def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
+    """What trees cost a switch, and that as a note below a table."""
+    cost = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
+    resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
+    return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"

@@ -6,18 +6,18 @@ Trials never see the test runs. The trial that the budget allows and validation 
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
+from optuna.samplers import NSGAIISampler, TPESampler
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
@@ -27,14 +27,13 @@ from foretail.export.switch_cost import switch_cost
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists
-from foretail.models.scoring.figure_style import styled
-from foretail.pipelines.data.simulation import Ns3
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.store import Store, canonical_json
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import find_split, train_model, train_on
@@ -78,8 +77,7 @@ class Finished:
     """A finished search."""
 
     settings: SearchSettings
-    name: str  #: its own, under which the trials are kept
-    file: Path  #: where the trials are kept
+    kept: Trials  #: where they are kept
     space: Space  #: what was drawn
     trials: tuple[Trial, ...]  #: all of them, in order
     front: frozenset[int]  #: numbers of those that no other is better than in every objective
@@ -102,8 +100,8 @@ class Finished:
             {"trials.parquet": frame, "trials.csv": frame, "front.parquet": front},
             verdict=self.verdict(),
             details={
-                "name": self.name,
-                "file": self.file,
+                "name": self.kept.name,
+                "file": self.kept.file,
                 "chosen": None
                 if tested is None
                 else {
@@ -152,8 +150,7 @@ class Finished:
                 "validation runs.",
                 f"P4 table entries and TCAM bits are planned for {self.settings.p4_profile}, not proven: "
                 "foretail export does that.",
-                f"search {self.name} in {self.file}"
-                + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
+                self.kept.sentence() + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
             ),
         )
 
@@ -169,52 +166,40 @@ class Finished:
         rows = []
         for name in dict.fromkeys(found.candidate for found in tested.held_out):
             runs = [found for found in tested.held_out if found.candidate == name]
-            rows.append((name, len(runs), *HeldOut.together(runs)))
-        return Table(
+            rows.append({"candidate": name, "runs": len(runs), **HeldOut.together(runs)})
+        return Table.of_rows(
             f"Trial {tested.trial}, the best {self.settings.objectives[0]} within the budget, on the test runs",
-            ("candidate", "runs", *HeldOut.COLUMNS),
-            tuple(rows),
-            (f"budget: {budget}", shlex.join(["foretail", "train", *tested.overrides])),
+            rows,
+            f"budget: {budget}",
+            shlex.join(["foretail", "train", *tested.overrides]),
         )
 
 
 def search(settings: SearchSettings, run: Run) -> Finished:
     """Draw, train and judge until there are as many trials as wanted, those of earlier runs included; test the best."""
-    store, ns3 = run.store, Ns3(settings.ns3_prefix)
-    profile, space = load_profile(settings.p4_profile), Space.of(settings)
-    base = replace(compose_settings(TrainConfig, settings.candidate, "candidate"), ns3_prefix=settings.ns3_prefix)
+    store, profile, space = run.store, load_profile(settings.p4_profile), Space.of(settings)
+    base = compose_training(settings, settings.candidate, "candidate")
     if base.split.name != "by_run":
         raise ForetailError(f"candidate splits {base.split.name}: a search holds whole runs out, use by_run")
-    split = find_split(replace(base, jobs=settings.jobs), store, ns3)[1]
+    split = find_split(replace(base, jobs=settings.jobs))[1]
     require_runs(split.validation, "foretail run predictor_search")
     searched = what_is_searched(settings, space, split)
-    name = settings.name or f"search-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
-    file = Path(settings.file) if settings.file else store.folder.parent / "search.db"
     directions: dict[str, Literal["maximize", "minimize"]] = {
         objective: "maximize" if objective in SEARCH_SCORES else "minimize" for objective in settings.objectives
     }
+    sampler = partial(NSGAIISampler, population_size=settings.population) if settings.sampler == "nsga2" else TPESampler
     with (
-        open_trials(
-            file,
-            name,
-            searched,
-            space.distributions,
-            directions,
-            sampler=settings.sampler,
-            population=settings.population,
-            batch=settings.batch,
-            seed=settings.seed,
-        ) as trials,
-        tracked_search(settings, name, trials, split, store) as logged,
+        open_trials(settings, "search", store, searched, space.distributions, directions, sampler) as trials,
+        tracked_search(settings, trials, split, store) as logged,
     ):
         evaluate_trials(settings, trials, space, split, profile, store, trial_log(logged, space, split))
         finished = trials.finished()
         if all(trial.found is None for trial in finished):
             raise ForetailError(f"all {len(finished)} trials failed, the first because {finished[0].failed}")
         chosen = best_trial(finished, settings)
-        tested = None if chosen is None else test_best(settings, chosen, space, split, store, ns3, logged)
+        tested = None if chosen is None else test_best(settings, chosen, space, split, store, logged)
         where = None if logged is None else address(logged)
-        return Finished(settings, name, file, space, tuple(finished), trials.front(), tested, where)
+        return Finished(settings, trials, space, tuple(finished), trials.front(), tested, where)
 
 
 PREDICTORS = FunctionExperiment(SearchSettings, lambda settings, run: search(settings, run).shown(), tracks_itself=True)
@@ -240,18 +225,15 @@ def trial_frame(trials: Sequence[Trial], front: frozenset[int], space: Space) ->
 @styled
 def draw_front(frame: pd.DataFrame, score: str, cost: str, chosen: int | None) -> Figure:
     """Every trial by its cost and score, the front as steps, and the chosen one."""
-    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(5.6, 3.8))
     axes.plot(frame[cost], frame[score], ".", color="grey", alpha=0.5, label="trial")
     front = frame[frame["front"]].sort_values([cost, score])
     axes.plot(front[cost], front[score], "o-", color="C0", drawstyle="steps-post", markersize=4, label="front")
     best = frame[frame[TRIAL] == chosen]
     axes.plot(best[cost], best[score], "*", color="C3", markersize=12, label="chosen", linestyle="")
     axes.set_xscale("symlog")  # a model that always accepts has no table entries
-    axes.set_xlabel(cost.replace("_", " "))
-    axes.set_ylabel(f"{score.replace('_', ' ')}, validation runs")
-    axes.grid()
-    axes.legend(fontsize="small")
+    axes.set(xlabel=cost.replace("_", " "), ylabel=f"{score.replace('_', ' ')}, validation runs")
+    axes.legend()
     return figure
 
 
@@ -321,7 +303,7 @@ def _evaluated(
     candidate: TrainConfig, objectives: Sequence[str], split: Split, profile: Profile, store: Store
 ) -> dict[str, Any]:
     """Scores on the validation runs, which take the place of the test runs here, and costs."""
-    trained = train_on(candidate, Split(split.train, split.validation, split.validation), store)
+    trained = train_on(candidate, Split(split.train, split.validation, split.validation))
     judged = [
         found
         for selection in split.validation
@@ -330,7 +312,7 @@ def _evaluated(
         )
         if found.candidate == TRIAL
     ]
-    together = dict(zip(HeldOut.COLUMNS, HeldOut.together(judged), strict=True))
+    together = HeldOut.together(judged)
     scores = {name: together[column] for name, column in COLUMN_OF.items()}
     for name, value in scores.items():
         if value is None and name in objectives:
@@ -352,7 +334,7 @@ def best_trial(trials: Sequence[Trial], settings: SearchSettings) -> Trial | Non
 
 
 def test_best(
-    settings: SearchSettings, chosen: Trial, space: Space, split: Split, store: Store, ns3: Ns3, run: TrackedRun | None
+    settings: SearchSettings, chosen: Trial, space: Space, split: Split, store: Store, run: TrackedRun | None
 ) -> Tested:
     """Train the chosen trial as ``foretail train`` would, register it, and score it on the test runs."""
     tracking = replace(settings.tracking, parent_run_id=None if run is None else run.run_id)
@@ -362,7 +344,7 @@ def test_best(
         ns3_prefix=settings.ns3_prefix,
         tracking=tracking,
     )
-    trained = train_model(candidate, store, ns3)
+    trained = train_model(candidate)
     registered = register(
         replace(candidate, tracking=settings.tracking), trained.outcome, trained.outcome["scores"], trained.model
     )
@@ -378,9 +360,7 @@ def test_best(
 
 
 @contextmanager
-def tracked_search(
-    settings: SearchSettings, name: str, trials: Trials, split: Split, store: Store
-) -> Iterator[TrackedRun | None]:
+def tracked_search(settings: SearchSettings, trials: Trials, split: Split, store: Store) -> Iterator[TrackedRun | None]:
     """The MLflow run of the search, the one that an earlier command began where it still exists."""
     tracking = settings.tracking
     if not tracking.enabled:
@@ -389,7 +369,7 @@ def tracked_search(
     uri = tracking_uri(tracking.uri, store.folder.parent)
     before = trials.tracked(uri)
     goes_on = before is not None and run_exists(before, uri)
-    with tracked(tracking, store, asdict(settings), name, run_id=before if goes_on else None) as run:
+    with tracked(tracking, store, asdict(settings), trials.name, run_id=before if goes_on else None) as run:
         if not goes_on:
             for dataset in describe_split(split):
                 log_dataset(run, dataset)

@@ -7,26 +7,23 @@ families, on more seeds. Held-out families are never simulated here.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from itertools import groupby, zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 from optuna.distributions import IntDistribution
+from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, require_tunable
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import switch_cost
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
@@ -34,10 +31,11 @@ from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, POINT
-from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.runs.store import Key, canonical_json
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail.studies.search.budget import SWITCH_PORTS, log_traffic
+from foretail.studies.search.budget import cost_in_switch, log_traffic
+from foretail.studies.search.settings import Trialled
 from foretail.studies.search.simulations import Simulations
 from foretail.studies.search.trials import Trial, Trials, open_trials
 
@@ -47,7 +45,7 @@ LOSSES = "losses"
 
 
 @dataclass
-class RuleSettings(PointSettings, Families):
+class RuleSettings(PointSettings, Families, Trialled):
     """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families.
 
     Every trial runs on the first seed; the best of them run on all.
@@ -74,18 +72,8 @@ class RuleSettings(PointSettings, Families):
         one_of=("first", "all"),
     )
     first: list[dict[str, int]] = setting([], "rules that are tried first")
-    trials: int = setting(MISSING, "rules in total, those of earlier runs included", at_least=1, at_most=100_000)
     finalists: int = setting(4, "best trials that run everywhere", at_least=1, at_most=1000)
     seeds: list[int] = setting(MISSING, "traffic seeds of the finalists, the first that of all trials", at_least=1)
-    batch: int = setting(
-        4, "rules drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
-    )
-    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
-
-    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
-    name: str | None = setting(
-        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
-    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a number that no rule has, or outside its range."""
@@ -128,47 +116,36 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
     conditions = _in_turn(plan) if settings.conditions == "all" else _in_turn(plan)[: len(_families(plan))]
     searched = _searched(settings, plan, conditions)
-    name = settings.name or f"rules-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
-    file = Path(settings.file) if settings.file else run.store.folder.parent / "search.db"
+    ranges = {number: IntDistribution(low, high) for number, (low, high) in settings.ranges.items()}
     with open_trials(
-        file,
-        name,
-        searched,
-        {number: IntDistribution(low, high) for number, (low, high) in settings.ranges.items()},
-        {settings.score: "minimize"},
-        sampler="tpe",
-        population=settings.batch,
-        batch=settings.batch,
-        seed=settings.seed,
-        first=settings.first,
+        settings, "rules", run.store, searched, ranges, {settings.score: "minimize"}, TPESampler, settings.first
     ) as trials:
         finished = _all_trials(settings, trials, simulations, conditions)
         simulations.cases.update(_cases_of(settings, finished, conditions))  # those of earlier commands too
         finalists = _finalists(settings, finished, simulations)
     best, frame = finalists[0], _frame(finished, settings.score)
     ensemble = best.rule.ensemble(simulations.cell_bytes)
-    switch = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
+    switch, in_switch = cost_in_switch(ensemble, "the best as a tree")
     rule = ", ".join(f"{number.replace('_', ' ')} {value}" for number, value in asdict(best.rule).items())
     regret = "" if best.regret is None else f", mean regret {100 * best.regret:.3g} %"
     return Shown(
         frame.assign(losses=pd.Series([_losses_of(trial) for trial in finished])),
-        [_table(settings, finalists)],
+        [_table(finalists)],
         frames={"trials.csv": frame},
         notes=(
-            f"{simulations.costs.points:,} simulations, {simulations.costs.reused:,} of them in the store",
+            simulations.costs.note,
             simulations.budget.sentence(),
-            f"the best as a tree: {switch.table_entries} P4 table entries, {switch.tcam_bits} TCAM bits, "
-            f"{switch.feature_bits} bits of registers",
-            f"search {name} in {file}",
+            in_switch,
+            trials.sentence(),
         ),
         verdict=(
             f"Trial {best.trial} is the best of {len(finished)} rules on the training families: {rule}; "
             f"J {best.cost:.3g}{regret}.",
         ),
         details={
-            "name": name,
+            "name": trials.name,
             "score": settings.score,
-            "file": file,
+            "file": trials.file,
             "finalists": [asdict(one) for one in finalists],
             "switch": asdict(switch),
             "budget": asdict(simulations.budget),
@@ -186,25 +163,21 @@ def show(settings: RuleSettings, run: Run) -> Shown:
 RULES = FunctionExperiment(RuleSettings, show)
 
 
-def _table(settings: RuleSettings, finalists: Sequence[Finalist]) -> Table:
+def _table(finalists: Sequence[Finalist]) -> Table:
     """The finalists."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.trial,
-            *astuple(one.rule),
-            one.cost,
-            *([] if one.regret is None else [100 * one.regret]),
-            *map(percent_change, astuple(one.less_first)[:3]),
-        )
+    rows = [
+        {
+            "trial": one.trial,
+            **{name.replace("_", " "): number for name, number in asdict(one.rule).items()},
+            "J": one.cost,
+            **({} if one.regret is None else {"mean regret, %": 100 * one.regret}),
+            "against the first, %": percent_change(one.less_first.mean),
+            "low": percent_change(one.less_first.low),
+            "high": percent_change(one.less_first.high),
+        }
         for one in finalists
     ]
-    regret = () if settings.score == COST else ("mean regret, %",)
-    names = [name.replace("_", " ") for name in asdict(finalists[0].rule)]
-    return Table(
-        "Sharing rules in all conditions of the training families",
-        ("trial", *names, "J", *regret, "against the first, %", "low", "high"),
-        tuple(rows),
-    )
+    return Table.of_rows("Sharing rules in all conditions of the training families", rows)
 
 
 def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:

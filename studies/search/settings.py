@@ -18,6 +18,21 @@ SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_
 
 
 @dataclass
+class Trialled:
+    """What every search has: how many trials are drawn, and where they are kept."""
+
+    trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
+    batch: int = setting(
+        4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
+    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
+    name: str | None = setting(
+        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
+    )
+
+
+@dataclass
 class Dimension:
     """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
 
@@ -58,7 +73,7 @@ class Dimension:
 
 
 @dataclass
-class SearchSettings(JobSettings):
+class SearchSettings(JobSettings, Trialled):
     """Settings of ``foretail train`` to draw from, and what counts."""
 
     candidate: list[str] = setting([], "overrides of foretail train that all trials share")
@@ -74,18 +89,8 @@ class SearchSettings(JobSettings):
         {"comparisons": 16}, "most of each cost; the best first score within it is trained for good and tested"
     )
     p4_profile: str = setting("v1model", "of table_entries and tcam_bits: v1model, rmt, or a YAML file")
-    trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
     sampler: str = setting("nsga2", "who draws", one_of=("nsga2", "tpe"))
     population: int = setting(20, "nsga2: trials of a generation", at_least=2, at_most=10_000)
-    batch: int = setting(
-        4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
-    )
-    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
-
-    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
-    name: str | None = setting(
-        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
-    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless a score is weighed against a cost, within known limits."""

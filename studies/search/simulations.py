@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from foretail.configs.schema.experiment import JobSettings, PointSettings
+from foretail.configs.schema.experiment import JobSettings
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.pipelines.experiment.cases import RunsPoints, ThisMachine
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import Costs, measure_rules
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policies
+from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED
 from foretail.studies.search.budget import Budget
 
@@ -24,7 +23,7 @@ from foretail.studies.search.budget import Budget
 class Simulations:
     """Rules, each as trees, under conditions of a plan."""
 
-    machine: RunsPoints  #: where they run
+    settings: JobSettings  #: how many at the same time, and where they run
     plan: SharingPlan
     store: Store
     costs: Costs
@@ -44,16 +43,15 @@ class Simulations:
             raise ForetailError(
                 f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
             )
-        machine = config if isinstance(config, PointSettings) else ThisMachine(config.store_dir, config.jobs)
-        return cls(machine, plan, store, Costs(), cells.pop())
+        return cls(config, plan, store, Costs(), cells.pop())
 
     def levels(
         self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
     ) -> dict[Rule, float]:
         """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
-        policy = compose_policies([LEARNED], LEARNED)[LEARNED]
+        policy = compose_policy(LEARNED, LEARNED)
         asking = {
-            rule: replace(policy, library=str(export_to_store(tree, self.store).library))
+            rule: policy.ask(export_to_store(tree, self.store).library)
             for rule, tree in trees.items()
             if tree is not None
         }
@@ -64,5 +62,5 @@ class Simulations:
             for rule in trees
             for seed in seeds
         )
-        measure_rules("search", self.machine, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
+        measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
         return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in wheres])) for rule in trees}

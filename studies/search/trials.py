@@ -6,7 +6,8 @@ interruption nor the number of jobs changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,20 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretail.core.errors import ForetailError
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file
-from foretail.pipelines.runs.store import canonical_json
+from foretail.pipelines.runs.store import Store, canonical_json
+from foretail.studies.search.settings import Trialled
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
 """Attributes: of a study what decides its trials and where MLflow has it, of a trial what came of it."""
+
+Distributions = Mapping[str, BaseDistribution]
+Objectives = Mapping[str, Literal["maximize", "minimize"]]
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every study and trial on stderr
 
@@ -48,30 +53,32 @@ class Trial:
 
 
 class Trials:
-    """The trials of one search, opened by :func:`open_trials`."""
+    """The trials of one search, opened by :func:`open_trials`, which has the same parameters."""
 
     def __init__(
         self,
+        settings: Trialled,
+        file: Path,
         stored: optuna.Study,
-        distributions: Mapping[str, BaseDistribution],
-        objectives: Mapping[str, Literal["maximize", "minimize"]],
-        sampler: str,
-        population: int,
-        batch: int,
-        seed: int,
-        first: Sequence[Mapping[str, Any]] = (),
+        distributions: Distributions,
+        objectives: Objectives,
+        sampler: Callable[..., BaseSampler],
+        first: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._stored = stored
-        self._distributions = dict(distributions)
-        self._objectives = objectives
-        self._sampler, self._population, self._batch, self._seed = sampler, population, batch, seed
+        self.name, self.file = stored.study_name, file
+        self._stored, self._distributions, self._objectives = stored, dict(distributions), objectives
+        self._sampler, self._batch, self._seed = sampler, settings.batch, settings.seed
         self._drawing = optuna.create_study(directions=list(objectives.values()), sampler=self._sampler_of(0))
         self._open: list[optuna.trial.Trial] = []
-        kept = stored.get_trials(deepcopy=False)
+        kept, batch = stored.get_trials(deepcopy=False), self._batch
         for start in range(0, len(kept) - len(kept) % batch, batch):
             self._drawing.add_trials(kept[start : start + batch])
         for values in first[len(kept) - len(kept) % batch :]:
             self._drawing.enqueue_trial(dict(values))
+
+    def sentence(self) -> str:
+        """Where they are, for a note below a table."""
+        return f"search {self.name} in {self.file}"
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
@@ -125,24 +132,18 @@ class Trials:
         self._stored.set_user_attr(TRACKED, {**self._stored.user_attrs.get(TRACKED, {}), uri: run_id})
 
     def _sampler_of(self, number: int) -> BaseSampler:
-        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
-        if self._sampler == "nsga2":
-            return NSGAIISampler(population_size=self._population, seed=seed)
-        return TPESampler(seed=seed)
+        return self._sampler(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
 
 
 @contextmanager
 def open_trials(
-    file: Path,
-    name: str,
+    settings: Trialled,
+    kind: str,
+    store: Store,
     searched: Mapping[str, Any],
-    distributions: Mapping[str, BaseDistribution],
-    objectives: Mapping[str, Literal["maximize", "minimize"]],
-    *,
-    sampler: str,
-    population: int,
-    batch: int,
-    seed: int,
+    distributions: Distributions,
+    objectives: Objectives,
+    sampler: Callable[..., BaseSampler],
     first: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Trials]:
     """Open the trials of a search, those of earlier runs included; nobody else can meanwhile.
@@ -151,14 +152,15 @@ def open_trials(
 
     Parameters
     ----------
-    file : SQLite file, made when missing
-    name : of the search in the file
+    kind : begins the name of a search that the settings do not name
     searched : everything that decides its trials, JSON-like
     distributions : by setting
     objectives : directions by the names of figures
-    sampler, population, batch, seed : as in the settings
+    sampler : makes Optuna's sampler of a ``seed``
     first : values of the first trials, which nobody draws
     """
+    name = settings.name or f"{kind}-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
+    file = Path(settings.file) if settings.file else store.folder.parent / "search.db"
     url = f"sqlite:///{file.absolute()}"
     with locked(url):
         try:
@@ -179,7 +181,7 @@ def open_trials(
                 raise ForetailError(
                     f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
                 )
-            yield Trials(stored, distributions, objectives, sampler, population, batch, seed, first)
+            yield Trials(settings, file, stored, distributions, objectives, sampler, first)
         finally:
             storage.remove_session()
             storage.engine.dispose()

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.families.conditions import DEFAULT
 from foretail.sim_bridge.policies import policy_words
 from foretail.studies.sharing.verdicts import shown
@@ -27,15 +27,14 @@ LARGEST_PERCENT = 300.0
 
 @styled
 def draw_map(rows: pd.DataFrame) -> Figure:
-    """A row per condition, a column per rule; `rows` as :class:`SharingRow` has them."""
+    """A row per condition, a column per rule; `rows` as :func:`rows_of` has them."""
     columns = [(policy, which) for policy, which, _ in shown(rows)]
     by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
     conditions = rows[["held_out", "family", "condition"]].drop_duplicates()
     conditions = conditions.sort_values("held_out", kind="stable")
     places = conditions[["family", "condition"]].itertuples(index=False, name=None)
     regret = 100 * np.array([[of_rule[place] for of_rule in by_condition] for place in places])
-    figure = Figure(figsize=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(1, inches=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), grid="")
     image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
     for (row, column), value in np.ndenumerate(regret):
         colour = "white" if value > 30 else "black"
@@ -57,9 +56,8 @@ def draw_map(rows: pd.DataFrame) -> Figure:
 def draw_settings(rows: pd.DataFrame) -> Figure:
     """A panel per policy with several settings, a line per condition; a dot is the policy as it comes."""
     tuned = [policy for policy, part in rows.groupby("policy", sort=False) if part["setting"].nunique() > 2]
-    figure = Figure(figsize=(1 + 3.6 * max(len(tuned), 1), 3.4), layout="constrained")
-    all_axes = figure.subplots(1, max(len(tuned), 1), squeeze=False, sharey=True)[0]
-    for axes, policy in zip(all_axes, tuned, strict=False):
+    figure, row = panels(max(len(tuned), 1), inches=(1 + 3.6 * max(len(tuned), 1), 3.4), sharey=True)
+    for axes, policy in zip(row, tuned, strict=False):
         part = rows[rows["policy"] == policy]
         order = {setting: place for place, setting in enumerate(part["setting"].drop_duplicates())}
         for (held_out, _, _), of_condition in part.groupby(["held_out", "family", "condition"]):
@@ -72,10 +70,8 @@ def draw_settings(rows: pd.DataFrame) -> Figure:
         if len(frozen):
             axes.axvline(order[frozen.iloc[0]], color="0.3", linestyle="--", linewidth=1)
         axes.set_xticks(list(order.values()), list(order), rotation=70)
-        axes.set_yscale("log")
-        axes.set_title(policy_words(str(policy)))
-        axes.grid()
-    all_axes[0].set_ylabel("regret, %")
+        axes.set(title=policy_words(str(policy)), yscale="log")
+    row[0].set_ylabel("regret, %")
     return figure
 
 

@@ -35,7 +35,7 @@ def show(settings: MapSettings, run: Run) -> Shown:
         predictor = load_predictor(settings.model, settings.tracking, run.store)
         plan = plan.with_model(settings.asking, predictor_to_store(predictor, run.store).library)
     finished = race(settings, plan)
-    verdicts, frame = verdicts_of(finished), pd.DataFrame([asdict(row) for row in rows_of(finished)])
+    verdicts, frame = verdicts_of(finished), rows_of(finished)
     if plan.library is not None:
         _say_unasked(settings, plan, frame)
     shown = [tables.settings(finished)]
@@ -52,7 +52,7 @@ def show(settings: MapSettings, run: Run) -> Shown:
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "
             f"least J of the condition, less 1, paired by seed. Seeds from {settings.seeds[0]} on, up to "
             f"{settings.most_seeds}; the best of a condition is chosen on the same seeds, which favours it.",
-            f"{finished.costs.points:,} simulations, {finished.costs.reused:,} of them in the store",
+            finished.costs.note,
         ),
         verdict=conclusion(finished, verdicts) if settings.judges else _chosen(finished),
         details={

@@ -10,7 +10,7 @@ import pandas as pd
 from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.comparison.statistics import change_text
 from foretail.pipelines.families.conditions import Rule
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import policy_words
 from foretail.studies.sharing.race import Race
 from foretail.studies.sharing.verdicts import FamilyVerdict, shown
@@ -21,35 +21,45 @@ CLOSE_PERCENT = 10
 
 def regrets(rows: pd.DataFrame) -> Table:
     """Regret of every rule that stands for its policy, over training and held-out conditions."""
-    cells: list[tuple[Cell, ...]] = []
+    made = []
     for policy, which, part in shown(rows):
-        row: list[Cell] = [policy_words(policy), part["setting"].iloc[0] if which == "frozen" else which]
         training, held_out = (100 * part.loc[part["held_out"] == one, "regret"] for one in (False, True))
-        row += [float(training.mean()), float(training.max())] if len(training) else [None, None]
-        within = f"{int((held_out <= CLOSE_PERCENT).sum())} of {len(held_out)}"
-        row += [float(held_out.mean()), float(held_out.median()), float(held_out.max()), within]
-        cells.append(tuple(row))
-    held_out_columns = (f"{figure}, held out" for figure in ("mean", "median", "worst", f"within {CLOSE_PERCENT}"))
-    columns = ("policy", "setting", "mean, training", "worst, training", *held_out_columns)
-    return Table("Regret in % of the cost J, over conditions", columns, tuple(cells))
+        made.append(
+            {
+                "policy": policy_words(policy),
+                "setting": part["setting"].iloc[0] if which == "frozen" else which,
+                "mean, training": float(training.mean()) if len(training) else None,
+                "worst, training": float(training.max()) if len(training) else None,
+                "mean, held out": float(held_out.mean()),
+                "median, held out": float(held_out.median()),
+                "worst, held out": float(held_out.max()),
+                f"within {CLOSE_PERCENT}, held out": f"{int((held_out <= CLOSE_PERCENT).sum())} of {len(held_out)}",
+            }
+        )
+    return Table.of_rows("Regret in % of the cost J, over conditions", made)
 
 
 def against(rows: pd.DataFrame, asking: str) -> Table:
     """What the policy that asks a model costs against every rule, over the held-out families."""
     own = rows[(rows["policy"] == asking) & rows["held_out"]].set_index(["family", "condition"])["cost"]
-    cells: list[tuple[Cell, ...]] = []
+    made = []
     for policy, which, part in shown(rows[rows["held_out"] & (rows["policy"] != asking)]):
         other = part.set_index(["family", "condition"])["cost"]
         less = np.log(own.loc[other.index]) - np.log(other)
         found = mean_over_groups([group.to_numpy() for _, group in less.groupby(level="family", sort=False)])
-        cheaper = int((less.groupby(level="family").mean() < 0).sum())
-        setting = part["setting"].iloc[0] if which == "frozen" else which
-        cells.append((policy_words(policy), setting, change_text(found), cheaper, found.pairs))
-    return Table(
+        made.append(
+            {
+                "against": policy_words(policy),
+                "setting": part["setting"].iloc[0] if which == "frozen" else which,
+                "%": change_text(found),
+                "cheaper in families": int((less.groupby(level="family").mean() < 0).sum()),
+                "of": found.pairs,
+            }
+        )
+    return Table.of_rows(
         f"What {policy_words(asking)} costs with the model, held-out families",
-        ("against", "setting", "%", "cheaper in families", "of"),
-        tuple(cells),
-        ("95 % bootstrap intervals over families of the mean of log J over their conditions",),
+        made,
+        "95 % bootstrap intervals over families of the mean of log J over their conditions",
     )
 
 

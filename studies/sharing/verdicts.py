@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
@@ -22,81 +21,46 @@ NO_MATTER, THRESHOLD, LQD_PAYS, OPEN = (
     "the goal of LQD pays",
     "not decided by these seeds",
 )
+MEANS = (
+    *("timeouts_percent", "p99_short", "p99_long", "p99_query", "query_timeouts"),
+    *("goodput_bps", "asked", "predicted_drops"),
+)
+"""Flows with a timeout, slowdowns, timeouts per query, and packets about which a predictor was asked, or said drop."""
 
 
-@dataclass(frozen=True)
-class SharingRow:
-    """A rule in a condition."""
+def rows_of(race: Race) -> pd.DataFrame:
+    """One row per condition and rule, with means over seeds of what a run measured.
 
-    family: str
-    held_out: bool  #: no setting was chosen on its family
-    condition: str
-    policy: str
-    setting: str
-    frozen: bool  #: the policy's best setting over the training families
-    hindsight: bool  #: the policy's best setting in this condition
-    seeds: int
-    cost: float  #: J, geometric mean over seeds, with its 95 % interval; None with one seed
-    cost_low: float | None
-    cost_high: float | None
-    regret: float  #: J over the least J of the condition, less 1, paired by seed, with its interval
-    regret_low: float | None
-    regret_high: float | None
-    timeouts_percent: float  #: flows with a timeout, mean over seeds
-    p99_short: float | None  #: slowdowns, means over seeds
-    p99_long: float | None
-    p99_query: float | None
-    query_timeouts: float | None  #: per query
-    goodput_bps: float
-    asked: float  #: packets about which a predictor was asked
-    predicted_drops: float
-
-
-def rows_of(race: Race) -> list[SharingRow]:
-    """One row per condition and rule."""
-    rows = []
+    ``held_out``: no setting was chosen on the family. ``frozen`` and ``hindsight``: the policy's best setting over the
+    training families, and in this condition. ``cost``: J, geometric mean over seeds. ``regret``: J over the least J of
+    the condition, less 1, paired by seed. Both with 95 % intervals as ``_low`` and ``_high``, missing with one seed.
+    """
+    rows: list[dict[str, Any]] = []
     for where, rules in race.costs.runs.items():
         best = race.best(where)
         for rule, runs in rules.items():
             level = mean_interval(list(race.costs.logs(where, rule).values()))
-            regret = race.costs.difference(where, rule, best)
-            assert level.mean is not None
-            assert regret.mean is not None
-
-            def over_seeds(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float | None:
-                known = [run[name] for run in runs.values() if run[name] is not None]
-                return _mean(known) if known else None
-
-            def mean(name: str, runs: Mapping[int, Mapping[str, Any]] = runs) -> float:
-                return _mean([run[name] for run in runs.values()])
-
             rows.append(
-                SharingRow(
-                    where.family,
-                    race.settings.families[where.family].held_out,
-                    where.condition,
-                    rule.policy,
-                    rule.setting,
-                    rule == race.frozen[rule.policy],
-                    rule == race.hindsight(where, rule.policy),
-                    len(runs),
-                    math.exp(level.mean),
-                    _exp(level.low),
-                    _exp(level.high),
-                    math.expm1(regret.mean),
-                    _expm1(regret.low),
-                    _expm1(regret.high),
-                    mean("timeouts_percent"),
-                    over_seeds("p99_short"),
-                    over_seeds("p99_long"),
-                    over_seeds("p99_query"),
-                    over_seeds("query_timeouts"),
-                    mean("goodput_bps"),
-                    mean("asked"),
-                    mean("predicted_drops"),
-                )
+                {
+                    "family": where.family,
+                    "held_out": race.settings.families[where.family].held_out,
+                    "condition": where.condition,
+                    "policy": rule.policy,
+                    "setting": rule.setting,
+                    "frozen": rule == race.frozen[rule.policy],
+                    "hindsight": rule == race.hindsight(where, rule.policy),
+                    "seeds": len(runs),
+                    **_with_interval("cost", level, math.exp),
+                    **_with_interval("regret", race.costs.difference(where, rule, best), math.expm1),
+                    **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
+                }
             )
-    return rows
+    return pd.DataFrame(rows)
+
+
+def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], float]) -> dict[str, float | None]:
+    ends = {name: log.mean, f"{name}_low": log.low, f"{name}_high": log.high}
+    return {column: None if value is None else of_log(value) for column, value in ends.items()}
 
 
 def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -171,18 +135,6 @@ def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | 
 def _below(found: PairedDifference) -> bool:
     """Whether the whole interval is below 0."""
     return found.high is not None and found.high < 0
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
-
-
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)
-
-
-def _expm1(value: float | None) -> float | None:
-    return None if value is None else math.expm1(value)
 
 
 def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:

@@ -11,10 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
@@ -212,12 +209,6 @@ def policies_of(points: pd.DataFrame, prefix: str) -> list[str]:
 def over_seeds(points: pd.DataFrame, by: str | list[str], column: str) -> dict[Any, PairedDifference]:
     """Mean and 95 % interval of a column over the seeds, by the values of other columns."""
     return {group: mean_interval(values.dropna().tolist()) for group, values in points.groupby(by)[column]}
-
-
-def panels(figure: Figure, columns: int, *, share: bool = False) -> list[Axes]:
-    """Panels in one row."""
-    axes: np.ndarray = figure.subplots(1, columns, squeeze=False, sharey=share)
-    return list(axes[0])
 
 
 def _quotient(numerator: int, denominator: int) -> float:

@@ -11,20 +11,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import MARKERS, styled
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.policies import policy_words
-from foretail.studies.slots.arrivals import (
-    LINE,
-    LQD_RATIO,
-    SlotSettings,
-    panels,
-    policies_of,
-    slot_experiment,
-)
+from foretail.studies.slots.arrivals import LINE, LQD_RATIO, SlotSettings, policies_of, slot_experiment
 
 CAPTION = (
     "The largest found ratio of the optimum to what a policy sends, by the number of ports: left on the sequences of "
@@ -116,15 +109,11 @@ def tables(points: pd.DataFrame) -> list[Table]:
 def draw(points: pd.DataFrame) -> Figure:
     """The worst ratio of every policy by the number of ports, on the sequences of proofs and on the others."""
     proofs = points["workload"].map(lambda name: issubclass(WORKLOADS[name], LowerBound))
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure, row = panels(2, inches=(11, 4.6), sharey=True)
     policies = policies_of(points, "opt_over_")
     ports = np.geomspace(points["ports"].min(), points["ports"].max(), 100)
-    for axes, part, title in zip(
-        panels(figure, 2, share=True),
-        (points[proofs], points[~proofs]),
-        ("sequences of proofs", "random traffic and collectives"),
-        strict=True,
-    ):
+    titles = ("sequences of proofs", "random traffic and collectives")
+    for axes, part, title in zip(row, (points[proofs], points[~proofs]), titles, strict=True):
         for number, policy in enumerate(policies):
             worst = part.groupby("ports")[f"opt_over_{policy}"].max()
             # Policies that do the same lie on each other: the later ones are smaller.
@@ -139,20 +128,11 @@ def draw(points: pd.DataFrame) -> Figure:
             )
         for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
             axes.plot(ports, bound, linestyle="--", **LINE)
-            offset: dict[str, Any] = {
-                "textcoords": "offset points",
-                "xytext": (2, 4),
-                "fontsize": "small",
-                "ha": "left",
-            }
-            axes.annotate(words, (ports[0], bound[0]), **offset)
+            axes.annotate(words, (ports[0], bound[0]), (2, 4), textcoords="offset points", fontsize="small")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:g}")
-        axes.set_xlabel("ports N")
-        axes.set_title(title, fontsize="medium")
-        axes.grid()
-    figure.axes[0].set_ylabel("largest optimum / policy")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
-    return figure
+        axes.set(title=title, xlabel="ports N")
+    row[0].set_ylabel("largest optimum / policy")
+    return with_legend(figure, row[0])

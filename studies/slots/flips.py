@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table
@@ -18,7 +18,6 @@ from foretail.studies.slots.arrivals import (
     CredenceSettings,
     SlotSettings,
     over_seeds,
-    panels,
     policies_of,
     slot_experiment,
 )
@@ -72,8 +71,8 @@ def tables(points: pd.DataFrame) -> list[Table]:
 def draw(points: pd.DataFrame) -> Figure:
     """LQD over Credence by flip probability; the policies without predictions are level lines with their interval."""
     switches = list(points.groupby(SWITCH))
-    figure = Figure(figsize=(5.4 * len(switches), 3.8), layout="constrained")
-    for axes, ((workload, ports, buffer), part) in zip(panels(figure, len(switches)), switches, strict=True):
+    figure, row = panels(len(switches), inches=(5.4 * len(switches), 3.8))
+    for axes, ((workload, ports, buffer), part) in zip(row, switches, strict=True):
         shown = policies_of(part, "lqd_over_")
         others = [policy for policy in shown if not may_ask(policy)]
         for number, policy in enumerate(others, start=1):
@@ -85,11 +84,12 @@ def draw(points: pd.DataFrame) -> Figure:
         for number, policy in enumerate(policy for policy in shown if may_ask(policy)):
             color = "C0" if policy in POLICIES else f"C{len(others) + 1 + number}"
             _means(axes, part, policy, "oxsD^v"[number % 6], color)
-        axes.set_title(f"{workload}, N = {ports}, B = {buffer:,}", fontsize="medium")
-        axes.set_xlabel("probability that a prediction is inverted")
-        axes.set_ylabel("throughput of LQD / that of the policy")
-        axes.legend(fontsize="small")
-        axes.grid()
+        axes.set(
+            title=f"{workload}, N = {ports}, B = {buffer:,}",
+            xlabel="probability that a prediction is inverted",
+            ylabel="throughput of LQD / that of the policy",
+        )
+        axes.legend()
     return figure
 
 

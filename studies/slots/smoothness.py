@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import MARKERS, styled
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.studies.slots.arrivals import (
-    LINE,
-    LQD_RATIO,
-    CredenceSettings,
-    SlotSettings,
-    panels,
-    slot_experiment,
-)
+from foretail.studies.slots.arrivals import LINE, LQD_RATIO, CredenceSettings, SlotSettings, slot_experiment
 
 CAPTION = (
     "Left: how many times as much LQD sends as Credence, by the error eta of its predictions; points above the full "
@@ -39,57 +33,38 @@ def show(points: pd.DataFrame, settings: SlotSettings) -> Shown:
 SMOOTHNESS = slot_experiment(CredenceSettings, show, optimum=True)
 
 
+COLUMNS: dict[str, Callable[[pd.DataFrame], Cell]] = {
+    "points": len,
+    "max eta": lambda part: float(part["eta"].max()),
+    "max LQD/Credence": lambda part: float(part["lqd_over_credence"].max()),
+    "Lemma 1 violated": lambda part: int(part["lemma_1_violated"].sum()),
+    "by packets": lambda part: max(0, int((part["followlqd_without_predicted"] - part["transmitted_credence"]).max())),
+    "max LQD/(Credence eta)": lambda part: float(part["lqd_over_credence_times_eta"].max()),
+    "Theorem 2 violated": lambda part: int(part["theorem_2_violated"].sum()),
+    "max eta/closed form": lambda part: float(part["eta_over_closed_form_eta"].max()),
+    "ratio violated": lambda part: int(part["bound_violated"].sum()),
+    "max OPT/(Credence ratio)": lambda part: float((part["opt_over_credence"] / part["credence_bound"]).max()),
+}
+"""Of a workload: violations, and how large they are."""
+
+
 def table(points: pd.DataFrame) -> Table:
-    """Violations by workload, and how large they are."""
-    rows: list[tuple[Cell, ...]] = []
-    for workload, part in [*points.groupby("workload", sort=False), ("all", points)]:
-        rows.append(
-            (
-                str(workload),
-                len(part),
-                float(part["eta"].max()),
-                float(part["lqd_over_credence"].max()),
-                int(part["lemma_1_violated"].sum()),
-                max(0, int((part["followlqd_without_predicted"] - part["transmitted_credence"]).max())),
-                float(part["lqd_over_credence_times_eta"].max()),
-                int(part["theorem_2_violated"].sum()),
-                float(part["eta_over_closed_form_eta"].max()),
-                int(part["bound_violated"].sum()),
-                float((part["opt_over_credence"] / part["credence_bound"]).max()),
-            )
-        )
-    columns = (
-        "workload",
-        "points",
-        "max eta",
-        "max LQD/Credence",
-        "Lemma 1 violated",
-        "by packets",
-        "max LQD/(Credence eta)",
-        "Theorem 2 violated",
-        "max eta/closed form",
-        "ratio violated",
-        "max OPT/(Credence ratio)",
-    )
+    """Violations by workload."""
+    groups = [*points.groupby("workload", sort=False), ("all", points)]
+    rows = tuple((str(workload), *(of(part) for of in COLUMNS.values())) for workload, part in groups)
     notes = (
         "Lemma 1: LQD/Credence <= eta; Theorem 2: eta <= closed form; ratio: OPT/Credence <= min(1.707 eta, N)",
         "violated: in so many points; max: by how much, 1 is the limit",
     )
-    return Table("Credence against its prediction error", columns, tuple(rows), notes)
+    return Table("Credence against its prediction error", ("workload", *COLUMNS), rows, notes)
 
 
 @styled
 def draw(points: pd.DataFrame) -> Figure:
     """LQD over Credence against the exact error, and the closed form of the error against the exact one."""
-    figure = Figure(figsize=(12, 4.4), layout="constrained")
-    ratio, closed = panels(figure, 2)
+    figure, (ratio, closed) = panels(2, inches=(12, 4.4))
     for number, (workload, part) in enumerate(points.groupby("workload", sort=False)):
-        style: dict[str, Any] = {
-            "color": f"C{number}",
-            "marker": MARKERS[number % len(MARKERS)],
-            "s": 18,
-            "alpha": 0.7,
-        }
+        style: dict[str, Any] = {"color": f"C{number}", "marker": MARKERS[number % len(MARKERS)], "s": 18, "alpha": 0.7}
         ratio.scatter(part["eta"], part["lqd_over_credence"], label=workload, zorder=2, **style)
         bounded = part[np.isfinite(part["closed_form_eta"])]
         closed.scatter(bounded["eta"], bounded["closed_form_eta"], label=workload, zorder=2, **style)
@@ -98,18 +73,14 @@ def draw(points: pd.DataFrame) -> Figure:
     ratio.plot(error, LQD_RATIO * error, linestyle="--", label=f"{LQD_RATIO} eta", **LINE)
     for ports in sorted(points["ports"].unique()):
         ratio.axhline(ports, linestyle=":", **LINE)
-        offset: dict[str, Any] = {"textcoords": "offset points", "xytext": (0, 3), "fontsize": "small", "ha": "right"}
-        ratio.annotate(f"N = {ports}", (error[25], ports), **offset)
+        place, offset = (error[25], ports), (0, 3)
+        ratio.annotate(f"N = {ports}", place, offset, textcoords="offset points", fontsize="small", ha="right")
     ratio.set_ylabel("throughput of LQD / that of Credence")
     closed.plot(error, error, linestyle="-", label="eta (Theorem 2: not below)", **LINE)
     unbounded = int(np.isinf(points["closed_form_eta"]).sum())
-    closed.set_ylabel("closed form of eta")
-    closed.set_title(f"{unbounded} of {len(points)} points have no finite closed form", fontsize="medium")
+    title = f"{unbounded} of {len(points)} points have no finite closed form"
+    closed.set(title=title, ylabel="closed form of eta")
     for axes in (ratio, closed):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("prediction error eta, exact")
-        axes.grid()
-    figure.legend(*ratio.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
-    closed.legend(*([found[-1]] for found in closed.get_legend_handles_labels()), loc="lower right", fontsize="small")
-    return figure
+        axes.set(xscale="log", yscale="log", xlabel="prediction error eta, exact")
+    closed.legend(*([one[-1]] for one in closed.get_legend_handles_labels()), loc="lower right")
+    return with_legend(figure, ratio, "right upper")

@@ -10,7 +10,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import BLACK, BLUE, GREEN, MARKERS, ORANGE, PURPLE, SKY, VERMILION, styled
+from foretail.models.scoring.figure_style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    panels,
+    styled,
+    with_legend,
+)
 from foretail.studies.slots.arrivals import LINE, LQD_RATIO
 from foretail.studies.slots.tradeoff_tables import RULES, is_rule, predictors_of, summary_of, told
 
@@ -28,17 +40,11 @@ def draw_flips(curves: pd.DataFrame) -> Figure:
 
     def lines(axes: Axes, part: pd.DataFrame) -> None:
         for predictor, style in _styles(curves):
-            _line(
-                axes,
-                told(part, predictor).sort_values("flip_probability"),
-                "flip_probability",
-                label=predictor,
-                **style,
-            )
+            mine = told(part, predictor).sort_values("flip_probability")
+            _line(axes, mine, "flip_probability", label=predictor, **style)
         positive = [flip for flip in part["flip_probability"].unique() if flip > 0]
         axes.set_xscale("symlog", linthresh=min(positive))
-        axes.set_xlim(0, 1.1)
-        axes.set_xlabel("share of inverted predictions")
+        axes.set(xlim=(0, 1.1), xlabel="share of inverted predictions")
 
     return _panels(curves, lines)
 
@@ -54,16 +60,8 @@ def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
                 if len(mine):
                     _line(axes, mine[mine["flip_probability"] == flip], "threshold", **{**style, **more})
             if len(mine):
-                y = told(part, predictor, 0.0)["of_optimum"]
-                axes.plot(
-                    [own[predictor]],
-                    y,
-                    color=style["color"],
-                    marker="*",
-                    markersize=13,
-                    markeredgecolor="white",
-                    zorder=4,
-                )
+                star = {**style, "marker": "*", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
+                axes.plot([own[predictor]], told(part, predictor, 0.0)["of_optimum"], linestyle="", **star)
         axes.set_xscale("logit")
         axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize="small")
         axes.set_xticks([], minor=True)
@@ -75,21 +73,16 @@ def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
 @styled
 def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -> Figure:
     """Consistency against robustness; what is sent of the sequences of proofs; the worst that a search found."""
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
-    summary, proofs, search = figure.subplots(1, 3, width_ratios=(1.1, 1.3, 0.7))
+    figure, (summary, proofs, search) = panels(3, inches=(15, 4.6), width_ratios=(1.1, 1.3, 0.7))
     _summary(summary, curves, ports)
     _proofs(proofs, curves, ports)
     search.plot(searched["ports"], searched["percent_of_optimum"], "o", color=COLOURS[2], label="worst found")
     search.plot(searched["ports"], 100 / searched["ports"], linestyle="--", label="OPT / N", **LINE)
     search.set_xticks(sorted(searched["ports"]))
+    search.set(title="searched arrivals and predictions", xlabel="ports N", ylabel="Credence sends, % of the optimum")
     search.set_ylim(0, 100)
-    search.set_xlabel("ports N")
-    search.set_ylabel("Credence sends, % of the optimum")
-    search.set_title("searched arrivals and predictions", fontsize="medium")
-    search.legend(fontsize="small")
-    search.grid()
-    figure.legend(*proofs.get_legend_handles_labels(), loc="outside lower center", ncols=8, fontsize="small")
-    return figure
+    search.legend()
+    return with_legend(figure, proofs, "lower center", ncols=8)
 
 
 def _summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
@@ -107,10 +100,11 @@ def _summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
         axes.plot(own["robustness"], own["consistency"], **{**style, "marker": "*", "markersize": 12})
     axes.axvline(100 / ports, linestyle="--", **LINE)
     axes.axhline(100 / LQD_RATIO, linestyle="-.", **LINE)
-    axes.set_xlabel("robustness: least sent of any workload, % of the optimum")
-    axes.set_ylabel("consistency: mean sent, % of the optimum")
-    axes.set_title("star: own threshold; lines: all thresholds, DT's alphas")
-    axes.grid()
+    axes.set(
+        title="star: own threshold; lines: all thresholds, DT's alphas",
+        xlabel="robustness: least sent of any workload, % of the optimum",
+        ylabel="consistency: mean sent, % of the optimum",
+    )
 
 
 def _proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
@@ -131,9 +125,7 @@ def _proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
     axes.axvline(100 / ports, linestyle="--", **LINE)
     axes.axvline(100 / LQD_RATIO, linestyle="-.", **LINE)
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize="small")
-    axes.set_xlabel("sent, % of the optimum; lines: OPT / N (dashed), OPT / 1.707")
-    axes.set_title("sequences of proofs")
-    axes.grid()
+    axes.set(title="sequences of proofs", xlabel="sent, % of the optimum; lines: OPT / N (dashed), OPT / 1.707")
 
 
 def _styles(curves: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -153,9 +145,8 @@ def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -
     """A panel per workload that is no proof (all, if every one is) with the rules as level lines."""
     part = curves[~curves["proof"]] if not curves["proof"].all() else curves
     workloads = list(part.groupby("workload", sort=False))
-    rows = math.ceil(len(workloads) / COLUMNS)
-    figure = Figure(figsize=(4.2 * min(COLUMNS, len(workloads)) + 2, 3.1 * rows + 0.4), layout="constrained")
-    grid = figure.subplots(rows, min(COLUMNS, len(workloads)), squeeze=False, sharex=True).ravel()
+    rows, columns = math.ceil(len(workloads) / COLUMNS), min(COLUMNS, len(workloads))
+    figure, grid = panels(columns, rows, inches=(4.2 * columns + 2, 3.1 * rows + 0.4), sharex=True)
     for axes, (workload, rows_of) in zip(grid, workloads, strict=False):
         lines(axes, rows_of)
         for policy, title in RULES.items():
@@ -163,10 +154,7 @@ def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -
             axes.axhline(
                 rule["of_optimum"], linestyle=RULE_STYLES[policy], color=GREY, linewidth=1, label=title, zorder=1
             )
-        axes.set_title(str(workload), fontsize="medium")
-        axes.set_ylabel("sent, % of the optimum")
-        axes.grid()
+        axes.set(title=str(workload), ylabel="sent, % of the optimum")
     for axes in grid[len(workloads) :]:
         axes.set_axis_off()
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
-    return figure
+    return with_legend(figure, grid[0])

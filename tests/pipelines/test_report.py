@@ -111,7 +111,18 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))
 @given(st.lists(st.one_of(TEXTS, st.integers(), st.none(), st.floats(allow_nan=False)), min_size=1))
 def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
     table = Table("t", ("first", "second"), tuple(("row", cell) for cell in cells))
-    record = RunRecord(Path("run"), "0" * 64, "run", {}, {}, 1.0, None, None, (table,), (), {}, {})
+    record = RunRecord(
+        stage="run",
+        config={},
+        versions={},
+        seconds=1.0,
+        tables=(table,),
+        folder=Path("run"),
+        sha256="0" * 64,
+        figures=(),
+        cards={},
+        document={},
+    )
     found: list[str] = []
 
     class Cells(Page):

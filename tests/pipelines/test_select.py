@@ -16,9 +16,7 @@ from foretail.features.catalog import selection_cost, training_columns
 from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
 from foretail.features.rows.splits import SIDES, Selection
 from foretail.models.scoring.metrics import rank
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.runs.result import plain
-from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.select import select
@@ -43,7 +41,7 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(folder, "budget.register_bits=0", "margin=0", "sampling.others=1")
-    _, split = find_split(config, Store(config.store_dir), Ns3(None))
+    _, split = find_split(config)
     sides = {selection.dataset.path: side for side in SIDES for selection in getattr(split, side)}
     read: list[tuple[str, tuple[str, ...]]] = []
     rows = Selection.rows

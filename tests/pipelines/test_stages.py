@@ -23,7 +23,6 @@ from foretail.features.catalog import PAPER_FEATURES
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.store import Store
@@ -194,7 +193,7 @@ def test_a_tau_that_the_proof_does_not_cover_is_refused(folder: Path, trained: T
     config = train_config(folder)
     policies = {"credence": Policy(name="credence", predictor="library", tau=-1)}
     with pytest.raises(ForetailError, match="does not cover tau -1"):
-        evaluate_policies(config.scenario, policies, [11], narrow, (), Store(folder / "store"), Ns3(None), 1)
+        evaluate_policies(config, config.scenario, policies, [11], narrow)
 
 
 def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder: Path, trained: TrainResult) -> None:
@@ -205,9 +204,9 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
         "silent": Policy(name="credence", predictor="library", tau=beyond),
         "credence_accept": Policy(name="credence"),
     }
-    scenario, store = train_config(folder).scenario, Store(folder / "store")
+    config = train_config(folder)
     with collecting_notes() as notes:
-        result = evaluate_policies(scenario, policies, [11], exported, (), store, Ns3(None), 1)
+        result = evaluate_policies(config, config.scenario, policies, [11], exported)
     assert f"tau = {beyond} of the model lies outside of all its scores, so it never drops" in notes.sentences[0]
     assert any(sentence.startswith("silent asked its predictor") for sentence in notes.sentences)
     assert not any(sentence.startswith("credence") for sentence in notes.sentences)

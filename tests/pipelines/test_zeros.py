@@ -11,6 +11,7 @@ import pytest
 
 from foretail.export.passes.votes import with_votes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines import cli
 from foretail.pipelines.runs.notes import collecting_notes
@@ -41,12 +42,12 @@ def write_arrivals(per_slot: int) -> None:
 
 def test_each_sentence_comes_when_it_is_true_and_only_then() -> None:
     with collecting_notes() as notes:
-        say_if_silent("the model", "the test side", 10, 1)
+        say_if_silent("the model", "the test side", Confusion(1, 0, 9, 0).scores(2))
         say_if_unasked({"credence": (5, 1)})
         say_if_no_drops({1: (10, 1), 2: (10, 3)})
     assert notes.sentences == []
     with collecting_notes() as notes:
-        say_if_silent("the model", "the test side", 1000, 0)
+        say_if_silent("the model", "the test side", Confusion(0, 0, 990, 10).scores(2))
         say_if_unasked({"a": (0, 0), "b": (1234, 0)})
         say_if_no_drops({1: (10, 1), 2: (20, 0)})
         say_if_no_drops({1: (10, 0), 2: (20, 0)})

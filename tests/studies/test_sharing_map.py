@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,12 +174,13 @@ def test_regret_is_zero_at_the_best_rule_and_nowhere_less_among_contenders(drawn
         costs.add(SharingCase(where.family, where.condition, rule.policy, rule.setting, seed), one_run(cost))
     finished = Race(*planned, costs, frozen_settings(*planned, costs), dict.fromkeys((TRAINED, HELD), RULES))
     for where in (TRAINED, HELD):
-        rows = [row for row in rows_of(finished) if row.family == where.family]
-        assert min(row.regret for row in rows) == 0
+        rows = [row for row in rows_of(finished).to_dict("records") if row["family"] == where.family]
+        assert min(row["regret"] for row in rows) == 0
         slow = {rule: np.prod([table[where, rule, seed] for seed in (1, 2, 3)]) ** (1 / 3) for rule in RULES}
         for row in rows:
-            assert row.cost == pytest.approx(slow[Rule(row.policy, row.setting)])
-            assert row.regret == pytest.approx(slow[Rule(row.policy, row.setting)] / min(slow.values()) - 1, abs=1e-9)
+            assert row["cost"] == pytest.approx(slow[Rule(row["policy"], row["setting"])])
+            regret = slow[Rule(row["policy"], row["setting"])] / min(slow.values()) - 1
+            assert row["regret"] == pytest.approx(regret, abs=1e-9)
 
 
 def test_all_rules_run_first() -> None:
@@ -231,7 +231,7 @@ def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
     monkeypatch: pytest.MonkeyPatch, best: str
 ) -> None:
     finished, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {best: 2.0}, spread=0.001))
-    frame = pd.DataFrame([asdict(row) for row in rows_of(finished)])
+    frame = rows_of(finished)
     (axes,) = draw_settings(frame).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["default", "alpha=2", "alpha=8"]
     *lines, frozen = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines()]
