@@ -402,11 +402,9 @@ def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
 
 def simulate(simulation: Simulation, store: Store, ns3: Ns3, report: Report) -> PolicyRun:
     """The run, from the store or simulated now."""
-
-    def build(folder: Path) -> None:
-        simulate_flows(simulation.document, folder, ns3, report)
-
-    return simulation.opened(store.get_or_build(simulation.key, build))
+    return simulation.opened(
+        store.get_or_build(simulation.key, lambda folder: simulate_flows(simulation.document, folder, ns3, report))
+    )
 
 
 def check_same_flows(runs: Sequence[PolicyRun]) -> None:

@@ -165,9 +165,7 @@ def predictor_to_store(model: Ensemble | Network, store: Store) -> ExportedPredi
         return export_to_store(model, store)
     from foretail.export.network import NetworkCertificate, export_network  # its packages are an extra
 
-    def build(folder: Path) -> None:
-        export_network(model, folder / EXPORT, NAME)
-
-    entry = store.get_or_build(library_key("network", model.sha256), build)
+    key = library_key("network", model.sha256)
+    entry = store.get_or_build(key, lambda folder: export_network(model, folder / EXPORT, NAME))
     folder = entry.path / EXPORT
     return NetworkExport(folder, NAME, NetworkCertificate.load(folder / CERTIFICATE), entry.reused, entry.seconds)

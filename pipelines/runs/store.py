@@ -96,7 +96,7 @@ class Store:
             return None  # another process removed it meanwhile
         return Entry(path / CONTENT, key.digest, True, seconds)
 
-    def get_or_build(self, key: Key, build: Callable[[Path], None]) -> Entry:
+    def get_or_build(self, key: Key, build: Callable[[Path], object]) -> Entry:
         """The entry of `key`; when missing, ``build(folder)`` fills an empty folder that then becomes the entry.
 
         Whatever stops `build` (an error, Ctrl-C), the partial folder is removed and nothing is stored.
