@@ -283,12 +283,15 @@ def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monke
     composed_settings(cli.with_command(with_overrides(command, rule)))
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(("command", "rule"), cases("run"))
 def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert cli.main(with_overrides(command, rule)) in rule.codes
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 @pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
 def test_commands_run_on_ns3(

@@ -16,6 +16,7 @@ NS3 = "step4_your_own_scenario.py"
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "step", [pytest.param(step, id=step.stem, marks=[pytest.mark.ns3] if step.name == NS3 else []) for step in STEPS]
 )

@@ -33,6 +33,8 @@ from foretail.models.demand.predictor_file import PREDICTORS, from_json, to_json
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from tests.examples import draws
 
+pytestmark = pytest.mark.slow
+
 NODES = 3
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -149,6 +151,7 @@ IN_C: list[DemandPredictor] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("predictor", IN_C, ids=repr)
 def test_c_is_written_proven_and_integer_only(predictor: DemandPredictor, tmp_path: Path) -> None:
     trained = copy.deepcopy(predictor).fit(runs())

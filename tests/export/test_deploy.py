@@ -37,6 +37,8 @@ from tests.export.p4_texts import everything, small_ensemble
 from tests.export.p4runtime import FakeSwitch, info_of, packets_meanwhile, served
 from tests.forests import paper_forest, stump
 
+pytestmark = pytest.mark.slow
+
 FRAME = Frame({"queue": "", "table": ""}, 4, 1, 64)
 MODELS = [small_ensemble(stumps) for stumps in (1, 2, 3)]
 

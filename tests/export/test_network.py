@@ -28,6 +28,8 @@ from foretail.models.drop.network import Layer, Network
 from foretail.models.ensemble.ensemble import FeatureInput
 from tests.examples import draws
 
+pytestmark = pytest.mark.slow
+
 LOOSEST = 1000
 """The bound is at most so many times the largest error that random and extreme inputs show."""
 

@@ -252,6 +252,8 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     assert score(program, np.array([[0], [255]])).tolist() == ensemble.score([[0]]).tolist() * 2
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble

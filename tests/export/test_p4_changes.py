@@ -18,6 +18,8 @@ from foretail.export.target import prove_files
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly
 
+pytestmark = pytest.mark.slow
+
 NUMBER = re.compile(r"(?<![\w.])(\d+w)?(0x[0-9a-f]+|\d+)\b")
 
 
@@ -40,6 +42,8 @@ def mutations(text: str) -> list[str]:
     return [changed for changed in found if changed != text]
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("encoding", "decision", "profile", "stumps"),
     [

@@ -26,6 +26,8 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.export.bmv2 import needs_p4_tools
 from tests.forests import stump
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CELL_BYTES, AVERAGE_SHIFT, PACKETS = 256, 15, 10_000
 GBPS = 10**9

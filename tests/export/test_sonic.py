@@ -71,6 +71,8 @@ def test_the_profile_is_read_back(tmp_path: Path) -> None:
     assert read.register_write(17, counters) == f"register_write alpha_shift 17 {-2 + SHIFT}"
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @given(trees(), st.integers(0, 2**32))
 def test_what_the_files_say_is_what_the_model_says(tree: Ensemble, seed: int) -> None:
     lowered = lower(tree)
@@ -90,6 +92,7 @@ def _numbers(content: bytes) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(rb"-?\d+", content)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["slow.json", "slow_rules.json", "slow.p4"])
 def test_every_changed_number_is_noticed(name: str) -> None:
     lowered = lower(TREE)

@@ -48,6 +48,8 @@ def beside(cuts: list[int], bits: int) -> np.ndarray:
     return np.array([(value, queue) for value in values for queue in (7, 8)])
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("max_cells", [10**6, 0])
 @pytest.mark.parametrize(("shape", "batch"), FORMS)

@@ -25,6 +25,8 @@ from foretail.features.dataset.schema import VERSION_KEY
 from foretail.features.dataset.writer import write_dataset
 from tests.traces import RUN, make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 PART = "rows/part-00000.parquet"
 
 

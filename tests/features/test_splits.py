@@ -130,6 +130,7 @@ def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]
         split_by_time(datasets, *given_fractions, gap_ns=1)
 
 
+@pytest.mark.nightly
 @settings(max_examples=draws(60))
 @given(
     arrivals_strategy(min_arrivals=3, max_arrivals=40, max_step_ns=50),

@@ -14,6 +14,8 @@ from tests.fingerprints.canonical import fingerprint
 from tests.fingerprints.groups import GROUPS, KINDS
 from tests.fingerprints.place import Place
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:

@@ -154,6 +154,7 @@ NEVER_ENDS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", NEVER_ENDS)
 def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> None:
     content, limits, says = NEVER_ENDS[fault]
@@ -164,6 +165,7 @@ def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["checkpoint", "ubj", "json", "skops"])
 def test_a_sound_file_that_takes_too_much_memory_is_not_called_damaged(name: str, tmp_path: Path) -> None:
     """The limit is the smallest that the settings allow; the file of a few trees is read within it."""

@@ -28,6 +28,8 @@ from foretail.models.mlflow.tracking import TrackedRun, nest, track
 from foretail.models.scoring.metrics import Confusion, scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
 
 
@@ -155,6 +157,7 @@ def test_mlflow_loads_the_model_without_a_pickle(
     assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_mlflow_loads_the_model_without_what_trained_it(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
@@ -390,6 +393,8 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
     assert mlflow.active_run() is None
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
     import mlflow

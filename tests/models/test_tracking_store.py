@@ -31,6 +31,8 @@ def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
@@ -48,6 +50,8 @@ def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tm
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("tables", [0, 5, 20])
 def test_a_store_in_which_mlflow_itself_was_killed_is_set_aside(tmp_path: Path, tables: int) -> None:
@@ -71,6 +75,7 @@ def test_a_store_in_which_mlflow_itself_was_killed_is_set_aside(tmp_path: Path, 
     assert store_exists(f"{SQLITE}{file}")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
     create_store(f"{SQLITE}{tmp_path}/mlflow.db")
@@ -125,6 +130,7 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "outputs").mkdir()

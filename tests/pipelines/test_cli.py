@@ -13,6 +13,8 @@ from foretail.pipelines import cli
 from foretail.pipelines.stage import setting_names
 from foretail.pipelines.stages import STAGES
 
+pytestmark = pytest.mark.slow
+
 
 def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]

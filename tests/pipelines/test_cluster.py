@@ -201,6 +201,8 @@ def result(folder: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_point_that_fails_is_named_and_the_others_go_on(cluster: Cluster, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", BAD_POINT, cluster.address],
@@ -214,6 +216,8 @@ def test_a_point_that_fails_is_named_and_the_others_go_on(cluster: Cluster, tmp_
     assert json.loads(run.stdout) == [{"point 0": 0, "point 1": 1, "point 3": 9}, {"point 2": "there is no two."}]
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_stopped_resumed_and_without_a_node_that_was_killed_the_results_are_the_same(
     cluster: Cluster, tmp_path: Path
 ) -> None:

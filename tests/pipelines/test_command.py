@@ -28,6 +28,8 @@ from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
 from tests.forests import paper_forest
 
+pytestmark = pytest.mark.slow
+
 LARGEST_HELP = 80
 """Lines of a help text."""
 
@@ -51,6 +53,7 @@ def test_all_of_the_help_lists_every_setting_with_its_default(stage: str, capsys
     assert not [name for name in missing if "." not in name], missing
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("words", [*([stage] for stage in STAGES), *(["run", name] for name in experiments())])
 def test_help_fits_a_screen_and_begins_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--help"]) == 0
@@ -230,6 +233,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("module", "arguments", "extra"),
     [

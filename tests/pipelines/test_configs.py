@@ -32,6 +32,8 @@ from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
 from tests.composed import composed, experiment_settings, options
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_composes_and_is_valid(stage: str) -> None:

@@ -143,6 +143,7 @@ def test_a_mixture_swings_between_two_jobs(tmp_path: Path) -> None:
     assert sequence.run == "hybrid_parallel+ring, seed 4"
 
 
+@pytest.mark.nightly
 def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
     folders = []
     for seed in (1, 2, 3):
@@ -194,6 +195,7 @@ def test_runs_may_be_drawn(tmp_path: Path) -> None:
     assert sides != others
 
 
+@pytest.mark.nightly
 def test_logs_are_runs_by_number_or_drawn(tmp_path: Path) -> None:
     paths = [tmp_path / f"{seed}.npy" for seed in range(1, 5)]
     for seed, path in enumerate(paths, 1):
@@ -250,6 +252,7 @@ def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path:
             demand(typed(composed("demand", *lean, *bad), DemandConfig), tmp_path / "run")
 
 
+@pytest.mark.nightly
 def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     result = compared(
@@ -354,6 +357,7 @@ BAD = {
 }
 
 
+@pytest.mark.nightly
 def test_logs_without_steps_to_score_get_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -396,6 +400,7 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> None:
     done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
     assert (done.returncode, done.stderr) == (0, "")
@@ -426,6 +431,7 @@ def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> N
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_runs_of_ns3_are_demand_from_their_first_flow_on(tmp_path: Path) -> None:
     given = composed("collect", "scenario=tiny", "seeds=[1,2,3,4,5]", f"store_dir={tmp_path / 'store'}")

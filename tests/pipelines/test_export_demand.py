@@ -17,6 +17,8 @@ from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
 from tests.composed import composed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -26,6 +26,8 @@ from foretail.pipelines.stages.promote import promote
 from foretail.pipelines.stages.train import train
 from tests.composed import composed
 
+pytestmark = pytest.mark.slow
+
 NETWORKS = {
     "logistic_regression": ("predictor=logistic_regression",),
     "mlp": ("predictor=mlp", "predictor.width=8", "predictor.steps=300"),
@@ -116,6 +118,7 @@ def test_what_means_nothing_or_cannot_be_is_refused(
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_ns3_asks_the_library_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,6 +160,7 @@ def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(fo
     assert said.endswith(f"on {otherwise:,} of {len(x):,} packets it decides otherwise")
 
 
+@pytest.mark.nightly
 def test_a_tracked_network_has_a_version_that_replay_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
     tracking = [f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.alias=net"]
     datasets = [str(Dataset.open(folder / "test").path.resolve())]

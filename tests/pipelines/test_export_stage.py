@@ -47,6 +47,7 @@ def boosted(arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]]) -> xgboost.Bo
     return xgboost.train({"objective": "binary:logistic", "max_depth": 3, "seed": 1}, data, num_boost_round=3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", ["c", "p4", "onnx"])
 def test_a_model_of_xgboost_goes_to_every_target(target: str, boosted: xgboost.Booster, tmp_path: Path) -> None:
     boosted.save_model(tmp_path / "model.ubj")

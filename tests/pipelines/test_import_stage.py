@@ -53,6 +53,7 @@ def artifact_logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
+@pytest.mark.nightly
 def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: Path) -> None:
     done = foretail(tmp_path, "collect", "source=etalon", f"log={etalon_log}", "etalon.buffer_bytes=300_000")
     assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
@@ -82,6 +83,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None:
     egress = ",".join(f"{{file: {captures / f'port{port}.pcap'}, port: {port}}}" for port in range(4))
     ingress = f"log={captures / 'ingress.pcap'}"
@@ -132,6 +134,7 @@ BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 WHOLE = "operating_point.region=whole"
 
 
+@pytest.mark.nightly
 def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_logs: list[Path]) -> None:
     logs = ",".join(map(str, artifact_logs))
     done = foretail(tmp_path, "collect", "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")
@@ -173,6 +176,7 @@ def config(folder: Path, *overrides: str) -> CollectConfig:
     return typed(composed("collect", f"store_dir={folder / 'store'}", *overrides), CollectConfig)
 
 
+@pytest.mark.nightly
 def test_the_store_knows_a_log_by_its_content(tmp_path: Path, etalon_log: Path) -> None:
     first = collect(config(tmp_path, "source=etalon", f"log={etalon_log}"), tmp_path).runs[0]
     copy = tmp_path / "copy"

@@ -261,6 +261,7 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
     assert result(tmp_path)["reused"] is False, "another source is another predictor"
 
 
+@pytest.mark.nightly
 def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: str) -> None:
     (tmp_path / "stump.py").write_text(STUMP)
     (tmp_path / "conf" / "predictor").mkdir(parents=True)
@@ -277,6 +278,8 @@ def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: s
     assert_one_sentence(train(tmp_path, traces, "--config-dir", "cnf", "predictor=mine"), "cnf")
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
@@ -319,6 +322,7 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, traces: str) -> 
     assert_one_sentence(train(tmp_path, traces, "predictor=mine"), "both offer mine in foretail.predictors")
 
 
+@pytest.mark.nightly
 def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
     offered = (
         "[foretail.targets]\nmy_table = table:Table\nfails = table:Fails\nwrong = table:Other\nnone = table:Nothing\n"
@@ -338,6 +342,7 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
         assert_one_sentence(foretail(tmp_path, *export, f"target={target}"), complaint)
 
 
+@pytest.mark.nightly
 def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.demand_predictors]\ntwice = twice:Twice\n", twice=DEMAND)
     tiny = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]", "tracking.enabled=false"]
@@ -352,6 +357,7 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
     assert wrong.returncode == cli.EXIT_BAD_INPUT
 
 
+@pytest.mark.nightly
 def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
     slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")
@@ -369,6 +375,8 @@ def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     assert_one_sentence(unknown, "workload stedy is unknown: choose from poisson_bursts", "steady")
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
     np.save(tmp_path / "demand.npy", ring(6, 2).demand)
@@ -390,6 +398,7 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
         assert_one_sentence(foretail(tmp_path, *schedule, *overrides), complaint)
 
 
+@pytest.mark.nightly
 def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
     small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
@@ -401,6 +410,8 @@ def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
     assert theta["vermilion"] >= 2 / 3
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
     package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)
     chosen = {}
@@ -424,6 +435,8 @@ def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces:
         assert_one_sentence(train(tmp_path, traces, *overrides), complaint)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [

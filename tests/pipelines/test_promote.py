@@ -206,6 +206,7 @@ def test_names_from_data_stay_text_in_the_card() -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_worse_model_leaves_the_champion_where_it_is(
     folder: Path, first: PromoteResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
 
 
+@pytest.mark.nightly
 def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
     folder: Path, trained: dict[str, TrainResult]
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
         promoted(folder, "better", STRONG, "to=challenger")
 
 
+@pytest.mark.nightly
 def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
     folder: Path, trained: dict[str, TrainResult]
 ) -> None:
@@ -321,6 +324,7 @@ def test_what_a_student_was_given_includes_what_its_teacher_was_given(folder: Pa
     }
 
 
+@pytest.mark.nightly
 def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +397,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_killed_promotion_leaves_the_old_champion(
     folder: Path, trained: dict[str, TrainResult], tmp_path: Path

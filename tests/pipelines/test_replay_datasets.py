@@ -24,6 +24,8 @@ from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_rep
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.traces import RUN, make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 PORTS = 10
 SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 

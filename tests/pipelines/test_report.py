@@ -22,6 +22,8 @@ from foretail.pipelines.runs.result import Table, write_result
 from tests.examples import draws
 from tests.reports import EVIL, Page, check_page, document, opened, run_folder
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_page_shows_all_that_a_run_left(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
@@ -291,6 +293,7 @@ def test_is_refused_in_one_sentence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [

@@ -22,6 +22,8 @@ from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single
 from tests.composed import composed
 from tests.pipelines.test_cli import foretail
 
+pytestmark = pytest.mark.slow
+
 
 def scheduled(folder: Path, demand: DemandMatrix, *overrides: str) -> ScheduleResult:
     np.save(folder / "demand.npy", demand.demand)

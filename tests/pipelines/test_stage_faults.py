@@ -124,6 +124,7 @@ def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
     assert {"drop_predictor.c", "drop_predictor.h", "certificate.json"} <= {p.name for p in (tmp_path / "c").iterdir()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("model", "complaint"),
     [
@@ -177,6 +178,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
     assert files_below(tmp_path) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, cli.EXIT_TERMINATED)]

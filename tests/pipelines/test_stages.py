@@ -56,6 +56,7 @@ def train_config(folder: Path, *overrides: str) -> TrainConfig:
     )
 
 
+@pytest.mark.nightly
 def test_collect_makes_labelled_rows_once(folder: Path) -> None:
     config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), CollectConfig)
     (first,) = collect(config, folder).runs
@@ -131,6 +132,7 @@ def evaluated(folder: Path, *overrides: str) -> FlowsResult:
     return evaluate_flows(config)
 
 
+@pytest.mark.nightly
 def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
     result = evaluated(folder)
     assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
@@ -224,6 +226,7 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
     assert result.document()["runs"][0]["asked"] == credence.asked
 
 
+@pytest.mark.nightly
 def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = paper_forest().ensemble
     inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
@@ -243,6 +246,8 @@ def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path
     assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
     conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")
@@ -266,6 +271,8 @@ def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
         assert document["scores"]["test"]["whole"]["f1"] > 0.3
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trained: TrainResult) -> None:
     from mlflow import MlflowClient

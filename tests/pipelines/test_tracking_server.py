@@ -75,6 +75,8 @@ def without_postgresql() -> str | None:
     return None
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
 def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
     from mlflow import MlflowClient

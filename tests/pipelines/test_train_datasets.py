@@ -25,6 +25,8 @@ from foretail.pipelines.training.outcome import TrainResult
 from tests.composed import composed
 from tests.traces import Arrivals, make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 QUEUE = [feature.name for feature in FEATURES].index("threshold")
 SEEDS = (1, 2, 3, 4)
 SHORT = ["features.names=[threshold,queue]", "tracking=off"]
@@ -63,6 +65,7 @@ def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     return train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "predictor",
     [

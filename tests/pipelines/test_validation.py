@@ -17,6 +17,8 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
 from tests.composed import composed
 
+pytestmark = pytest.mark.slow
+
 REFUSED = [
     ("collect", "scenario.background.load=-0.5", "scenario.background.load = -0.5"),
     ("collect", "scenario.background.load=nan", "scenario.background.load = nan"),

@@ -17,6 +17,8 @@ from foretail.pipelines import cli
 from foretail.pipelines.runs.verification import verify
 from tests.traces import write_bursts
 
+pytestmark = pytest.mark.slow
+
 SPLIT = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
 
 
@@ -56,6 +58,7 @@ def files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.nightly
 def test_everything_that_stages_wrote_is_whole_and_ours(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = verify([str(made)])
     assert (found.damaged, found.without_digest, found.foreign) == ([], [], [])

@@ -20,6 +20,8 @@ from foretail.pipelines.training.outcome import say_zeros
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts
 
+pytestmark = pytest.mark.slow
+
 SLOTS = ("source=slotted", "slotted.ports=4", "slotted.buffer_per_port=10", "slotted.slots=500")
 
 
@@ -94,6 +96,7 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
     assert "the threshold of the model lies outside of all its scores, so it never drops" in out
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2, 3, 5, 6):

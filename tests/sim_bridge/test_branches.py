@@ -70,6 +70,7 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.nightly
 def test_the_run_is_what_it_is_without_branches(
     simulate: Any, traced: tuple[DriverRun, Records], rows: list[int]
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_run_is_what_it_is_without_branches(
     assert "branches" not in plain.summary
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
 def test_a_fork_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int], hold_ns: int) -> None:
     forked, plain = simulate(rows, hold_ns), simulate()
@@ -99,6 +101,7 @@ def test_a_fork_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int
         assert max(branch.decisions for branch in branches) > 1
 
 
+@pytest.mark.nightly
 def test_other_repeats_are_other_chaos_of_the_same_decision(simulate: Any, rows: list[int]) -> None:
     run = simulate(rows[:1], repeats=3)
     branches = run.branches()
@@ -109,6 +112,7 @@ def test_other_repeats_are_other_chaos_of_the_same_decision(simulate: Any, rows:
         assert np.array_equal(one.flows()["size_bytes"], run.flows()["size_bytes"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
 def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
     simulate: Any, rows: list[int], traced: tuple[DriverRun, Records], hold_ns: int

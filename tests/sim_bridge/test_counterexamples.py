@@ -188,6 +188,8 @@ def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share:
     assert optimum(case) == lqd
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ports", "share", "repeats", "sent", "ratio", "percent"),
     [

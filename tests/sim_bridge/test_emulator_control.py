@@ -78,6 +78,7 @@ def two_long_flows(executable: Path, folder: Path, control: str, mark_bytes: int
     return run, samples["longest_bytes"][second_half]
 
 
+@pytest.mark.nightly
 def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(emulator: Path, tmp_path: Path) -> None:
     run, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)
     (switch,) = run.summary["switches"]
@@ -90,6 +91,7 @@ def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(emulator: P
     assert np.median(cubic) > 3 * MARK_BYTES
 
 
+@pytest.mark.nightly
 def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(emulator: Path, tmp_path: Path) -> None:
     """With the same marks the queue of DCTCP runs dry less often."""
     _, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)
@@ -126,6 +128,7 @@ def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[fl
     return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=2).utilisation_percent, run
 
 
+@pytest.mark.nightly
 def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator: Path, tmp_path: Path) -> None:
     reason = why_not_here(emulator, control="retcp")
     if reason is not None:

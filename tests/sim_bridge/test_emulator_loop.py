@@ -117,6 +117,8 @@ def bursts(seed: int, packets: int, factor: int) -> list[Sent]:
     return found
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["cs", "lqd", "dt"])
 def test_every_packet_is_due_when_the_slow_network_says(check: Check, policy: str) -> None:
     sent = bursts(seed=8, packets=200, factor=7)
@@ -172,6 +174,8 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
     assert check(STAR, "lqd", 512, 1, 0, sent).figures["allocated"] == 0
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
     cxx = compiler("CXX", "c++", "g++", "clang++")

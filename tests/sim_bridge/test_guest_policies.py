@@ -140,6 +140,7 @@ def test_a_changed_include_is_another_policy(tmp_path: Path, monkeypatch: pytest
     assert identity() != identities[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -168,6 +169,7 @@ def evaluated(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return found
 
 
+@pytest.mark.nightly
 def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path, tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules/again.hpp").write_text(HEADER)

@@ -13,6 +13,8 @@ import pytest
 import foretail.sim_bridge
 from foretail.features.catalog import FEATURES
 
+pytestmark = pytest.mark.slow
+
 assert foretail.sim_bridge.__file__
 ROOM = Path(foretail.sim_bridge.__file__).parent
 HEADERS = sorted(header for room in ("buffer", "circuits") for header in (ROOM / room).rglob("*.h*"))

@@ -73,6 +73,8 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
     assert sum(total(run, "data_drops", why, "packets") for why in DROPS) > 100
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, policy: str) -> None:

@@ -235,6 +235,7 @@ def test_what_is_no_predictor_library_is_refused(tmp_path: Path) -> None:
         run_with(tmp_path / "empty.so", tmp_path)
 
 
+@pytest.mark.nightly
 def test_another_run_arithmetic_refuses_the_model(labelled: Dataset, tmp_path: Path) -> None:
     names = ("queue", "occupancy")
     ensemble = trained(labelled, names, tmp_path / "export").ensemble

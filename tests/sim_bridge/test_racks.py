@@ -196,6 +196,7 @@ def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
         assert slow.labels == slow.dropped
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     "racks",

@@ -100,6 +100,7 @@ def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
     )
 
 
+@pytest.mark.nightly
 @settings(max_examples=draws(200))
 @given(data=st.data(), case=byte_arrivals(), rules=st.sampled_from(ANY_RULES), alpha=st.sampled_from((0.25, 0.5, 2.0)))
 @pytest.mark.parametrize("policy", POLICIES)
@@ -115,6 +116,7 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case
     assert replay.finish() == totals([slow])
 
 
+@pytest.mark.nightly
 @settings(max_examples=draws(200))
 @given(
     data=st.data(),

@@ -399,6 +399,7 @@ def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedAr
     assert both["transmitted"] == 2 * once["transmitted"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
 def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
     """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""

@@ -57,6 +57,7 @@ def test_an_idle_star_has_the_base_round_trip_and_the_ideal_times_that_python_co
     assert 4 * (34 + 3000) < handshake_ns < 4 * (66 + 3000)  # headers of 40 to 80 bytes, one way and back
 
 
+@pytest.mark.nightly
 def test_background_offers_the_load_of_the_links(tmp_path: Path) -> None:
     quiet = {"incast__queries_per_second_per_server": 0.0, "traffic_ns": 50_000_000, "background__load": 0.5}
     flows = star(tmp_path, **quiet).flows()

@@ -46,11 +46,14 @@ def both(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     return runs[0].summary | {"timed_out": timed_out}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("transport", ["dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp"])
 def test_every_transport_recovers_in_the_same_way(tmp_path: Path, transport: str) -> None:
     assert both(tmp_path, transport__name=transport, **ELEPHANTS)["timed_out"] > 0
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("transport", ["dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp"])
 def test_connections_with_several_messages(tmp_path: Path, transport: str) -> None:
     bursts = elephants(
@@ -73,12 +76,15 @@ def test_connections_with_several_messages(tmp_path: Path, transport: str) -> No
     assert found["timed_out"] > 0
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["lqd", "cs", "dt", "abm"])
 def test_whatever_the_policy_drops(tmp_path: Path, policy: str) -> None:
     changes = ELEPHANTS | {"transport__name": "cubic", "transport__mark_bytes": 0, "traffic_ns": 10 * MILLISECOND}
     assert both(tmp_path, policy__name=policy, **changes)["timed_out"] > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_segments_of_odd_sizes(tmp_path: Path, seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -25,6 +25,8 @@ from foretail.pipelines.families.conditions import SharingCase
 from foretail.studies.search import alphas
 from tests.composed import experiment_settings, run_of
 
+pytestmark = pytest.mark.slow
+
 NAMES = [counter.name for counter in COUNTERS]
 BOTH_FAMILIES = (
     "families.loss_based.held_out=false",
@@ -77,6 +79,7 @@ def searched(folder: Path, *overrides: str) -> ExperimentResult:
     return run_of("slow_setting", folder / "out", *given)
 
 
+@pytest.mark.nightly
 def test_a_tree_tells_conditions_apart_by_their_counters(asked: list[SharingCase], tmp_path: Path) -> None:
     found = searched(tmp_path, *BOTH_FAMILIES, "depths=[0,1]")
     details, learned_model = found.shown.details, found.shown.learned
@@ -122,6 +125,8 @@ def test_what_cannot_be_learned_is_refused_in_one_sentence(override: str, senten
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_a_tree_is_learned_in_ns3_put_on_the_map_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -26,6 +26,8 @@ from foretail.studies.costs.labels import cost_labels, gains, signal_to_noise
 from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("query", "short", "long")
 
 
@@ -205,6 +207,8 @@ def test_a_run_that_loses_nothing_has_no_cost_labels(
     assert "Traceback" not in said
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_costs_are_measured_learned_exported_and_put_on_the_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -238,6 +242,8 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
     assert (rows[rows["policy"] == "learned"]["asked"] > 0).all()
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_one_more_flip_per_point_measures_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How arrivals are shared out over points changes no label."""

@@ -82,6 +82,7 @@ def test_there_is_an_experiment_for_every_figure() -> None:
     assert set(EXPERIMENTS) == CLAIMS.keys()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_size_composes(experiment: str) -> None:
     for size, servers in {"medium": 32, "full": 256}.items():
@@ -116,6 +117,8 @@ def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> N
         settings_of("credence_fig6", "size=small", *overrides)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -142,6 +145,8 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
 # ---- a sweep ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_points_figures_and_files(found: FlowFindings, folder: Path) -> None:
     assert found.failed == {}
     assert len(found.points) == 6
@@ -181,6 +186,8 @@ def test_models_train_on_other_seeds(found: FlowFindings) -> None:
     assert trained.outcome["tracked"] is None
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_point_that_fails_is_named_and_repeated_alone(
     found: FlowFindings, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,6 +330,7 @@ def test_the_error_that_is_tolerated() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_policy_of_a_header_runs_beside_ours() -> None:
     header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
     given = settings_of("credence_fig6", *TINY[:1], f"policies=[lqd,{header}:HalfAndHalf]")

@@ -45,6 +45,7 @@ def study(runs: dict[str, splits.Split]) -> LabelStudy:
     return label_study(runs, RandomForest, PAPER_FEATURES, deployed="credence_accept", rounds=2)
 
 
+@pytest.mark.nightly
 def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
     tables = {table.title: table for table in study.tables()}
     assert {title: len(table.rows) for title, table in tables.items()} == {

@@ -21,6 +21,8 @@ from foretail.studies.costs.learning import Learning, labelled_policies
 from foretail.studies.search.budget import Budget
 from tests.composed import experiment_settings
 
+pytestmark = pytest.mark.slow
+
 SHORT = "shared=['scenario=tiny','scenario.traffic_ns=1_000_000']"
 FEW = ["flips=6", "flips_per_point=6", "fewest_flips=1", "traffic_ns=1_000_000", "drop_shares=[0.2]"]
 
@@ -81,6 +83,8 @@ def test_who_asks_needs_a_model_and_a_model_somebody_who_asks(more: list[str], s
     assert sentence in str(error.value)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_rounds_go_on_where_they_stopped_and_the_stored_rule_of_one_gives_the_labels_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

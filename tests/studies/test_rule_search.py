@@ -29,6 +29,8 @@ from foretail.pipelines.settings.validation import typed
 from foretail.studies.search import simulations
 from tests.composed import composed, experiment_settings, run_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
@@ -63,6 +65,7 @@ def trials_of(result: ExperimentResult) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in result.shown.rows.to_dict("records")]
 
 
+@pytest.mark.nightly
 def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase], tmp_path: Path) -> None:
     found = searched(tmp_path, 6)
     first = {"message_left": 17, "fill": 229, "pressure": 136, "first_rtt_more": 40}
@@ -87,6 +90,8 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
     assert (budget["simulations"], budget["branches"]) == (len(set(asked)), 0)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_search_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
     searched(tmp_path / "parts", 3)
     in_parts, at_once = searched(tmp_path / "parts", 14), searched(tmp_path / "whole", 14)
@@ -100,6 +105,8 @@ def by_regret(folder: Path, trials: int) -> ExperimentResult:
     return searched(folder, trials, name="sharing_rule_by_regret")
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_trial_by_regret_stops_where_it_cannot_be_the_best(asked: list[SharingCase], tmp_path: Path) -> None:
     found = by_regret(tmp_path, 12)
     trials, finalists = trials_of(found), found.shown.details["finalists"]
@@ -122,6 +129,8 @@ def test_a_trial_by_regret_stops_where_it_cannot_be_the_best(asked: list[Sharing
     assert "mean regret" in found.verdict()[0]
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_a_search_by_regret_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
     by_regret(tmp_path / "parts", 5)
     in_parts, at_once = by_regret(tmp_path / "parts", 13), by_regret(tmp_path / "whole", 13)
@@ -161,6 +170,8 @@ def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_p
     assert asked == []
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -16,6 +16,8 @@ from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
 from foretail.studies.circuits import designs as schedule_designs
 from tests.sim_bridge.test_single_hop_optimum import rounding_gap
 
+pytestmark = pytest.mark.slow
+
 SHORT = {
     "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
     "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
@@ -46,6 +48,7 @@ def samples_of(folder: Path, experiment: str) -> pd.DataFrame:
     return pd.read_parquet(folder / experiment / f"{experiment}.parquet")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("experiment", SHORT)
 def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder: Path) -> None:
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))

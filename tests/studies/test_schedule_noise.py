@@ -48,6 +48,8 @@ def curves_of(folder: Path, experiment: str) -> pd.DataFrame:
     return pd.read_csv(folder / experiment / f"{experiment}.csv")
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder: Path) -> None:
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
@@ -166,6 +168,7 @@ def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:
     assert without["2 to 10"] == pytest.approx(0.8929, abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_stopped_sweep_goes_on_and_a_drawn_k_measures_nothing_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 from foretail.studies.circuits import trust
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["k=4", "degree=2", "nodes=4", "matrices=[ring,skew-0.5]", "tries=6"]
 
 

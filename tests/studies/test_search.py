@@ -109,6 +109,8 @@ def found(folder: Path, candidate: list[str]) -> Finished:
     return run(folder, candidate, 7)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     found: Finished, folder: Path, candidate: list[str]
 ) -> None:
@@ -175,6 +177,8 @@ def test_no_trial_reads_the_test_runs(found: Finished, folder: Path, candidate: 
     assert len(sides) > 2
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_the_same_command_goes_on_and_jobs_change_nothing(found: Finished, folder: Path, candidate: list[str]) -> None:
     file = f"file={folder / 'parts.db'}"
     for trials, jobs in ((3, 2), (7, 1)):
@@ -182,6 +186,8 @@ def test_the_same_command_goes_on_and_jobs_change_nothing(found: Finished, folde
     assert drawn(run(folder, candidate, 2, file)) == drawn(found)  # fewer than there are
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_tpe_goes_on_as_if_it_had_never_stopped(folder: Path, candidate: list[str]) -> None:
     space = {name: SPACE[name] for name in ("trees", "depth")}
@@ -199,6 +205,8 @@ searched(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "o
 """
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[str]) -> None:
     here = folder / "killed"
@@ -261,6 +269,7 @@ def test_failed_trials_are_named(folder: Path, candidate: list[str]) -> None:
         run(folder, [*candidate, "predictor=logistic_regression"], 1, space={"drop_weight": SPACE["drop_weight"]})
 
 
+@pytest.mark.nightly
 def test_a_budget_that_nothing_fits_chooses_nothing(folder: Path, candidate: list[str]) -> None:
     result = run(folder, candidate, 2, budget={"leaves": 0}, space={"drop_weight": SPACE["drop_weight"]})
     assert result.tested is None
@@ -297,6 +306,7 @@ def test_bad_settings_are_refused_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.nightly
 def test_another_search_of_the_same_name_and_files_of_others_are_refused(folder: Path, candidate: list[str]) -> None:
     named = (f"file={folder / 'named.db'}", "name=mine")
     run(folder, candidate, 1, *named, space={"trees": SPACE["trees"]})

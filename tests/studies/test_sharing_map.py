@@ -32,6 +32,8 @@ from foretail.studies.sharing.race import MapSettings, Race, frozen_settings, ra
 from foretail.studies.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
 from tests.composed import experiment_settings
 
+pytestmark = pytest.mark.slow
+
 DT = [Rule("dt", setting) for setting in (DEFAULT, "alpha=2", "alpha=8")]
 RULES = [LQD, CS, *DT]
 TRAINED, HELD = Condition("trained", "one"), Condition("held", "one")
@@ -239,6 +241,7 @@ def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
     assert frozen == [{"dt": 0, "dt alpha=8": 2}[best]] * 2
 
 
+@pytest.mark.nightly
 def test_a_policy_in_a_header_is_one_of_them() -> None:
     header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
     config = experiment_settings("sharing_map", "size=small")

@@ -45,6 +45,8 @@ def figures(document: dict[str, Any]) -> list[Any]:
     return [table["rows"] for table in document["tables"]]
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", TINY)
 def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: str, tmp_path: Path) -> None:
     document = ran(experiment, tmp_path, "run", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}")
@@ -80,6 +82,7 @@ def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: 
         assert run.data.metrics["eta"] == row["eta"]
 
 
+@pytest.mark.nightly
 def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     experiment = "competitive_ratio"
     first = ran(experiment, tmp_path, "first", "tracking=off")
@@ -150,6 +153,8 @@ def test_settings_that_make_no_sense_are_refused(overrides: list[str], words: st
         experiment_settings("credence_fig14", "size=small", *overrides)
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_policies_of_a_header_run_beside_ours(tmp_path: Path) -> None:
     header = tmp_path / "half_and_half.hpp"
     shutil.copy(Path(__file__).parents[2] / "examples" / "policy_header" / header.name, header)

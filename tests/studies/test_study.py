@@ -58,6 +58,8 @@ def found(folder: Path) -> Studied:
     return kept[0]
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: Studied) -> None:
     assert {(run.candidate, run.condition, run.seen) for run in found.held_out} == {
         (candidate, condition, seen)
@@ -169,6 +171,7 @@ def test_overrides_are_checked_like_those_of_the_command_line() -> None:
         compose_settings(TrainConfig, ["predictor.tree=3"], "here")
 
 
+@pytest.mark.nightly
 def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
     for override, message in (
         ("train_on=[nowhere]", "train_on names nowhere"),

@@ -63,6 +63,8 @@ def arrivals(seed: int) -> tuple[Any, Any]:
     return traffic.slot, traffic.port
 
 
+@pytest.mark.nightly
+@pytest.mark.full
 def test_files_rows_seeds_and_settings_are_there(folder: Path, document: dict[str, Any]) -> None:
     kinds = ("", "_flips", "_thresholds")
     figures = [f"tradeoff{kind}.{suffix}" for kind in kinds for suffix in ("pdf", "png", "svg")]
@@ -122,6 +124,7 @@ def own_answers(folder: Path, model: Ensemble, seed: int) -> Any:
     return model.exceeds(x).view(np.uint8)
 
 
+@pytest.mark.nightly
 def test_points_of_another_model_are_not_measured_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert cli.main([*SHORT, "tracking=off", "hydra.run.dir=again"]) == 0

@@ -135,6 +135,7 @@ def test_ns3_is_compared_with_what_it_has_too() -> None:
         settings_of("against_ns3=true", "emulation.background_control=reno")
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_ns3_stands_beside_the_emulator_and_what_is_published(tmp_path: Path) -> None:
     reason = why_not_here()

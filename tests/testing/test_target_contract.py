@@ -17,7 +17,10 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.testing import check_target
 from foretail.testing.target import PREFIX
 
+pytestmark = pytest.mark.slow
 
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", [pytest.param(C, marks=pytest.mark.slow), P4, Onnx])
 def test_targets_keep_the_contract(target: type[Target]) -> None:
     check_target(target, changes=4)
