@@ -160,10 +160,6 @@ def demand_of(matrix: str, settings: NoiseSettings, seed: int) -> DemandMatrix:
     return made[matrix]()
 
 
-def _cases(settings: NoiseSettings) -> Iterator[NoiseCase]:
-    return axes(NoiseCase, settings.noise, settings.matrices, sorted(settings.deviations))
-
-
 def _throughput(case: NoiseCase, so_far: SoFar, settings: NoiseSettings) -> list[list[float]]:
     """Throughput on the true matrix: [sample][gamma - 1]."""
     theta = []
@@ -247,7 +243,7 @@ def _matrices(case: NoiseCase, settings: NoiseSettings, seed: int) -> tuple[Dema
 NOISE = PointExperiment(
     settings=NoiseSettings,
     kind="schedule_noise",
-    cases=_cases,
+    cases=lambda settings: axes(NoiseCase, settings.noise, settings.matrices, sorted(settings.deviations)),
     name=lambda case: f"{case.matrix} {case.noise} {case.deviation:.12g}",
     measure=_throughput,
     rows=_samples,

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from foretail.features.dataset.reader import Dataset
-from foretail.features.rows.labelled_rows import Rows, read_rows
+from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.figure_style import panels, styled, with_legend
@@ -46,7 +45,7 @@ def leakage(
     for split, (train, test) in sides.items():
         for count in trees:
             forest = RandomForest(trees=count, depth=depth, seed=seed).fit(train.x, train.lqd_drop)
-            confusion = Confusion.count(test.lqd_drop, _drops(forest, test))
+            confusion = Confusion.count(test.lqd_drop, forest.probability(test.x) > 0.5)
             scores = {name: getattr(confusion, name) for name in SHOWN}
             found.append({"split": split, "trees": count, "drops": confusion.tp + confusion.fn, **scores})
     return found
@@ -65,7 +64,3 @@ def draw_leakage(found: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set_xticks(counts, labels=[str(count) for count in counts])
         axes.set(title=score, xlabel="trees")
     return with_legend(figure, row[0], title="split")
-
-
-def _drops(forest: RandomForest, rows: Rows) -> NDArray[np.bool_]:
-    return forest.probability(rows.x) > 0.5
