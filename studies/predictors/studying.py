@@ -37,7 +37,7 @@ from foretail.sim_bridge.open_loop.replay import ReplayScores
 from foretail.studies.predictors.champion import Promotion, promote_best
 from foretail.studies.predictors.held_out import ACCEPT, HeldOut, judge_held_out
 from foretail.studies.predictors.label_study import LQD, LabelStudy, label_study
-from foretail.studies.predictors.leakage import SHOWN, draw_leakage, leakage
+from foretail.studies.predictors.leakage import SHOWN, draw_by_trees, leakage
 from foretail.studies.predictors.settings import StudySettings
 from foretail.studies.predictors.shift import ShiftMatrix, shift_matrix
 
@@ -118,7 +118,7 @@ class Studied:
     def shown(self) -> Shown:
         """What every candidate does on every held-out run, with the figures of splits and of shift."""
         leaked = pd.DataFrame(self.leakage)
-        figures = {"leakage": Drawn(draw_leakage(self.leakage), CAPTIONS["leakage"], leaked)}
+        figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
         if self.shift is not None:
             figures = {"shift": Drawn(self.shift.draw(), CAPTIONS["shift"], self.shift.frame()), **figures}
         rows = [{"f1": one.asked.f1, **dict(flat(asdict(one)))} for one in self.held_out]
