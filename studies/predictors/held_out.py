@@ -92,8 +92,8 @@ def judge_held_out(
         key = {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
         return Point(f"{name} on {condition}, seed {dataset.manifest.seed}", Key(POINT, key), measure)
 
-    asked = [(dataset, name) for dataset in runs for name in (ACCEPT, *trained)]
-    points = [point(dataset, name) for dataset, name in asked]
+    pairs = [(dataset, name) for dataset in runs for name in (ACCEPT, *trained)]
+    points = [point(dataset, name) for dataset, name in pairs]
     measured = measure_points("held-out runs", points, Store(config.store_dir), config.jobs or 1)
     return [
         HeldOut(
@@ -107,7 +107,7 @@ def judge_held_out(
             ReplayScores(**one.found["replay"]),
             ReplayScores(**one.found["asked_replay"]),
         )
-        for (dataset, name), one in zip(asked, measured, strict=True)
+        for (dataset, name), one in zip(pairs, measured, strict=True)
     ]
 
 

@@ -77,7 +77,7 @@ class Finished:
     """A finished search."""
 
     settings: SearchSettings
-    kept: Trials  #: where they are kept
+    stored: Trials  #: where the trials are kept
     space: Space  #: what was drawn
     trials: tuple[Trial, ...]  #: all of them, in order
     front: frozenset[int]  #: numbers of those that no other is better than in every objective
@@ -100,8 +100,8 @@ class Finished:
             {"trials.parquet": frame, "trials.csv": frame, "front.parquet": front},
             verdict=self.verdict(),
             details={
-                "name": self.kept.name,
-                "file": self.kept.file,
+                "name": self.stored.name,
+                "file": self.stored.file,
                 "chosen": None
                 if tested is None
                 else {
@@ -150,7 +150,7 @@ class Finished:
                 "validation runs.",
                 f"P4 table entries and TCAM bits are planned for {self.settings.p4_profile}, not proven: "
                 "foretail export does that.",
-                self.kept.sentence() + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
+                self.stored.sentence() + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
             ),
         )
 
