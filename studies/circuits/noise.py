@@ -45,8 +45,8 @@ NOISE_SEED = 2**32
 
 
 @dataclass
-class NoiseSettings(PointSettings):
-    """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
+class TrustedSettings(PointSettings):
+    """Schedules with every trust in a prediction, up to the largest."""
 
     degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
     k: int = setting(
@@ -60,6 +60,12 @@ class NoiseSettings(PointSettings):
         "circuits of a node to itself: idle, as the theorems count, or left over",
         one_of=("idle", "reuse"),
     )
+
+
+@dataclass
+class NoiseSettings(TrustedSettings):
+    """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
+
     duty_cycle: float = setting(
         0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
     )
@@ -160,8 +166,9 @@ def demand_of(matrix: str, settings: NoiseSettings, seed: int) -> DemandMatrix:
     return made[matrix]()
 
 
-def _cases(settings: NoiseSettings) -> Iterator[NoiseCase]:
-    return axes(NoiseCase, settings.noise, settings.matrices, sorted(settings.deviations))
+def error_of_shape(demand: DemandMatrix, predicted: DemandMatrix) -> float:
+    """How far the shape of a prediction is from that of the demand."""
+    return matrix_error(demand.demand[np.newaxis], predicted.demand[np.newaxis]).shape
 
 
 def _throughput(case: NoiseCase, so_far: SoFar, settings: NoiseSettings) -> list[list[float]]:
@@ -190,7 +197,7 @@ def _samples(case: NoiseCase, thetas: list[list[float]], settings: NoiseSettings
     """A row per sample and gamma, with the error of shape of the prediction."""
     for seed, of_sample in enumerate(thetas, 1):
         demand, predicted = _matrices(case, settings, seed)
-        error = matrix_error(demand.demand[np.newaxis], predicted.demand[np.newaxis]).shape
+        error = error_of_shape(demand, predicted)
         for gamma, theta in enumerate(of_sample, 1):
             yield {"seed": seed, "error_of_shape": error, "gamma": gamma, "theta": theta}
 
@@ -247,7 +254,7 @@ def _matrices(case: NoiseCase, settings: NoiseSettings, seed: int) -> tuple[Dema
 NOISE = PointExperiment(
     settings=NoiseSettings,
     kind="schedule_noise",
-    cases=_cases,
+    cases=lambda settings: axes(NoiseCase, settings.noise, settings.matrices, sorted(settings.deviations)),
     name=lambda case: f"{case.matrix} {case.noise} {case.deviation:.12g}",
     measure=_throughput,
     rows=_samples,

@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import PointSettings
-from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, setting
+from foretail.configs.schema.fields import setting
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.models.demand.scores import matrix_error
 from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
@@ -38,6 +35,7 @@ from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.tradeoff import best_distribution
 from foretail.studies.circuits.figures import draw_tradeoff
+from foretail.studies.circuits.noise import TrustedSettings, error_of_shape
 
 RIGHT = "right"
 WRONG_SEED = 2**32
@@ -47,21 +45,9 @@ _TOLERANCE = 1e-6
 
 
 @dataclass
-class TrustSettings(PointSettings):
+class TrustSettings(TrustedSettings):
     """Consistency against robustness: every matrix with every seed is a point, with all gammas and predictions."""
 
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
-    k: int = setting(
-        MISSING,
-        "largest number of circuits per node and period, in n; all are tried",
-        at_least=1,
-        at_most=LARGEST_TRUST,
-    )
-    diagonal: str = setting(
-        "idle",
-        "circuits of a node to itself: idle, as the theorems count, or left over",
-        one_of=("idle", "reuse"),
-    )
     nodes: int = setting(8, "n", at_least=4, at_most=64)
     matrices: list[str] = setting(
         MISSING, "true demand, and wrong predictions of the others, named as in ``DesignSettings``"
@@ -192,7 +178,7 @@ def _throughputs(case: TrustCase, so_far: SoFar, settings: TrustSettings) -> lis
         worst = worst_prediction(demand, of_prediction, settings.tries, WRONG_SEED + seed)
         for name, predicted in {**predictions, "worst found": worst.prediction}.items():
             capacity = vermilion(predicted, degree, gamma, 1, seed, diagonal).capacity
-            error = matrix_error(demand.demand[np.newaxis], predicted.demand[np.newaxis]).shape
+            error = error_of_shape(demand, predicted)
             single = 1 / (gamma * settings.nodes)  # a circuit for every pair
             if name == RIGHT:
                 bounds = (consistency(gamma), max(single, single_hop_guarantee(gamma)))

@@ -298,17 +298,13 @@ def _whole(part: pd.DataFrame) -> pd.DataFrame:
     return part.astype({name: int for name in ("voq_packets", "shared_packets") if part[name].notna().all()})
 
 
-def _grows(run: VoqRun) -> bool:
-    return run.case.ahead_ns is not None
-
-
 def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:
     """What growing is worth against the same small VOQ that stays."""
     late = sum(bool(run.why_invalid) for run in runs)
     said = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
     valid = [run for run in runs if not run.why_invalid]
     small = [run for run in valid if run.case == VoqCase(voq_packets=settings.small_packets)]
-    grown = [run for run in valid if _grows(run)]
+    grown = [run for run in valid if run.case.ahead_ns is not None]
     if not small or not grown:
         return [said]
     best = max(grown, key=lambda run: run.emulated.use.utilisation_percent)

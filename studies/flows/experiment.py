@@ -215,14 +215,6 @@ class Plan:
         return cls(scenarios, trainings, policies, given)
 
 
-def show(settings: FlowSettings, run: Run) -> Shown:
-    """Find, and show."""
-    return find(settings, run).shown()
-
-
-FLOWS = FunctionExperiment(FlowSettings, show)
-
-
 def find(settings: FlowSettings, run: Run) -> FlowFindings:
     """Train the models, simulate what the store lacks, and compare by condition."""
     plan, store, ns3 = Plan.of(settings, run.store), run.store, Ns3(settings.ns3_prefix)
@@ -402,3 +394,6 @@ def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> p
             key = {"key": point.simulation.key.digest, "reused": run.reused}
             rows.append(row | {"seed": run.seed} | metrics | figures | key)
     return pd.DataFrame(rows)
+
+
+FLOWS = FunctionExperiment(FlowSettings, lambda settings, run: find(settings, run).shown())

@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
-from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.training.fitting import train_model
+from foretail.studies.predictors.leakage import draw_by_trees
 
+CAPTION = "F1 by the number of trees, a line per depth."
 SCORES = ("precision", "recall", "f1", "average_precision")
 
 
@@ -41,19 +41,7 @@ def show(settings: ForestSizeSettings, run: Run) -> Shown:
     frame = pd.DataFrame(rows)
     columns = {name: name.replace("_", " ") for name in ("trees", "depth", *SCORES)}
     table = Table.of_frame("Forests by their size, on the test runs", frame, columns, "scores where Credence asks")
-    return Shown(frame, [table], {"": Drawn(draw(frame), "F1 by the number of trees, a line per depth.")})
-
-
-@styled
-def draw(rows: pd.DataFrame) -> Figure:
-    """F1 by the number of trees, a line per depth."""
-    figure, (axes,) = panels(1, inches=(4.8, 3.4))
-    for depth, line in rows.groupby("depth"):
-        axes.plot(line["trees"], line["f1"], marker="o", label=f"depth {depth}")
-    axes.set_xscale("log", base=2)
-    axes.set(xlabel="trees", ylabel="F1")
-    axes.legend()
-    return figure
+    return Shown(frame, [table], {"": Drawn(draw_by_trees(frame, ["f1"], "depth"), CAPTION)})
 
 
 FOREST_SIZE = FunctionExperiment(ForestSizeSettings, show)

@@ -14,6 +14,7 @@ from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.pipelines.data.simulation import Simulates
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Key, Store
@@ -68,21 +69,20 @@ class HeldOut:
 
 
 def judge_held_out(
-    dataset: Dataset,
+    config: Simulates,
+    runs: Sequence[Dataset],
     condition: str,
     seen: bool,
     trained: Mapping[str, TrainResult],
     configs: Mapping[str, TrainConfig],
-    store: Store,
-    jobs: int,
 ) -> list[HeldOut]:
-    """Judge every predictor, and one that always accepts, on a run; figures go to the store.
+    """Judge every predictor, and one that always accepts, on each run of a condition; figures go to the store.
 
-    The run is of a seed that is on no other side; `configs` is what the predictors were trained with, by name.
+    The runs are of seeds that are on no other side; `configs` is what the predictors were trained with, by name.
     """
     code = code_digest("features", "models", "sim_bridge")
 
-    def point(name: str) -> Point:
+    def point(dataset: Dataset, name: str) -> Point:
         def measure(so_far: Any) -> Any:
             so_far("")
             return _measured(dataset, trained.get(name), configs.get(name))
@@ -92,8 +92,9 @@ def judge_held_out(
         key = {"model": model, "columns": columns, "dataset": dataset.manifest.content_sha256, "code": code}
         return Point(f"{name} on {condition}, seed {dataset.manifest.seed}", Key(POINT, key), measure)
 
-    names = [ACCEPT, *trained]
-    measured = measure_points("held-out runs", [point(name) for name in names], store, jobs)
+    pairs = [(dataset, name) for dataset in runs for name in (ACCEPT, *trained)]
+    points = [point(dataset, name) for dataset, name in pairs]
+    measured = measure_points("held-out runs", points, Store(config.store_dir), config.jobs or 1)
     return [
         HeldOut(
             name,
@@ -106,7 +107,7 @@ def judge_held_out(
             ReplayScores(**one.found["replay"]),
             ReplayScores(**one.found["asked_replay"]),
         )
-        for name, one in zip(names, measured, strict=True)
+        for (dataset, name), one in zip(pairs, measured, strict=True)
     ]
 
 

@@ -7,15 +7,15 @@ else, to show how much.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from foretail.features.dataset.reader import Dataset
-from foretail.features.rows.labelled_rows import Rows, read_rows
+from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.figure_style import panels, styled, with_legend
@@ -46,26 +46,21 @@ def leakage(
     for split, (train, test) in sides.items():
         for count in trees:
             forest = RandomForest(trees=count, depth=depth, seed=seed).fit(train.x, train.lqd_drop)
-            confusion = Confusion.count(test.lqd_drop, _drops(forest, test))
+            confusion = Confusion.count(test.lqd_drop, forest.probability(test.x) > 0.5)
             scores = {name: getattr(confusion, name) for name in SHOWN}
             found.append({"split": split, "trees": count, "drops": confusion.tp + confusion.fn, **scores})
     return found
 
 
 @styled
-def draw_leakage(found: Sequence[Mapping[str, Any]]) -> Figure:
-    """Scores by number of trees: a panel per score, a line per split."""
-    figure, row = panels(len(SHOWN), inches=(3 * len(SHOWN), 3), sharex=True)
-    counts = sorted({row["trees"] for row in found})
-    for axes, score in zip(row, SHOWN, strict=True):
-        for split in SPLITS:
-            line = [one for one in found if one["split"] == split]
-            axes.plot([one["trees"] for one in line], [one[score] for one in line], marker="o", label=split)
+def draw_by_trees(rows: pd.DataFrame, scores: Sequence[str], by: str) -> Figure:
+    """Scores by number of trees: a panel per score, a line per value of the column `by`."""
+    figure, row = panels(len(scores), inches=(3 * len(scores) + 1, 3), sharex=True)
+    counts = sorted(set(rows["trees"]))
+    for axes, score in zip(row, scores, strict=True):
+        for value, line in rows.groupby(by, sort=False):
+            axes.plot(line["trees"], line[score], marker="o", label=str(value))
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, labels=[str(count) for count in counts])
         axes.set(title=score, xlabel="trees")
-    return with_legend(figure, row[0], title="split")
-
-
-def _drops(forest: RandomForest, rows: Rows) -> NDArray[np.bool_]:
-    return forest.probability(rows.x) > 0.5
+    return with_legend(figure, row[0], title=by)

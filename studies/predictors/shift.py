@@ -81,7 +81,7 @@ class ShiftMatrix:
         figure, row = panels(len(matrices), inches=((1.6 + 0.75 * size) * len(matrices), 1.3 + 0.6 * size), grid="")
         for axes, (title, matrix) in zip(row, matrices.items(), strict=True):
             values = np.array(
-                [[_number(matrix[one, other]) for other in self.conditions] for one in self.conditions], np.float64
+                [[matrix[one, other] for other in self.conditions] for one in self.conditions], np.float64
             )
             low, high = LIMITS[title]
             image = axes.imshow(values, cmap="viridis", vmin=low, vmax=high)
@@ -118,7 +118,3 @@ def _f1(runs: Sequence[HeldOut]) -> float | None:
 def _ratio(flows: FlowsResult) -> float | None:
     lqd, credence = (flows.means(METRIC)[policy].mean for policy in ("lqd", "credence"))
     return credence / lqd if credence is not None and lqd else None
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

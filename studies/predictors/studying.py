@@ -37,7 +37,7 @@ from foretail.sim_bridge.open_loop.replay import ReplayScores
 from foretail.studies.predictors.champion import Promotion, promote_best
 from foretail.studies.predictors.held_out import ACCEPT, HeldOut, judge_held_out
 from foretail.studies.predictors.label_study import LQD, LabelStudy, label_study
-from foretail.studies.predictors.leakage import SHOWN, draw_leakage, leakage
+from foretail.studies.predictors.leakage import SHOWN, draw_by_trees, leakage
 from foretail.studies.predictors.settings import StudySettings
 from foretail.studies.predictors.shift import ShiftMatrix, shift_matrix
 
@@ -66,6 +66,10 @@ class Condition:
     scenario: Scenario  #: what is simulated
     seen: bool  #: candidates train on runs of it
     runs: Mapping[int, Dataset]  #: datasets by seed
+
+    def of(self, seeds: Sequence[int]) -> list[Dataset]:
+        """The datasets of some seeds."""
+        return [self.runs[seed] for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class Studied:
     def shown(self) -> Shown:
         """What every candidate does on every held-out run, with the figures of splits and of shift."""
         leaked = pd.DataFrame(self.leakage)
-        figures = {"leakage": Drawn(draw_leakage(self.leakage), CAPTIONS["leakage"], leaked)}
+        figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
         if self.shift is not None:
             figures = {"shift": Drawn(self.shift.draw(), CAPTIONS["shift"], self.shift.frame()), **figures}
         rows = [{"f1": one.asked.f1, **dict(flat(asdict(one)))} for one in self.held_out]
@@ -194,11 +198,11 @@ class Studied:
             )
 
     def _leakage(self) -> Table:
-        return Table(
+        return Table.of_frame(
             "What a split of rows pretends (Figure 15)",
-            ("split", "trees", *SHOWN),
-            tuple((row["split"], row["trees"], *(row[name] for name in SHOWN)) for row in self.leakage),
-            ("The paper's features and depth, threshold one half. Split by row is what the paper did.",),
+            pd.DataFrame(self.leakage),
+            {name: name for name in ("split", "trees", *SHOWN)},
+            "The paper's features and depth, threshold one half. Split by row is what the paper did.",
         )
 
     def _steps(self) -> Table:
@@ -232,9 +236,8 @@ def studied(settings: StudySettings, run: Run) -> Studied:
         held_out = [
             found
             for name, condition in conditions.items()
-            for seed in settings.split.test
             for found in judge_held_out(
-                condition.runs[seed], name, condition.seen, trained, candidates, store, settings.jobs
+                settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
             )
         ]
     with steps.timed("closed loop in ns-3"):
@@ -277,20 +280,9 @@ def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store
     }
 
     def judged(one: str, other: str) -> list[HeldOut]:
-        return [
-            found
-            for seed in settings.split.test
-            for found in judge_held_out(
-                conditions[other].runs[seed],
-                other,
-                one == other,
-                {f"{chosen} on {one}": trained[one]},
-                {f"{chosen} on {one}": candidate},
-                store,
-                settings.jobs,
-            )
-            if found.candidate != ACCEPT
-        ]
+        named, runs = f"{chosen} on {one}", conditions[other].of(settings.split.test)
+        found = judge_held_out(settings, runs, other, one == other, {named: trained[one]}, {named: candidate})
+        return [run for run in found if run.candidate == named]
 
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)
@@ -305,7 +297,7 @@ def _leaked(settings: StudySettings, conditions: Mapping[str, Condition]) -> lis
     runs = conditions[settings.train_on[0]].runs
     return leakage(
         runs[settings.split.train[0]],
-        [runs[seed] for seed in settings.split.test],
+        conditions[settings.train_on[0]].of(settings.split.test),
         training_columns(PAPER_FEATURES, own_queues=True),
         settings.forest_sizes,
         PAPER_DEPTH,
@@ -403,10 +395,9 @@ def _promoted(
     validation = [
         found
         for name in settings.train_on
-        for seed in settings.split.validation
         for found in judge_held_out(
-            conditions[name].runs[seed], name, True, within, candidates, run.store, settings.jobs
+            settings, conditions[name].of(settings.split.validation), name, True, within, candidates
         )
     ]
-    held_out = [one.runs[seed] for one in conditions.values() for seed in settings.split.test]
+    held_out = [dataset for one in conditions.values() for dataset in one.of(settings.split.test)]
     return promote_best(within, validation, held_out, settings.tracking, settings.store_dir, run.folder)

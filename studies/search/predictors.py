@@ -77,7 +77,7 @@ class Finished:
     """A finished search."""
 
     settings: SearchSettings
-    kept: Trials  #: where they are kept
+    stored: Trials  #: where the trials are kept
     space: Space  #: what was drawn
     trials: tuple[Trial, ...]  #: all of them, in order
     front: frozenset[int]  #: numbers of those that no other is better than in every objective
@@ -100,8 +100,8 @@ class Finished:
             {"trials.parquet": frame, "trials.csv": frame, "front.parquet": front},
             verdict=self.verdict(),
             details={
-                "name": self.kept.name,
-                "file": self.kept.file,
+                "name": self.stored.name,
+                "file": self.stored.file,
                 "chosen": None
                 if tested is None
                 else {
@@ -150,7 +150,7 @@ class Finished:
                 "validation runs.",
                 f"P4 table entries and TCAM bits are planned for {self.settings.p4_profile}, not proven: "
                 "foretail export does that.",
-                self.kept.sentence() + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
+                self.stored.sentence() + ("" if self.tracked is None else f", MLflow run {self.tracked['run_id']}"),
             ),
         )
 
@@ -192,12 +192,12 @@ def search(settings: SearchSettings, run: Run) -> Finished:
         open_trials(settings, "search", store, searched, space.distributions, directions, sampler) as trials,
         tracked_search(settings, trials, split, store) as logged,
     ):
-        evaluate_trials(settings, trials, space, split, profile, store, trial_log(logged, space, split))
+        evaluate_trials(settings, trials, space, split, profile, trial_log(logged, space, split))
         finished = trials.finished()
         if all(trial.found is None for trial in finished):
             raise ForetailError(f"all {len(finished)} trials failed, the first because {finished[0].failed}")
         chosen = best_trial(finished, settings)
-        tested = None if chosen is None else test_best(settings, chosen, space, split, store, logged)
+        tested = None if chosen is None else test_best(settings, chosen, space, split, logged)
         where = None if logged is None else address(logged)
         return Finished(settings, trials, space, tuple(finished), trials.front(), tested, where)
 
@@ -257,7 +257,6 @@ def evaluate_trials(
     space: Space,
     split: Split,
     profile: Profile,
-    store: Store,
     log: Log,
 ) -> None:
     """Batch by batch; a batch is kept when all of it is known, its models and scores in the store as they are."""
@@ -270,9 +269,8 @@ def evaluate_trials(
             return prepared
         drawn, candidate = prepared
         try:
-            found = _evaluated(
-                replace(candidate, store_dir=settings.store_dir), settings.objectives, split, profile, store
-            )
+            here = replace(candidate, store_dir=settings.store_dir, jobs=1)
+            found = _evaluated(here, settings.objectives, split, profile)
         except ForetailError as error:
             return Trial(drawn.number, drawn.values, None, str(error))
         return Trial(drawn.number, drawn.values, found, None)
@@ -299,20 +297,12 @@ def _prepared(drawn: drawn_trials.Drawn, space: Space) -> Trial | tuple[drawn_tr
     return drawn, replace(candidate, tracking=replace(candidate.tracking, enabled=False))
 
 
-def _evaluated(
-    candidate: TrainConfig, objectives: Sequence[str], split: Split, profile: Profile, store: Store
-) -> dict[str, Any]:
+def _evaluated(candidate: TrainConfig, objectives: Sequence[str], split: Split, profile: Profile) -> dict[str, Any]:
     """Scores on the validation runs, which take the place of the test runs here, and costs."""
     trained = train_on(candidate, Split(split.train, split.validation, split.validation))
-    judged = [
-        found
-        for selection in split.validation
-        for found in judge_held_out(
-            selection.dataset, "validation", True, {TRIAL: trained}, {TRIAL: candidate}, store, jobs=1
-        )
-        if found.candidate == TRIAL
-    ]
-    together = HeldOut.together(judged)
+    runs = [selection.dataset for selection in split.validation]
+    judged = judge_held_out(candidate, runs, "validation", True, {TRIAL: trained}, {TRIAL: candidate})
+    together = HeldOut.together([found for found in judged if found.candidate == TRIAL])
     scores = {name: together[column] for name, column in COLUMN_OF.items()}
     for name, value in scores.items():
         if value is None and name in objectives:
@@ -333,9 +323,7 @@ def best_trial(trials: Sequence[Trial], settings: SearchSettings) -> Trial | Non
     return trials[min(within)[-1]] if within else None
 
 
-def test_best(
-    settings: SearchSettings, chosen: Trial, space: Space, split: Split, store: Store, run: TrackedRun | None
-) -> Tested:
+def test_best(settings: SearchSettings, chosen: Trial, space: Space, split: Split, run: TrackedRun | None) -> Tested:
     """Train the chosen trial as ``foretail train`` would, register it, and score it on the test runs."""
     tracking = replace(settings.tracking, parent_run_id=None if run is None else run.run_id)
     candidate = replace(
@@ -349,14 +337,9 @@ def test_best(
         replace(candidate, tracking=settings.tracking), trained.outcome, trained.outcome["scores"], trained.model
     )
     trained = replace(trained, registered=registered)
-    held_out = tuple(
-        found
-        for selection in split.test
-        for found in judge_held_out(
-            selection.dataset, "test", True, {CHOSEN: trained}, {CHOSEN: candidate}, store, settings.jobs
-        )
-    )
-    return Tested(chosen.number, tuple(space.overrides(chosen.values)), trained, held_out)
+    runs = [selection.dataset for selection in split.test]
+    held_out = judge_held_out(settings, runs, "test", True, {CHOSEN: trained}, {CHOSEN: candidate})
+    return Tested(chosen.number, tuple(space.overrides(chosen.values)), trained, tuple(held_out))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.studies.search.budget import cost_in_switch, log_traffic
-from foretail.studies.search.settings import Trialled
+from foretail.studies.search.settings import TrialSettings
 from foretail.studies.search.simulations import Simulations
 from foretail.studies.search.trials import Trial, Trials, open_trials
 
@@ -45,7 +45,7 @@ LOSSES = "losses"
 
 
 @dataclass
-class RuleSettings(PointSettings, Families, Trialled):
+class RuleSettings(PointSettings, Families, TrialSettings):
     """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families.
 
     Every trial runs on the first seed; the best of them run on all.

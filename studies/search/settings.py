@@ -18,7 +18,7 @@ SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_
 
 
 @dataclass
-class Trialled:
+class TrialSettings:
     """What every search has: how many trials are drawn, and where they are kept."""
 
     trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
@@ -73,7 +73,7 @@ class Dimension:
 
 
 @dataclass
-class SearchSettings(JobSettings, Trialled):
+class SearchSettings(JobSettings, TrialSettings):
     """Settings of ``foretail train`` to draw from, and what counts."""
 
     candidate: list[str] = setting([], "overrides of foretail train that all trials share")

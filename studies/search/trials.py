@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from foretail.core.errors import ForetailError
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file
 from foretail.pipelines.runs.store import Store, canonical_json
-from foretail.studies.search.settings import Trialled
+from foretail.studies.search.settings import TrialSettings
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
 """Attributes: of a study what decides its trials and where MLflow has it, of a trial what came of it."""
@@ -57,7 +57,7 @@ class Trials:
 
     def __init__(
         self,
-        settings: Trialled,
+        settings: TrialSettings,
         file: Path,
         stored: optuna.Study,
         distributions: Distributions,
@@ -137,7 +137,7 @@ class Trials:
 
 @contextmanager
 def open_trials(
-    settings: Trialled,
+    settings: TrialSettings,
     kind: str,
     store: Store,
     searched: Mapping[str, Any],

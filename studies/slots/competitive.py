@@ -71,7 +71,7 @@ def verdict(points: pd.DataFrame) -> list[str]:
 def tables(points: pd.DataFrame) -> list[Table]:
     """The worst case of every policy beside what is known, and the largest ratios by workload."""
     policies = policies_of(points, "opt_over_")
-    worst: list[tuple[Cell, ...]] = []
+    worst: list[dict[str, Cell]] = []
     for policy in policies:
         ratios = points[f"opt_over_{policy}"]
         row: dict[str, Any] = plain(points.iloc[int(ratios.argmax())].to_dict())
@@ -81,27 +81,24 @@ def tables(points: pd.DataFrame) -> list[Table]:
             shares = ratios / points.apply(known.value, axis=1)
             share, exceeded = float(shares.max()), int((shares > 1 + 1e-12).sum())
         worst.append(
-            (
-                policy,
-                float(ratios.max()),
-                row["workload"],
-                int(row["ports"]),
-                int(row["buffer_per_port"]),
-                None if known is None else known.words,
-                None if known is None else float(known.value(row)),
-                share,
-                exceeded,
-            )
+            {
+                "policy": policy,
+                "max OPT/ALG": float(ratios.max()),
+                "workload": row["workload"],
+                "N": int(row["ports"]),
+                "B/N": int(row["buffer_per_port"]),
+                "known ratio": None if known is None else known.words,
+                "at this N": None if known is None else float(known.value(row)),
+                "max share": share,
+                "exceeded": exceeded,
+            }
         )
-    columns = ("policy", "max OPT/ALG", "workload", "N", "B/N", "known ratio", "at this N", "max share", "exceeded")
     note = "max share: largest OPT/ALG over the known ratio, where that is an upper bound; exceeded: in so many points"
     most = points.groupby("workload", sort=False)[[f"opt_over_{policy}" for policy in policies]].max()
-    by_workload: list[tuple[Cell, ...]] = [
-        (str(workload), *(float(value) for value in values)) for workload, values in most.iterrows()
-    ]
+    titles = {"workload": "workload", **{f"opt_over_{policy}": policy for policy in policies}}
     return [
-        Table("Worst cases: the offline optimum over the policy", columns, tuple(worst), (note,)),
-        Table("Largest OPT/ALG by workload", ("workload", *policies), tuple(by_workload)),
+        Table.of_rows("Worst cases: the offline optimum over the policy", worst, note),
+        Table.of_frame("Largest OPT/ALG by workload", most.reset_index(), titles),
     ]
 
 

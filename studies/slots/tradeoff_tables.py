@@ -116,28 +116,24 @@ def tables_of(curves: pd.DataFrame, searched: pd.DataFrame) -> list[Table]:
 
 def _by_workload(curves: pd.DataFrame) -> Table:
     """What everybody sends of every workload."""
-    predictors = predictors_of(curves)
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for workload, part in curves.groupby("workload", sort=False):
-        lqd, optimum = (part[is_rule(part, name)].iloc[0] for name in ("lqd", "optimum"))
-        dt = part[is_rule(part, "dt")].iloc[0]
-        rules = [part[is_rule(part, name)].iloc[0] for name in RULES if name != "lqd"]
-        shown = [*rules, *(told(part, name, 0.0).iloc[0] for name in predictors)]
-        first = (
-            str(workload),
-            int(lqd["arrivals"]),
-            int(lqd["sent"]),
-            float(lqd["of_optimum"]),
-            float(optimum["of_lqd"]),
+        rules = {name: part[is_rule(part, name)].iloc[0] for name in (*RULES, "optimum")}
+        others = {title: rules[name] for name, title in RULES.items() if name != "lqd"}
+        others |= {name: told(part, name, 0.0).iloc[0] for name in predictors_of(curves)}
+        rows.append(
+            {
+                "workload": str(workload),
+                "arrivals": int(rules["lqd"]["arrivals"]),
+                "LQD sends": int(rules["lqd"]["sent"]),
+                "% of OPT": float(rules["lqd"]["of_optimum"]),
+                "OPT": float(rules["optimum"]["of_lqd"]),
+                "alpha": float(rules["dt"]["alpha"]),
+                **{title: _text(row, "lqd") for title, row in others.items()},
+            }
         )
-        rows.append((*first, float(dt["alpha"]), *(_text(row, "lqd") for row in shown)))
-    columns = ("workload", "arrivals", "LQD sends", "% of OPT", "OPT", "alpha")
-    return Table(
-        f"{SENT}, with predictions as they are",
-        (*columns, *(title for name, title in RULES.items() if name != "lqd"), *predictors),
-        tuple(rows),
-        ("Means over seeds; OPT, the rules and the predictors are in % of LQD, alpha is that of DT",),
-    )
+    note = "Means over seeds; OPT, the rules and the predictors are in % of LQD, alpha is that of DT"
+    return Table.of_rows(f"{SENT}, with predictions as they are", rows, note)
 
 
 def _by_flips(curves: pd.DataFrame) -> Table:
@@ -180,21 +176,11 @@ def _summary(curves: pd.DataFrame) -> Table:
         "inverted": "all inverted",
         "inverted_with": "on",
     }
-    found = summary_of(curves)
-    return Table(
-        "Consistency and robustness, % of the optimum",
-        tuple(columns.values()),
-        tuple(
-            found[list(columns)]
-            .astype(object)
-            .where(found[list(columns)].notna(), None)
-            .itertuples(index=False, name=None)
-        ),
-        (
-            "Consistency: mean over the workloads that are no proof; robustness: the least of any workload and seed, "
-            "with predictions as they are, then with all inverted",
-        ),
+    note = (
+        "Consistency: mean over the workloads that are no proof; robustness: the least of any workload and seed, with "
+        "predictions as they are, then with all inverted"
     )
+    return Table.of_frame("Consistency and robustness, % of the optimum", summary_of(curves), columns, note)
 
 
 def _searched(searched: pd.DataFrame) -> Table:
