@@ -37,6 +37,9 @@ PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER
 )
 """Groups of entry points."""
 
+FAILURES = (Exception, SystemExit)
+"""What code from outside raises when it fails; whoever interrupts it is no failure."""
+
 Base = TypeVar("Base")
 
 
@@ -80,7 +83,7 @@ def loaded(point: EntryPoint) -> Any:
     """Return what an entry point names; ForetailError when it cannot be loaded."""
     try:
         return point.load()
-    except Exception as error:  # an import runs whatever the package does
+    except FAILURES as error:  # an import runs whatever the package does
         raise PluginError(
             f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: {_said(error)}; "
             f"mend the package or uninstall it"
@@ -232,7 +235,7 @@ def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[N
         yield
     except (ForetailError, MemoryError):
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise PluginError(f"{named(plugin)} fails in {what}: {_said(error)}; mend it, --debug shows where") from error
     for name, array in inputs.items():
         if _digest(array) != before[name]:

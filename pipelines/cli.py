@@ -105,7 +105,7 @@ def _interrupted(error: BaseException, number: int, debug: bool) -> int:
     return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
 
 
-def _failed(error: Exception, given: Sequence[str], debug: bool) -> int:
+def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
     from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
     from foretail.pipelines.stage import setting_names
 

@@ -25,6 +25,7 @@ from foretail.configs.schema.stages import STAGES, register
 from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import recording
+from foretail.core.plugins import FAILURES
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions
@@ -37,7 +38,7 @@ MOST_NAMED = 12
 class StageFailed(BaseException):
     """Carries a stage's error past Hydra, which prints a line of its own about every ``Exception`` of a job."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception | SystemExit) -> None:
         super().__init__(error)
         self.error = error
 
@@ -133,7 +134,7 @@ def run(command: Command, node: DictConfig) -> None:
         write_digest(run_dir, _own_files(run_dir, Path(config.store_dir), {*written, path.absolute()}))
     except BaseException as error:
         _remove_empty(run_dir)
-        if isinstance(error, Exception):
+        if isinstance(error, FAILURES):
             raise StageFailed(error) from error
         raise
     files = document.get("files", ())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import PluginError
+from foretail.core.plugins import FAILURES, PluginError
 from foretail.models.drop.predictor import Parameterised
 
 P = TypeVar("P", bound=Parameterised)
@@ -35,7 +35,7 @@ def holds(clause: str) -> Iterator[None]:
         yield
     except AssertionError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise AssertionError(f"{clause}: {error}") from error
 
 

@@ -15,10 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import require, require_numbers, running
+from foretail.core.plugins import named, require, require_numbers, running
 from foretail.features.rows.labelled_rows import Rows, joined
+from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 from foretail.models.scoring.metrics import RAISE_CONGESTION
+
+COMPARED = 500
+"""Rows and cells on which a model and its ensemble are compared, before zeros are put into them."""
+FLOAT32_ROUNDING = 1e-3
+"""Of a probability, by a framework that adds up many leaves."""
 
 DEVICES = ("cpu", "cuda")
 """Where a predictor can train that has a parameter `device`."""
@@ -200,6 +206,26 @@ class TreePredictor(DropPredictor):
         )
         require(self, ensemble.features == tuple(features), "to_ensemble must keep the features in order", "other ones")
         return ensemble
+
+    def check_ensemble(self, ensemble: Ensemble, x: npt.NDArray[np.int32]) -> None:
+        """Raise ForetailError when `ensemble` has other probabilities than the model, beyond what its framework rounds.
+
+        They are compared on some of the rows `x`, on points of the ensemble's cells, and on both with zeros in them.
+        """
+        rows = np.concatenate(
+            [x[:: -(-len(x) // COMPARED)], Cells.of(ensemble).sample(COMPARED, np.random.default_rng(0))]
+        )
+        with_zeros = np.repeat(rows[:, None], rows.shape[1], axis=1)
+        with_zeros[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] = 0
+        rows = np.concatenate([rows, with_zeros.reshape(-1, rows.shape[1])]).astype(np.int32)
+        own, exported = self.probability(rows), ensemble.probability(rows)
+        wrong = np.flatnonzero(np.abs(own - exported) > FLOAT32_ROUNDING)
+        if len(wrong):
+            point = dict(zip((item.name for item in ensemble.features), rows[wrong[0]].tolist(), strict=True))
+            raise ForetailError(
+                f"the trees of {named(self)} give {exported[wrong[0]]:.4g} at {point} where its probability gives "
+                f"{own[wrong[0]]:.4g}: let to_ensemble say what the model decides, without rules outside of its trees"
+            )
 
     def origin(self) -> dict[str, OriginValue]:
         """Return what the ensemble's ``origin`` says of the training."""

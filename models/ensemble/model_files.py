@@ -30,6 +30,7 @@ from typing import Any
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
+from foretail.core.plugins import FAILURES
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
 SKOPS_TYPES = (
@@ -320,7 +321,7 @@ def _skops(path: Path) -> object:
         loaded: object = skops.io.load(path, trusted=list(SKOPS_TYPES))
     except (ForetailError, Warning, MemoryError):
         raise
-    except Exception:  # skops raises whatever its members raise
+    except FAILURES:  # skops raises whatever its members raise
         raise _damaged(path, Format.SKOPS) from None
     return loaded
 
@@ -333,7 +334,7 @@ def _unpickled(path: Path) -> object:
         loaded: object = joblib.load(path)  # noqa: TID251
     except (Warning, MemoryError):
         raise
-    except Exception as error:  # a pickle raises whatever its code raises
+    except FAILURES as error:  # a pickle raises whatever its code raises
         raise ForetailError(
             f"{path} cannot be unpickled ({type(error).__name__}): save the model again, or save it with skops"
         ) from None

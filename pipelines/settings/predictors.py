@@ -11,7 +11,7 @@ from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import running
+from foretail.core.plugins import FAILURES, running
 from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight
@@ -28,7 +28,7 @@ def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
         kind = getattr(import_module(module), name) if module else None
     except (ForetailError, MemoryError):
         raise
-    except Exception as error:  # an import runs whatever the module does
+    except FAILURES as error:  # an import runs whatever the module does
         raise ForetailError(
             f"predictor._target_ = {module}.{name} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

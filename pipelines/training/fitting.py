@@ -198,6 +198,7 @@ def _at_operating_point(
 ) -> tuple[Ensemble | Network, OperatingPoint]:
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)
+        predictor.check_ensemble(ensemble, validation.x)
         point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, worth=worth)
         return ensemble.with_threshold(point.threshold), point
     from foretail.models.drop.network import NetworkPredictor  # needs packages of its own

@@ -49,12 +49,24 @@ class Raises(Stump):
         raise RuntimeError("no licence")
 
 
+class Exits(Stump):
+    def _fit(self, x, y, weight):
+        raise SystemExit(0)
+
+
 class IsNaN(Stump):
     def _probability(self, x):
         return np.full(len(x), np.nan)
 
-    def _ensemble(self, features):
-        self.probability(np.zeros((1, len(features)), np.int32))
+
+class Forgets(Stump):
+    def _probability(self, x):
+        return {}["queue"]
+
+
+class KnowsMore(Stump):
+    def _probability(self, x):
+        return np.where(x[:, 0] == 0, 0.75, self.forest_.probability(x))
 
 
 class IsWide(Stump):
@@ -278,12 +290,20 @@ def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: s
     assert_one_sentence(train(tmp_path, traces, "--config-dir", "cnf", "predictor=mine"), "cnf")
 
 
+def test_a_package_that_ends_its_import_is_one_sentence(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.predictors]\nbad = stump:Stump\n", stump="import sys\n\nsys.exit(0)\n")
+    assert_one_sentence(train(tmp_path, traces, "predictor=bad"), "cannot be loaded: SystemExit: 0")
+
+
 @pytest.mark.nightly
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
         ("Raises", "the plug-in stump.Raises fails in fit: RuntimeError: no licence"),
+        ("Exits", "the plug-in stump.Exits fails in fit: SystemExit: 0"),
+        ("Forgets", "the plug-in stump.Forgets fails in probability: KeyError: 'queue'"),
+        ("KnowsMore", "where its probability gives 0.75: let to_ensemble say what the model decides"),
         ("IsNaN", "the plug-in stump.IsNaN breaks a rule: probability must be finite, not nan"),
         ("IsWide", "the plug-in stump.IsWide breaks a rule: to_ensemble must return an Ensemble, not a NoneType"),
         ("Writes", "the plug-in stump.Writes breaks a rule: fit must not change the labels"),
@@ -440,6 +460,9 @@ def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces:
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        ("Exits", "the plug-in stump.Exits fails in fit: SystemExit: 0"),
+        ("Forgets", "the plug-in stump.Forgets fails in probability: KeyError: 'queue'"),
+        ("KnowsMore", "where its probability gives 0.75: let to_ensemble say what the model decides"),
         ("IsNaN", "the plug-in precise.IsNaN breaks a rule: worth must be finite, not nan"),
         ("Short", "the plug-in precise.Short breaks a rule: worth must give one number per threshold, shape"),
         ("Raises", "the plug-in precise.Raises fails in worth: RuntimeError: no licence"),

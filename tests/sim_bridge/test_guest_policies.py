@@ -41,8 +41,10 @@ struct Again : foretail::buffer::PolicyTraits {
         return static_cast<double>(queues.length(arrival.port)) < threshold ? Outcome::accepted
                                                                            : Outcome::over_threshold;
     }
+    void about_to_change(foretail::buffer::QueueIndex, foretail::buffer::Tick, foretail::buffer::Bytes) { ++changes; }
     double alpha;
     foretail::buffer::Bytes capacity;
+    int changes = 0;
 };
 
 struct Asks : foretail::buffer::PolicyTraits {
@@ -159,6 +161,33 @@ def test_a_header_that_does_not_compile_is_one_sentence(
         native_policy(f"{tmp_path}/again.hpp:mine::Again")
     assert len(str(refused.value)) < 500
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("return static_cast<double>", 'throw std::runtime_error("odd");'), 'the policy Again throws "odd": mend its'),
+        (("return static_cast<double>", "throw 5;"), "the policy Again throws what is no std::exception: mend its"),
+        ((": alpha(settings.alpha[0])", ": alpha(settings.alpha.at(9))"), 'the policy Again throws "vector'),
+        (("++changes", 'throw std::logic_error("late")'), 'the policy Again throws "late": mend its header'),
+        (
+            ("return static_cast<double>", "return static_cast<Outcome>(9); return static_cast<double>"),
+            "the policy Again answers no Outcome: let it answer accepted, over_threshold, predicted or buffer_full",
+        ),
+    ],
+    ids=["exception", "number", "constructor", "change", "answer"],
+)
+def test_a_policy_that_fails_is_one_sentence(
+    tmp_path: Path, change: tuple[str, str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert change[0] in HEADER
+    (tmp_path / "again.hpp").write_text("#include <stdexcept>\n" + HEADER.replace(*change))
+    (tmp_path / "arrivals.csv").write_text("slot,port\n" + "".join(f"{slot},0\n" for slot in range(50)))
+    policies = f"policies=[lqd,{tmp_path}/again.hpp:mine::Again]"
+    switch = [f"arrivals={tmp_path}/arrivals.csv", "ports=2", "buffer=8", f"hydra.run.dir={tmp_path}/run"]
+    assert cli.main(["replay", *switch, policies]) == cli.EXIT_BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"foretail: {complaint}")
 
 
 def evaluated(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
