@@ -51,7 +51,7 @@ def with_policies(overrides: Iterable[str]) -> list[str]:
 
     ``policy=[lqd,{name: dt, alpha: 8},my_rule.hpp:MyRule]`` becomes ``policy=[lqd,dt_alpha_8,my_rule.hpp:MyRule]``.
 
-    ForetailError when a setting is no finite number, or one that the policy does not heed; or when two headers of one
+    ForetailError if a setting is not a finite number, or one that the policy does not read; or when two headers of one
     override have the same type, under which settings and tables know them.
     """
     store, names = ConfigStore.instance(), []
@@ -96,7 +96,7 @@ def _named(written: re.Match[str]) -> str:
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ForetailError(
-                f"policy has {written[0]}, whose {setting} is no finite number: write {{name: {name}, {setting}: 8}}"
+                f"policy has {written[0]}, whose {setting} is not a finite number: write {{name: {name}, {setting}: 8}}"
             )
     return name_with_settings(name, settings)
 
@@ -108,7 +108,7 @@ def _options(group: str) -> list[str]:
 
 
 def _defaults(point: Any) -> dict[str, Any]:
-    """Declared parameters with their defaults; none where the class cannot be loaded or is no dataclass."""
+    """Declared parameters with their defaults; none where the class cannot be loaded or is not a dataclass."""
     try:
         kind = loaded(point)
     except PluginError:

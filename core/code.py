@@ -107,7 +107,7 @@ def _without_comments(text: str) -> str:
 
 
 def _module(name: str) -> list[Path]:
-    """The file of a module, and those of the packages around it; none for a name that is no module."""
+    """The file of a module, and those of the packages around it; none for a name that is not a module."""
     parts = name.split(".")
     packages = [PACKAGE.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
     module = PACKAGE.joinpath(*parts).with_suffix(".py")

@@ -20,7 +20,7 @@ def _finite(text: str) -> float:
 def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> Any:
     """Return the document of a JSON text; raise ValueError, a few words on one line, for any text that has none.
 
-    Bytes are UTF-8, UTF-16 or UTF-32. `parse_float` makes the value of a number that is no integer; it may raise
+    Bytes are UTF-8, UTF-16 or UTF-32. `parse_float` makes the value of a number that is not an integer; it may raise
     ValueError.
     """
     if len(text) > LARGEST_BYTES:

@@ -38,7 +38,7 @@ PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER
 """Groups of entry points."""
 
 FAILURES = (Exception, SystemExit)
-"""What code from outside raises when it fails; whoever interrupts it is no failure."""
+"""What code from outside raises when it fails; an interruption is none of these."""
 
 Base = TypeVar("Base")
 
@@ -50,14 +50,14 @@ class PluginError(ForetailError):
 def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
     """Return what installed packages offer in a group of entry points, by name; `ours` are names of Foretail's own.
 
-    ForetailError on a name that is no word, is one of ours, or comes from two packages.
+    ForetailError on a name that is not a word, is one of ours, or comes from two packages.
     """
     points: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=group), key=lambda one: one.name):
         package = package_of(point)
         if re.fullmatch(r"[a-z][a-z0-9_]*", point.name) is None:
             raise ForetailError(
-                f"the package {package} offers {point.name!r} in {group}, which is no name: use lower-case letters, "
+                f"the package {package} offers {point.name!r} in {group}, which is not a name: use lower-case letters, "
                 f"digits and _, the first a letter"
             )
         if point.name in ours:
@@ -104,7 +104,7 @@ class Kinds(Generic[Base]):
         return (*self.ours, *offered(self.group, self.ours))
 
     def kind(self, name: str) -> type[Base]:
-        """Return the class of a name; ForetailError when there is none, or it is no `base` made without arguments."""
+        """Return the class of a name; ForetailError if there is none, or it is not a `base` made without arguments."""
         if name in self.ours:
             return self.ours[name]
         points = offered(self.group, self.ours)
@@ -113,7 +113,7 @@ class Kinds(Generic[Base]):
         plugin: Any = loaded(points[name])
         whose = f"{name} of the package {package_of(points[name])}"
         if not (isinstance(plugin, type) and issubclass(plugin, self.base) and is_dataclass(plugin)):
-            raise ForetailError(f"{whose} is no {self.base.__name__}: subclass it, a dataclass")
+            raise ForetailError(f"{whose} is not a {self.base.__name__}: subclass it, a dataclass")
         bare = [
             field.name
             for field in fields(plugin)

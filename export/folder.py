@@ -38,7 +38,7 @@ def check_folder(out_dir: Path) -> None:
     if out_dir.exists() and not (
         out_dir.is_dir() and (not any(out_dir.iterdir()) or (out_dir / CERTIFICATE).is_file())
     ):
-        raise ForetailError(f"{out_dir} exists and is no earlier export: choose another folder")
+        raise ForetailError(f"{out_dir} exists and is not an earlier export: choose another folder")
 
 
 def encoded(texts: Mapping[str, str]) -> dict[str, bytes]:

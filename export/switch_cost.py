@@ -27,7 +27,7 @@ class SwitchCost:
 def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:
     """Return what `model` costs a switch of `ports` queues.
 
-    ForetailError on an input that is no feature of a switch, or a model without an encoding.
+    ForetailError on an input that is not a feature of a switch, or a model without an encoding.
     """
     lowered = lower(model).ensemble
     chosen = plan(lowered, profile).chosen

@@ -45,7 +45,7 @@ class Reward:
     unit: Literal["packets", "bytes"] = "packets"
 
     def __post_init__(self) -> None:
-        """Raise ForetailError on what is no finite number, and on another unit."""
+        """Raise ForetailError on what is not a finite number, and on another unit."""
         for name in ("sent", "dropped", "decision"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):

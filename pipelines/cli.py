@@ -26,7 +26,7 @@ COMMANDS = {
     "doctor": ("tell what this machine has, and how to get the rest", ""),
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
 }
-"""What is no stage: what it does, and its arguments."""
+"""What is not a stage: what it does, and its arguments."""
 WITH_VALUE = frozenset(
     {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package"}
 )

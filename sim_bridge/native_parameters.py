@@ -73,7 +73,9 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
             raise ForetailError(f"alpha must hold one number per queue of a port, 1 to {_MOST_NATIVE_QUEUES}")
         for one in numbers:
             if not isinstance(one, Integral if table[name].type == "int" else Real):
-                raise ForetailError(f"{name} = {one!r} is no {'whole ' * (table[name].type == 'int')}number: give one")
+                raise ForetailError(
+                    f"{name} = {one!r} is not a {'whole ' * (table[name].type == 'int')}number: give one"
+                )
             require_within(name, one, table[name].metadata)
         values[without_unit(name)] = numbers if name == "alpha" else value
     return values

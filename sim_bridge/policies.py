@@ -335,7 +335,7 @@ def header_and_type(guest: str) -> tuple[Path, str]:
     """The header and the type of a policy from outside."""
     parts = _GUEST.fullmatch(guest)
     if parts is None:
-        raise ValueError(f"{guest!r} is no HEADER.hpp:TYPE")
+        raise ValueError(f"{guest!r} is not a HEADER.hpp:TYPE")
     return Path(parts["header"]), parts["type"]
 
 

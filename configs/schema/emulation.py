@@ -49,10 +49,12 @@ class Emulation:
     )
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on what is no congestion control's name."""
+        """Raise ForetailError on what is not a congestion control's name."""
         for name, control in self.controls(where).items():
             if not re.fullmatch("[a-z0-9_]{1,15}", control):
-                raise ForetailError(f"{name} = {control} is no name of a congestion control: give one, such as cubic")
+                raise ForetailError(
+                    f"{name} = {control} is not a name of a congestion control: give one, such as cubic"
+                )
 
     def controls(self, where: str) -> dict[str, str]:
         """The congestion controls by the settings that name them."""

@@ -204,7 +204,7 @@ class DeployConfig(Stage):
     def check(self, where: str) -> None:
         """Raise ForetailError on an address without a port, and on settings that contradict each other."""
         if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}", self.switch):
-            raise ForetailError(f"switch = {self.switch} is no address: write HOST:PORT, as in 127.0.0.1:9559")
+            raise ForetailError(f"switch = {self.switch} is not an address: write HOST:PORT, as in 127.0.0.1:9559")
         if self.rollback and self.model is not None:
             raise ForetailError("rollback=true takes the model that the switch has: leave model out")
 

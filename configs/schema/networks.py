@@ -91,5 +91,5 @@ class EmulatorNetwork(Emulation, Network):
             )
         if self.command and shutil.which(self.command[0]) is None:
             raise ForetailError(
-                f"{where}.command = {self.command[0]} is no program on PATH: name one that this machine has"
+                f"{where}.command = {self.command[0]} is not a program on PATH: name one that this machine has"
             )

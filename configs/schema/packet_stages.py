@@ -101,7 +101,7 @@ class CollectConfig(Stage):
             raise ForetailError(f"source={self.source} imports a log and there is none: give log=FILE")
         for log in self.logs:
             if not isinstance(log, str):
-                raise ForetailError(f"log holds {log!r}, which is no path: give log=FILE or log=[FILE,...]")
+                raise ForetailError(f"log holds {log!r}, which is not a path: give log=FILE or log=[FILE,...]")
             if not Path(log).is_file():
                 raise ForetailError(f"log: there is no file {log}")
         if self.logs and len(self.logs) != len(self.seeds):

@@ -99,7 +99,7 @@ def require_rule(where: str, rule: Mapping[str, int]) -> None:
         low, high = RULE_NUMBERS.get(name, (1, 0))
         if not low <= rule.get(name, RULE_DEFAULTS.get(name, low - 1)) <= high:
             numbers = ", ".join(f"{one} from {least} to {most}" for one, (least, most) in RULE_NUMBERS.items())
-            raise ForetailError(f"{where} is no sharing rule for its {name}: give {numbers}, and nothing else")
+            raise ForetailError(f"{where} is not a sharing rule for its {name}: give {numbers}, and nothing else")
 
 
 def require_known_policy(where: str, name: str) -> None:

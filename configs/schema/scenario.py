@@ -289,7 +289,7 @@ class Queues:
         for name, queue in (("background", self.background), ("incast", self.incast), ("control", self.control)):
             if queue >= self.count:
                 raise ForetailError(
-                    f"{where}.{name} = {queue} is no queue of a port, which has 0 to {self.count - 1}: lower it, or "
+                    f"{where}.{name} = {queue} is not a queue of a port, which has 0 to {self.count - 1}: lower it, or "
                     f"raise {where}.count"
                 )
         require_quanta(f"{where}.quantum_bytes", self.quantum_bytes, self.scheduler, self.count)

@@ -60,11 +60,11 @@ class ReportConfig(Stage):
         if not (
             isinstance(folders, list) and folders and all(isinstance(folder, str) and folder for folder in folders)
         ):
-            raise ForetailError("run is no folder and no list of folders: give run=FOLDER or run=[FOLDER,FOLDER]")
+            raise ForetailError("run is neither a folder nor a list of folders: give run=FOLDER or run=[FOLDER,FOLDER]")
         if len(set(folders)) < len(folders):
             raise ForetailError("run names a folder twice: name every folder once")
         if self.out is not None and Path(self.out).suffix != ".html":
-            raise ForetailError(f"out = {self.out} is no page: give a file that ends with .html")
+            raise ForetailError(f"out = {self.out} is not a page: give a file that ends with .html")
 
 
 STAGES: dict[str, type[Stage]] = {

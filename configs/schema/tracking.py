@@ -70,7 +70,7 @@ class Launcher:
             raise ForetailError("launcher=ray needs Ray, which is not installed: pip install 'foretail[ray]'")
         address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
         if self.name == "ray" and (address is None or int(address[1]) > 65_535):
-            raise ForetailError(f"{where}.address = {self.address} is no HOST:PORT: give what ray start names")
+            raise ForetailError(f"{where}.address = {self.address} is not HOST:PORT: give what ray start names")
 
     def require_points(self, experiments: Sequence[Mapping[str, Any]]) -> None:
         """Raise ForetailError when there are no points to spread over a cluster."""

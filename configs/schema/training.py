@@ -188,7 +188,7 @@ class Labels:
 
 @dataclass
 class FeatureBudget:
-    """Most that the selected features may take beyond Credence on one switch; null is no limit."""
+    """Most that the selected features may take beyond Credence on one switch; null sets no limit."""
 
     features: int | None = setting(None, "Largest number of features.", at_least=1)
     register_bits: int | None = setting(None, "Most bits of state.", at_least=0)

@@ -135,7 +135,7 @@ def _compile(command: list[str], source: Path, result: Path) -> None:
 class PredictorLibrary:
     """A compiled predictor, called through the ABI of ``sim_bridge/buffer/predictor/predictor.h``.
 
-    ForetailError when the file is no predictor library of ABI version 1.
+    ForetailError when the file is not a predictor library of ABI version 1.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class NetworkCertificate:
     threshold: str  #: the network's probability threshold, in hexadecimal
     multiplications: int  #: of a prediction
     table_bytes: int  #: of all constants
-    on_rows: OnRows | None  #: what was found on given rows, which is no proof
+    on_rows: OnRows | None  #: what was found on given rows, which is not a proof
     network_sha256: str  #: of ``model.onnx``, the network that was given
     outputs: dict[str, str]  #: file name -> SHA-256
     tool: str  #: what built the library

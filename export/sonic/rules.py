@@ -122,7 +122,7 @@ def _rule(document: Mapping[str, Any], names: tuple[str, ...], profiles: Mapping
 
 def _whole(value: object) -> int:
     if type(value) is not int:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return value
 
 

@@ -44,7 +44,7 @@ class Sonic:
     name: ClassVar[str] = "sonic"
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
-        """Write profiles, rules and register; ForetailError when the model is no tree of alphas."""
+        """Write profiles, rules and register; ForetailError when the model is not a tree of alphas."""
         ensemble = lowered.ensemble
         interval_ns = require_alpha_tree(ensemble, "the model")
         boxes = leaf_boxes(ensemble.trees[0], ensemble.features)

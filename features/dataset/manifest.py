@@ -147,7 +147,7 @@ class Manifest(Run):
         try:
             plain = parse_json(text)
         except ValueError as error:
-            raise ForetailError(f"{source} is no valid JSON ({error}): collect the trace again") from None
+            raise ForetailError(f"{source} is not valid JSON ({error}): collect the trace again") from None
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version is not None and version != SCHEMA_VERSION:
             raise ForetailError(
@@ -159,7 +159,7 @@ class Manifest(Run):
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             key = ".".join(map(str, first["loc"])) or "the top level"
-            raise ForetailError(f"{source} is no valid manifest at {key}: {first['msg']}") from None
+            raise ForetailError(f"{source} is not a valid manifest at {key}: {first['msg']}") from None
         wrong = manifest._inconsistency()
         if wrong:
             raise ForetailError(f"{source} contradicts itself at {wrong}: collect the trace again")

@@ -52,7 +52,7 @@ class Dataset:
             text = source.read_bytes()
         except OSError as error:
             raise ForetailError(
-                f"{path} is no dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): collect the trace first"
+                f"{path} is not a dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): collect the trace first"
             ) from None
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:

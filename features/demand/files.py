@@ -78,7 +78,7 @@ def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OverflowError, SyntaxError, tokenize.TokenError) as error:  # as its header's parser likes
         reason = (str(error).splitlines() or ["its header"])[0].rstrip(".")
-        raise ForetailError(f"{path} is no NPY file of numbers ({reason}): write it with numpy.save") from None
+        raise ForetailError(f"{path} is not an NPY file of numbers ({reason}): write it with numpy.save") from None
     if not isinstance(stored, np.memmap):
         stored.close()
         raise ForetailError(f"{path} is an archive of arrays: write one with numpy.save")
@@ -109,7 +109,7 @@ def _number(path: Path, row: int, column: int, text: str) -> float:
     except ValueError:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise ForetailError(
-            f"row {row}, column {column} of {path} (counted from 0) holds {shown!r}, which is no number: write "
+            f"row {row}, column {column} of {path} (counted from 0) holds {shown!r}, which is not a number: write "
             "comma-separated numbers without a header"
         ) from None
 

@@ -75,7 +75,7 @@ class Racks:
 
     def __post_init__(self) -> None:
         if self.leaves < 2 or self.servers_per_leaf < 1 or self.uplink_bps < 1:
-            raise ForetailError(f"{self} is no network: give 2 or more leaves, with servers and uplinks")
+            raise ForetailError(f"{self} is not a network: give 2 or more leaves, with servers and uplinks")
 
     @classmethod
     def of_trace(cls, dataset: Dataset) -> Racks:
@@ -84,7 +84,7 @@ class Racks:
         try:
             return cls(*(int(topology[name]) for name in ("leaves", "servers_per_leaf", "spine_link_bps")))
         except (KeyError, TypeError, ValueError):
-            raise ForetailError(f"{dataset.path} is no leaf-spine run: collect a trace with ns-3") from None
+            raise ForetailError(f"{dataset.path} is not a leaf-spine run: collect a trace with ns-3") from None
 
 
 def no_demand(run: str, steps: int, nodes: int) -> FloatArray:
@@ -187,7 +187,7 @@ def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: in
     steps : positive; what lies after the last step is left out. None: as many whole intervals as packets arrive in
     """
     if not is_etalon(dataset):
-        raise ForetailError(f"{dataset.path} is no packet log of Etalon: import one with collect source=etalon")
+        raise ForetailError(f"{dataset.path} is not a packet log of Etalon: import one with collect source=etalon")
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
     racks, times_ns = len(dataset.manifest.switches), np.array(time_range(dataset))
     first_ns, steps = _span(times_ns, interval_ns, steps, run)

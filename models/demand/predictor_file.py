@@ -46,7 +46,9 @@ def kind_of(name: str) -> type[DemandPredictor] | None:
         return None
     kind = loaded(point)
     if not (isinstance(kind, type) and issubclass(kind, DemandPredictor)):
-        raise ForetailError(f"{name} of the package {package_of(point)} is no DemandPredictor: offer a subclass of it")
+        raise ForetailError(
+            f"{name} of the package {package_of(point)} is not a DemandPredictor: offer a subclass of it"
+        )
     return kind
 
 
@@ -80,12 +82,12 @@ def to_json(predictor: DemandPredictor) -> str:
 def from_json(text: str, source: str = "the demand predictor") -> DemandPredictor:
     """Return the predictor of a file, trained; `source` names it in errors.
 
-    ForetailError when the text is no valid file of version 1, or a package that the predictor needs is missing.
+    ForetailError when the text is not a valid file of version 1, or a package that the predictor needs is missing.
     """
     try:
         document = parse_json(text)
     except ValueError as error:
-        raise ForetailError(f"{source} is no demand predictor ({error}): give what foretail demand wrote") from None
+        raise ForetailError(f"{source} is not a demand predictor ({error}): give what foretail demand wrote") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ForetailError(f"{source} is JSON, but no demand predictor: give what foretail demand wrote")
     if document.get("version") != VERSION:
@@ -97,7 +99,7 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
         return _predictor(document)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ForetailError(f"{source} is no valid demand predictor ({reason}): train it again") from None
+        raise ForetailError(f"{source} is not a valid demand predictor ({reason}): train it again") from None
     except ForetailError as error:
         raise ForetailError(f"{source}: {error}") from None
 

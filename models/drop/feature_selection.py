@@ -26,7 +26,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class FeatureBudget:
-    """Most that a selection may take beyond Credence on one switch; None is no limit."""
+    """Most that a selection may take beyond Credence on one switch; None sets no limit."""
 
     features: int | None = None  #: number of features
     register_bits: int | None = None  #: as :class:`foretail.features.catalog.SelectionCost`'s

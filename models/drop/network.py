@@ -87,7 +87,7 @@ class Network:
                 raise ValueError("its features or its threshold make no sense")
         except Exception as error:  # protobuf, JSON and the checks above have a type each
             raise ForetailError(
-                f"{source} is no network of Foretail ({_first_words(error)}): "
+                f"{source} is not a network of Foretail ({_first_words(error)}): "
                 f"pass the model.onnx that foretail train predictor=mlp wrote"
             ) from None
         return cls(content, features, threshold)

@@ -175,7 +175,7 @@ class SequenceNetwork(_Dense):
     def _fit(self, x: IntRows, y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
         if self.arrivals & (self.arrivals - 1) or x.shape[1] % self.arrivals:
             raise ForetailError(
-                f"a row of {x.shape[1]} columns is no window of {self.arrivals} arrivals: give window.behind and "
+                f"a row of {x.shape[1]} columns is not a window of {self.arrivals} arrivals: give window.behind and "
                 f"window.ahead with window.behind + 1 + window.ahead a power of two"
             )
         batches = self._start(x, y, weight, self.arrivals)

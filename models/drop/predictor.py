@@ -1,6 +1,6 @@
 """The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
 
-A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is no sum of trees, declares its
+A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is not a sum of trees, declares its
 parameters, and passes ``foretail.testing.check_predictor``.
 """
 

@@ -70,7 +70,7 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     boosted = (GradientBoostingClassifier, HistGradientBoostingClassifier)
     if not isinstance(estimator, (*forests, *boosted, DecisionTreeClassifier)):
         raise ForetailError(
-            f"{kind} is no classifier that Foretail reads: use RandomForestClassifier, ExtraTreesClassifier, "
+            f"{kind} is not a classifier that Foretail reads: use RandomForestClassifier, ExtraTreesClassifier, "
             f"DecisionTreeClassifier, GradientBoostingClassifier or HistGradientBoostingClassifier"
         )
     model: Any = estimator
@@ -138,7 +138,7 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
         model = booster
     else:
         raise ForetailError(
-            f"{type(booster).__name__} is no classifier that Foretail reads: use xgboost.XGBClassifier or a Booster"
+            f"{type(booster).__name__} is not a classifier that Foretail reads: use xgboost.XGBClassifier or a Booster"
         )
     try:
         learner = json.loads(model.save_config())["learner"]
@@ -151,8 +151,8 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
     if objective != "binary:logistic" or kind not in ("gbtree", "dart"):
         raise ForetailError(
-            f"the XGBoost model ({kind}, {objective}) is no binary classifier of trees: train it with booster=gbtree "
-            f"and objective=binary:logistic"
+            f"the XGBoost model ({kind}, {objective}) is not a binary classifier of trees: train it with "
+            f"booster=gbtree and objective=binary:logistic"
         )
     rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
     if rounds == 0:
@@ -257,7 +257,7 @@ def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | Non
     for feature in features:
         if not _NAME.fullmatch(str(feature.name)):
             raise ForetailError(
-                f"feature name {str(feature.name)[:80]!r} is no identifier: use a letter, then at most 62 letters, "
+                f"feature name {str(feature.name)[:80]!r} is not an identifier: use a letter, then at most 62 letters, "
                 f"digits and underscores"
             )
         if type(feature.bits) is not int or not 1 <= feature.bits <= MAX_BITS:

@@ -131,7 +131,7 @@ def format_of(content: bytes, source: str) -> Format:
         if major in (3, 4) and 0 <= minor < 100 and 0 <= patch < 100:
             return Format.TREELITE
     raise ForetailError(
-        f"{source} is no model file that Foretail reads: give an ensemble.json, an XGBoost JSON or UBJSON file, a "
+        f"{source} is not a model file that Foretail reads: give an ensemble.json, an XGBoost JSON or UBJSON file, a "
         f"treelite checkpoint or a skops file"
     )
 
@@ -252,7 +252,7 @@ def _answer() -> None:
     """Read the question on stdin, and answer it on stdout."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print is no part of the answer
+    os.dup2(2, 1)  # whatever libraries print is not a part of the answer
     question = json.load(sys.stdin)
     path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
     features = [FeatureInput(**feature) for feature in question["features"]]
@@ -357,7 +357,7 @@ def _too_large(path: Path, kind: Format, limits: Limits) -> ForetailError:
 
 
 def _damaged(path: Path, kind: Format) -> ForetailError:
-    return ForetailError(f"{path} is no valid {kind}: the file is damaged, save the model again")
+    return ForetailError(f"{path} is not a valid {kind}: the file is damaged, save the model again")
 
 
 if __name__ == "__main__":

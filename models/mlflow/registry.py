@@ -116,7 +116,7 @@ def load_drop_predictor(
     match = MODEL_ADDRESS.fullmatch(address)
     if match is None:
         raise ForetailError(
-            f"{address!r} is no model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
+            f"{address!r} is not a model address: write models:/NAME@ALIAS, models:/NAME/VERSION or runs:/RUN_ID/PATH"
         )
     if not store_exists(uri):
         raise ForetailError(f"{address} has no model in {uri}, which is not there: train and register the model first")
@@ -194,7 +194,7 @@ def _model_file(folder: Path, address: str) -> Path:
         flavors = Model.load(str(folder)).flavors
     except Exception as error:  # MLflow raises whatever parsing its YAML raises
         raise ForetailError(
-            f"{address} is no MLflow model ({first_line(error)}): give the address of a logged model or of one file"
+            f"{address} is not an MLflow model ({first_line(error)}): give the address of a logged model or of one file"
         ) from error
     for flavor, key in (("xgboost", "data"), ("sklearn", "pickled_model")):
         name = flavors.get(flavor, {}).get(key)

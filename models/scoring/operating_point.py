@@ -53,7 +53,7 @@ def choose_operating_point(
 
     The lowest because it misses the fewest drops, and a false negative weighs up to N - 1 times a false positive.
     Among the thresholds that part the validation rows alike, the middle of the widest gap between consecutive
-    attainable sums is taken (the lowest of several). ForetailError when the region holds no drop, so that F1 is 0 at
+    attainable sums is taken (the lowest of several). ForetailError when the region contains no drop, so that F1 is 0 at
     every threshold.
 
     Parameters

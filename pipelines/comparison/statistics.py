@@ -64,7 +64,7 @@ def chance_text(found: PairedDifference, of: str, above: str, below: str) -> str
     if found.low is None or found.high is None:
         return f"one {of} cannot tell whether that is chance"
     if found.low <= 0 <= found.high:
-        return f"which is no difference that these {of}s can tell from chance"
+        return f"which is not a difference that these {of}s can tell from chance"
     return below if found.high < 0 else above
 
 

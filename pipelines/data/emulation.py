@@ -66,8 +66,8 @@ def _in_time(
     run = run_emulator(settings, folder, progress, executable=executable)
     if not run.is_valid:
         raise ForetailError(
-            f"the emulation is no trace of its network, because {run.why_invalid}: give the machine less to do, raise "
-            "emulation.factor, or emulation.lateness_share if you can bear it"
+            f"the emulation is not a trace of its network, because {run.why_invalid}: give the machine less to do, "
+            "raise emulation.factor, or emulation.lateness_share if you can bear it"
         )
     return run
 

@@ -31,7 +31,7 @@ def _dataset_folders(path: Path) -> Iterator[Path]:
     else:
         results = sorted(path.glob(f"*/{RESULT_FILE}"), key=lambda file: (len(file.parent.name), file.parent.name))
         if not results:
-            raise ForetailError(f"{path} holds no dataset and no run of foretail collect: name one of these folders")
+            raise ForetailError(f"{path} contains no dataset and no run of foretail collect: name one of these folders")
         for result in results:
             yield from _collected(result)
 
@@ -43,7 +43,9 @@ def _collected(result: Path) -> Iterator[Path]:
             raise ValueError(f"of foretail {document['stage']}")
         paths = [Path(run["path"]) for run in document["runs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ForetailError(f"{result} is no result of foretail collect ({error}): name the folder of a run") from None
+        raise ForetailError(
+            f"{result} is not a result of foretail collect ({error}): name the folder of a run"
+        ) from None
     check_folder(result.parent, "collect the runs again")
     yield from paths
 

@@ -141,7 +141,7 @@ def _listed(family: str, file: Traversable) -> Listed:
     comment = [line.removeprefix("#").strip() for line in re.match(r"(?:#.*\n)*", text)[0].splitlines()]  # type: ignore[index]
     document = OmegaConf.to_container(OmegaConf.create(text))
     if not comment or not comment[0].startswith("foretail run ") or not isinstance(document, dict):
-        raise ForetailError(f"{file} is no experiment: its first line is '# foretail run NAME'")
+        raise ForetailError(f"{file} is not an experiment: its first line is '# foretail run NAME'")
     description = " ".join(comment[1:])
     settings = {str(key): value for key, value in document.items()}
     return Listed(file.name.removesuffix(".yaml"), family, comment[0], description, settings)

@@ -149,7 +149,7 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
             record.set_tags({"switch": config.switch, "live_bank": BANKS[live.bank], **held})
             record.log_metrics({name: float(count) for name, count in asdict(decisions).items()})
     if not live.tags[live.bank]:
-        say(f"the bank that decides at {config.switch} holds no model: it accepts every packet")
+        say(f"the bank that decides at {config.switch} contains no model: it accepts every packet")
     return DeployResult(
         config.switch, banks, decisions, tuple(steps), folder, None if record is None else address(record)
     )

@@ -237,7 +237,7 @@ def target_of(config: ExportConfig, model: Ensemble) -> Target:
         made: Target = make()
     if getattr(made, "name", None) != config.target or not (hasattr(made, "render") and hasattr(made, "load")):
         raise ForetailError(
-            f"{config.target} of the package {package_of(point)} is no Target of that name: give it the name "
+            f"{config.target} of the package {package_of(point)} is not a Target of that name: give it the name "
             f"{config.target!r}, render and load"
         )
     return made

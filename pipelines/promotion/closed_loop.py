@@ -83,8 +83,8 @@ def _refuse_seen(plan: SharingPlan, seeds: Sequence[int], lineage: Lineage, whos
             used = lineage.given(traffic_sha256_of(plain(asdict(scenario)), seed))
             if used is not None:
                 raise ForetailError(
-                    f"{where} on seed {seed} is no held-out run: its scenario and seed are those of {used.name}, which "
-                    f"{whose} was given"
+                    f"{where} on seed {seed} is not a held-out run: its scenario and seed are those of {used.name}, "
+                    f"which {whose} was given"
                 )
 
 

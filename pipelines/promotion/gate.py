@@ -94,10 +94,10 @@ def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> No
     for dataset in datasets:
         used = lineage.given(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
         if used is not None and used.content_sha256 == dataset.manifest.content_sha256:
-            raise ForetailError(f"{dataset.path} is no held-out run: {whose} was given it as {used.name}")
+            raise ForetailError(f"{dataset.path} is not a held-out run: {whose} was given it as {used.name}")
         if used is not None:
             raise ForetailError(
-                f"{dataset.path} is no held-out run: its scenario and seed are those of {used.name}, which {whose} "
+                f"{dataset.path} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} "
                 f"was given"
             )
 

@@ -149,7 +149,7 @@ def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]
         else:
             frame = pd.read_csv(path, compression=None, nrows=MOST_SHIFT_ROWS + 1)
     except (OSError, ValueError) as error:  # pandas' and pyarrow's own are ValueErrors
-        raise ForetailError(f"shift={path} is no table ({first_line(error)}): give a CSV or Parquet file") from None
+        raise ForetailError(f"shift={path} is not a table ({first_line(error)}): give a CSV or Parquet file") from None
     if not 0 < len(frame) <= MOST_SHIFT_ROWS:
         raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
     plain = frame.astype(object).where(frame.notna(), None)

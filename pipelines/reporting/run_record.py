@@ -199,7 +199,7 @@ def find_runs(folder: Path) -> tuple[list[Path], list[str]]:
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     runs = [_inside(folder, run) for run in inside if (run / RESULT_FILE).is_file()]
     if not runs:
-        raise ForetailError(f"run={folder} holds no {RESULT_FILE}: give the folder of a finished run or sweep")
+        raise ForetailError(f"run={folder} contains no {RESULT_FILE}: give the folder of a finished run or sweep")
     numbers = {int(run.name) for run in runs if run.name.isdecimal()}
     started = numbers | {int(run.name) for run in inside if run.is_dir() and run.name.isdecimal()}
     missing = sorted(set(range(max(started, default=-1) + 1)) - numbers)

@@ -33,7 +33,7 @@ def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
             f"predictor._target_ = {module}.{name} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, DropPredictor)):
-        raise ForetailError(f"predictor._target_ = {module}.{name} is no DropPredictor: name a subclass of it")
+        raise ForetailError(f"predictor._target_ = {module}.{name} is not a DropPredictor: name a subclass of it")
     return kind
 
 
@@ -66,7 +66,7 @@ def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
             continue
         if name not in constraints:
             raise ForetailError(
-                f"predictor.{name} is no setting of {predictor['name']}: it has {', '.join(constraints)}"
+                f"predictor.{name} is not a setting of {predictor['name']}: it has {', '.join(constraints)}"
             )
         if not constraints[name].allows(value):
             raise ForetailError(
@@ -89,6 +89,6 @@ def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
     arrivals = window_of(predictor, config.window).arrivals
     if "arrivals" in constraints and arrivals & (arrivals - 1):
         raise ForetailError(
-            f"window.behind + 1 + window.ahead = {arrivals} is no power of two, which {predictor['name']} needs: "
+            f"window.behind + 1 + window.ahead = {arrivals} is not a power of two, which {predictor['name']} needs: "
             "change window.behind"
         )

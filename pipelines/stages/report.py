@@ -1,6 +1,6 @@
 """``foretail report``: one HTML page of a run or a sweep that needs nothing else to be read.
 
-The page holds no script and loads nothing: figures are data URIs, and its Content-Security-Policy forbids the rest.
+The page contains no script and loads nothing: figures are data URIs, and its Content-Security-Policy forbids the rest.
 What comes from results is text, which the template escapes.
 """
 

@@ -64,7 +64,7 @@ class TrainResult:
     def ensemble(self) -> Ensemble:
         """The model, which has to be trees."""
         if not isinstance(self.model, Ensemble):
-            raise ForetailError("a network is no sum of trees: turn it into one with foretail distill")
+            raise ForetailError("a network is not a sum of trees: turn it into one with foretail distill")
         return self.model
 
     def document(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class TrainResult:
         first = f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall})."
         replay = self.outcome["replay"]
         if replay is None:
-            return [first, "What that is worth in a switch was not replayed: the test side is no whole run."]
+            return [first, "What that is worth in a switch was not replayed: the test side is not a whole run."]
         return [first, worth_in_words(replay["recovered_loss"], replay["sent_percent_of_lqd"])]
 
     def tables(self) -> list[Table]:

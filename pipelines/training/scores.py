@@ -91,7 +91,7 @@ class Judged:
 
     sides: Mapping[str, JudgedSide]  #: by name
     scores: Mapping[str, Mapping[str, Mapping[str, Score]]]  #: by side and region
-    replay: dict[str, Any] | None  #: scores of the test runs, replayed; None when a side is no whole run
+    replay: dict[str, Any] | None  #: scores of the test runs, replayed; None when a side is not a whole run
 
 
 def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:

@@ -257,7 +257,7 @@ def _csv_header(path: Path) -> tuple[str, ...]:
         with path.open(encoding="utf-8-sig", newline="") as source:
             header = next((fields for fields in csv.reader(source) if fields), None)
     except (UnicodeDecodeError, csv.Error):
-        raise ForetailError(f"{path} is no CSV text: give a file whose first line is slot,port") from None
+        raise ForetailError(f"{path} is not CSV text: give a file whose first line is slot,port") from None
     if header is None:
         raise ForetailError(f"{path} is empty: give a file whose first line is slot,port")
     return tuple(header)

@@ -32,7 +32,7 @@ inline void between(const char* what, std::int64_t value, std::int64_t low, std:
 template <class T = std::int64_t>
 T checked(const char* what, Integer number, std::int64_t low, std::int64_t high) {
     if (!number.fits) {
-        throw std::invalid_argument(std::string(what) + " is no number of 64 bits: it must be " + std::to_string(low) +
+        throw std::invalid_argument(std::string(what) + " is not a number of 64 bits: it must be " + std::to_string(low) +
                                     " to " + std::to_string(high));
     }
     between(what, number.value, low, high);

@@ -36,7 +36,7 @@ public:
         const std::int64_t score = library_->score(counters);
         if (score % 2 != 0 || score / 2 < least_exponent || score / 2 > most_exponent) {
             throw std::runtime_error("predictor library '" + path_ + "' gives the score " + std::to_string(score) +
-                                     ", which is no alpha: a score is twice log2(alpha), with log2(alpha) from " +
+                                     ", which is not an alpha: a score is twice log2(alpha), with log2(alpha) from " +
                                      std::to_string(least_exponent) + " to " + std::to_string(most_exponent));
         }
         return std::ldexp(1.0, static_cast<int>(score / 2));

@@ -114,7 +114,7 @@ void Branches::finish(const Flows& flows, std::int64_t end_ns) {
     }
     if (next_ < choice_.rows.size()) {
         throw std::runtime_error("setting 'branches.rows' names arrival " + std::to_string(choice_.rows[next_]) +
-                                 ", which is no data packet of this run");
+                                 ", which is not a data packet of this run");
     }
     if (!begun_) return;
     branch_.end_ns = end_ns;

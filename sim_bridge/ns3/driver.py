@@ -52,7 +52,7 @@ def find_ns3(prefix: str | os.PathLike[str] | None = None) -> Ns3Installation:
     cores = sorted(folder.glob("lib*/libns3*-core*.so"))
     version = re.match(r"libns(3\.\d+)(?:\.\d+)?-core", cores[0].name) if cores else None
     if version is None:
-        raise ForetailError(f"{folder} holds no ns-3: it needs include/ns3 and lib/libns3.*-core.so")
+        raise ForetailError(f"{folder} contains no ns-3: it needs include/ns3 and lib/libns3.*-core.so")
     if tuple(map(int, version[1].split("."))) < OLDEST_NS3:
         raise ForetailError(f"{folder} holds ns-3 {version[1]}, but the driver needs 3.44 or newer")
     return Ns3Installation(folder, version[1])

@@ -123,7 +123,7 @@ def run_live(
 
 
 class CheckedPredictor:
-    """A predictor of any kind as a function from int32[n, features] to bool[n], which refuses what is no answer."""
+    """A predictor of any kind as a function from int32[n, features] to bool[n], which refuses what is not an answer."""
 
     def __init__(self, predictor: Any, threshold: float) -> None:
         self._name = getattr(predictor, "__qualname__", type(predictor).__qualname__)

@@ -113,7 +113,7 @@ def push_outs(dataset: Dataset, victim: Victim | None = None) -> PushOuts:
     """Replay the arrivals of a trace under LQD.
 
     Whatever the policy of the trace, these are the push-outs of the virtual LQD beside it; `victim` is another rule
-    than the trace's. ForetailError if `dataset` is no trace, or its own rule does not give its own labels.
+    than the trace's. ForetailError if `dataset` is not a trace, or its own rule does not give its own labels.
     """
     dataset.require_trace()
     run = dataset.manifest

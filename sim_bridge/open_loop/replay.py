@@ -224,7 +224,7 @@ def arrivals_with(
 ) -> Iterator[tuple[Records, NDArray[np.bool_], NDArray[Any]]]:
     """Yield the arrivals of a trace, which of them are labelled rows, and a value for each of them.
 
-    A row has its value in `of_rows`, a control packet `of_control`. ForetailError if `dataset` is no trace with its
+    A row has its value in `of_rows`, a control packet `of_control`. ForetailError if `dataset` is not a trace with its
     control packets, or the number of values is not the number of rows.
     """
     dataset.require_trace()

@@ -115,5 +115,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ForetailError(f"{path.parent} holds no complete simulation ({error}): run it again") from None
+        raise ForetailError(f"{path.parent} contains no complete simulation ({error}): run it again") from None
     return document

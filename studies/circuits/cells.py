@@ -278,7 +278,7 @@ def _curves(samples: pd.DataFrame, first: str) -> pd.DataFrame:
             by_seed = of_load.pivot(index="seed", columns="design", values=metric)
             for design in dict.fromkeys(of_load["design"]):
                 values = by_seed[design]
-                with np.errstate(divide="ignore"):  # a ratio with 0 has no mean and is no pair
+                with np.errstate(divide="ignore"):  # a ratio with 0 has no mean and is not a pair
                     mean, ratio = _interval(values), _interval(np.log(by_seed[first] / values))
                 rows.append(
                     {"design": design, "load": load, "metric": metric}

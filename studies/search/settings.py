@@ -63,7 +63,7 @@ class Dimension:
         name = given[0]
         values = getattr(self, name)
         if len(values) != 2 or not values[0] < values[1]:
-            raise ForetailError(f"{where}.{name} = {values} is no range: give two numbers, the smaller one first")
+            raise ForetailError(f"{where}.{name} = {values} is not a range: give two numbers, the smaller one first")
         if self.step != 1 and (self.log or name == "floats" or (values[1] - values[0]) % self.step):
             raise ForetailError(
                 f"{where}.step = {self.step} is for integers without log whose last is a step: change or leave it out"
@@ -99,7 +99,7 @@ class SearchSettings(JobSettings, TrialSettings):
             raise ForetailError("space is empty: name at least one setting to draw")
         for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
             if not set(self.objectives) & set(known):
-                raise ForetailError(f"objectives holds no {kind}: add one of {', '.join(known)}")
+                raise ForetailError(f"objectives contains no {kind}: add one of {', '.join(known)}")
         for name in self.budget:
             if name not in SEARCH_COSTS:
-                raise ForetailError(f"budget.{name} is no cost: choose from {', '.join(SEARCH_COSTS)}")
+                raise ForetailError(f"budget.{name} is not a cost: choose from {', '.join(SEARCH_COSTS)}")

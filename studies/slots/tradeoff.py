@@ -62,7 +62,7 @@ GUARANTEES = (
 CAPTIONS = {
     "": "Left: consistency against robustness. Middle: what is sent of the sequences of proofs. Right: the worst that "
     "a search found. Lines are the guarantees.",
-    "flips": "What is sent by the share of inverted predictions, a panel per workload that is no proof.",
+    "flips": "What is sent by the share of inverted predictions, a panel per workload that is not a proof.",
     "thresholds": "What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's "
     "own threshold.",
 }

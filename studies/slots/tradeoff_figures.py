@@ -36,7 +36,7 @@ COLUMNS = 3
 
 @styled
 def draw_flips(curves: pd.DataFrame) -> Figure:
-    """What is sent by the share of inverted predictions: a panel per workload that is no proof."""
+    """What is sent by the share of inverted predictions: a panel per workload that is not a proof."""
 
     def lines(axes: Axes, part: pd.DataFrame) -> None:
         for predictor, style in _styles(curves):
@@ -142,7 +142,7 @@ def _line(axes: Axes, part: pd.DataFrame, along: str, **style: Any) -> None:
 
 
 def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -> Figure:
-    """A panel per workload that is no proof (all, if every one is) with the rules as level lines."""
+    """A panel per workload that is not a proof (all, if every one is) with the rules as level lines."""
     part = curves[~curves["proof"]] if not curves["proof"].all() else curves
     workloads = list(part.groupby("workload", sort=False))
     rows, columns = math.ceil(len(workloads) / COLUMNS), min(COLUMNS, len(workloads))

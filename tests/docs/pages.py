@@ -16,7 +16,7 @@ PAGES = [
 
 _BLOCK = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`]+)`")
-# Bash itself reads the blocks, with its quotes, variables and continued lines; what is no foretail does nothing.
+# Bash itself reads the blocks, with its quotes, variables and continued lines; other commands do nothing.
 _SHELL = r"""
 foretail() { for word; do printf '%s\0' "$word"; done; printf '\n\0'; }
 python() { :; }; export() { :; }; ray() { :; }; make() { :; }; source() { :; }

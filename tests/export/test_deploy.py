@@ -132,7 +132,7 @@ def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Callable[..., Depl
 
 def test_a_rollback_is_one_write(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
     deploy(files[0])
-    with pytest.raises(ForetailError, match=r"bank a of the switch at .* holds no whole model: deploy one first"):
+    with pytest.raises(ForetailError, match=r"bank a of the switch at .* contains no whole model: deploy one first"):
         deploy(rollback=True)
     deploy(files[1])
     before = switch.updates
@@ -416,7 +416,7 @@ def test_an_address_where_nothing_answers(
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        (["switch=somewhere"], "^switch = somewhere is no address: write HOST:PORT, as in 127.0.0.1:9559$"),
+        (["switch=somewhere"], "^switch = somewhere is not an address: write HOST:PORT, as in 127.0.0.1:9559$"),
         (["model=x", "rollback=true"], "rollback=true takes the model that the switch has: leave model out"),
         (["canary=true"], "canary .*a switch without model="),
         (["model=x", "banks.trees=3"], "banks.trees .*program=false"),

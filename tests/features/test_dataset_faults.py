@@ -49,7 +49,9 @@ def _flip_byte(file: Path, at: int) -> None:
 
 
 def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
-    _refused(tmp_path / "absent", r"absent is no dataset, manifest\.json cannot be read \(No such file or directory\)")
+    _refused(
+        tmp_path / "absent", r"absent is not a dataset, manifest\.json cannot be read \(No such file or directory\)"
+    )
     _refused(tmp_path, r"is no dataset, manifest\.json cannot be read")
 
 

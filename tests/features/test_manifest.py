@@ -45,7 +45,7 @@ def _changed(path: list[str | int], value: Any) -> str:
 
 @pytest.mark.parametrize("text", ["", "{", b"\xff", "[" * 100_000, '{"scenario":' * 200 + "1" + "}" * 200])
 def test_what_is_no_json_is_refused_in_one_sentence(text: str | bytes) -> None:
-    with pytest.raises(ForetailError, match=r"^m\.json is no valid JSON \(.*\): collect the trace again$"):
+    with pytest.raises(ForetailError, match=r"^m\.json is not valid JSON \(.*\): collect the trace again$"):
         Manifest.from_json(text, "m.json")
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_json_is_refused_in_one_sentence(text: str | bytes) -> None:
             1,
             r"^m\.json has schema_version 1 but this Foretail reads version 2: collect the trace again",
         ),
-        (["schema_version"], None, r"^m\.json is no valid manifest at schema_version: Field required$"),
+        (["schema_version"], None, r"^m\.json is not a valid manifest at schema_version: Field required$"),
         (["seed"], None, r"at seed: Field required"),
         (["seed"], "1", r"at seed: Input should be a valid integer"),
         (["seed"], True, r"at seed: Input should be a valid integer"),
@@ -88,7 +88,7 @@ def test_a_wrong_manifest_is_refused_in_one_sentence(path: list[str | int], valu
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", b"\xff\xfe"])
 def test_a_file_that_is_no_manifest_is_refused(text: str | bytes) -> None:
-    with pytest.raises(ForetailError, match=r"^m\.json is no valid ") as caught:
+    with pytest.raises(ForetailError, match=r"^m\.json is not a valid ") as caught:
         Manifest.from_json(text, "m.json")
     assert "\n" not in str(caught.value)
 

@@ -36,7 +36,7 @@ def seen(place: Place, parameters: str, **changes: Any) -> Iterator[Fingerprint]
 def at_once(place: Place, **changes: Any) -> str:
     """Return one hash of all records of a run and of its counters."""
     run = place.run(**changes)
-    # how long it took, and with which ns-3, is no result
+    # how long it took, and with which ns-3, is not a result
     no_result = {"ns3_version", *(name for name in run.summary if name.endswith("seconds"))}
     counters = {name: value for name, value in run.summary.items() if name not in no_result}
     return fingerprint(place.arrivals(**changes), run.flows(), run.occupancy(), counters)

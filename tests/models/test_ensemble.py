@@ -139,7 +139,7 @@ BREAKS = {
     "an unsafe feature name": lambda d: d["features"][0].update(name='f";int x;//'),
     "unsafe params": lambda d: d["features"][0].update(params='a"b'),
     "too many bits": lambda d: d["features"][0].update(bits=33),
-    "a value that is no hex float": lambda d: d["trees"][0]["value"].__setitem__(1, "0.5"),
+    "a value that is not a hex float": lambda d: d["trees"][0]["value"].__setitem__(1, "0.5"),
     "a value beyond float64": lambda d: d["trees"][0]["value"].__setitem__(1, "0x1.0p+9999"),
     "a decimal number": lambda d: d["trees"][0]["cut"].__setitem__(0, 10.0),
     "a cut beyond the range": lambda d: d["trees"][0]["cut"].__setitem__(0, 255),
@@ -152,7 +152,7 @@ BREAKS = {
     "arrays of two lengths": lambda d: d["trees"][0]["cut"].append(0),
     "votes without a width": lambda d: d["trees"][0].update(votes=[0, 0, 1]),
     "a width without votes": lambda d: d.update(vote_bits=8),
-    "a threshold that is no number": lambda d: d.update(threshold="1/3"),
+    "a threshold that is not a number": lambda d: d.update(threshold="1/3"),
 }
 
 

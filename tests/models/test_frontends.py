@@ -185,13 +185,13 @@ def _made(kind: str, *given: Any, **settings: Any) -> Any:
 FORESTS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a regressor": (
         lambda x, y: _made("RandomForestRegressor", 2).fit(x, y),
-        "RandomForestRegressor is no classifier",
+        "RandomForestRegressor is not a classifier",
     ),
     "another classifier": (
         lambda x, y: _made("LogisticRegression").fit(x > 512, y),
-        "LogisticRegression is no classifier",
+        "LogisticRegression is not a classifier",
     ),
-    "no model": (lambda x, y: "forest.skops", "str is no classifier"),
+    "no model": (lambda x, y: "forest.skops", "str is not a classifier"),
     "an untrained forest": (lambda x, y: _made("RandomForestClassifier"), "not trained"),
     "three classes": (
         lambda x, y: _made("RandomForestClassifier", 2).fit(x, x[:, 0] % 3),
@@ -255,7 +255,7 @@ BOOSTERS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a linear model": (_linear, "gblinear"),
     "an XGBRegressor": (
         lambda x, y: _made("XGBRegressor", n_estimators=1).fit(x, y),
-        "XGBRegressor is no classifier",
+        "XGBRegressor is not a classifier",
     ),
     "a classifier before fit": (lambda x, y: _made("XGBClassifier"), "not trained"),
     "no trees": (lambda x, y: _booster(x, y, rounds=0, objective="binary:logistic"), "no trees"),

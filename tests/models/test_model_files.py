@@ -313,7 +313,7 @@ def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
 
     path = tmp_path / "model.skops"
     skops.io.dump(RandomForestRegressor(2).fit([[0, 0], [1, 1]], [0.0, 1.0]), path)
-    with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is no classifier"):
+    with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is not a classifier"):
         load_model_file(path, TWO)
 
 

@@ -92,7 +92,7 @@ def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
     assert trained.losses_[-1] < trained.losses_[0]
     network = trained.to_network([FeatureInput(f"f{i}", "", 24) for i in range(8)])
     np.testing.assert_allclose(network.probability(x), trained.probability(x), rtol=1e-4, atol=1e-6)
-    with pytest.raises(ForetailError, match="8 columns is no window of 16 arrivals"):
+    with pytest.raises(ForetailError, match="8 columns is not a window of 16 arrivals"):
         SequenceNetwork(arrivals=16).fit(x, y)
     with pytest.raises(ForetailError, match="a power of two"):
         SequenceNetwork(arrivals=3).fit(x[:, :6], y)
@@ -247,7 +247,7 @@ def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
     ]
     for content in files:
         (tmp_path / "model.onnx").write_bytes(content)
-        with pytest.raises(ForetailError, match=r"model\.onnx is no network of Foretail"):
+        with pytest.raises(ForetailError, match=r"model\.onnx is not a network of Foretail"):
             Network.load(tmp_path / "model.onnx")
     with pytest.raises(ForetailError, match="cannot be read"):
         Network.load(tmp_path / "missing.onnx")

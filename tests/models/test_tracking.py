@@ -321,7 +321,7 @@ def test_the_run_of_an_ensemble_stands_for_it(
 
 
 def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_bytes(b"this is no database, " * 100)
+    (tmp_path / "mlflow.db").write_bytes(b"this is not a database, " * 100)
     with (
         pytest.raises(ForetailError, match=r"MLflow cannot use sqlite.*tracking\.uri") as caught,
         track("drops", {}, uri=f"sqlite:///{tmp_path}/mlflow.db"),

@@ -258,8 +258,8 @@ def test_stopped_resumed_and_without_a_node_that_was_killed_the_results_are_the_
     ("address", "words"),
     [
         ("127.0.0.1:1", "no Ray cluster answers at launcher.address = 127.0.0.1:1"),
-        ("ray://somewhere", "launcher.address = ray://somewhere is no HOST:PORT"),
-        ("127.0.0.1:65536", "launcher.address = 127.0.0.1:65536 is no HOST:PORT"),
+        ("ray://somewhere", "launcher.address = ray://somewhere is not HOST:PORT"),
+        ("127.0.0.1:65536", "launcher.address = 127.0.0.1:65536 is not HOST:PORT"),
     ],
 )
 def test_where_no_cluster_is_one_sentence_says_so(

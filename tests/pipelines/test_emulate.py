@@ -120,10 +120,10 @@ UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
         (["network.lateness_share=0"], "network.lateness_share = 0"),
         (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
         (["scenario.traffic_ns=100000000000000"], "is more than a day"),
-        (["policy=[lqd]", "network.control='a b'"], "control = a b is no name of a congestion control"),
+        (["policy=[lqd]", "network.control='a b'"], "control = a b is not a name of a congestion control"),
         (
             ["policy=[lqd]", "network.background_control=a-b"],
-            "background_control = a-b is no name of a congestion control",
+            "background_control = a-b is not a name of a congestion control",
         ),
         (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
         (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
@@ -244,7 +244,7 @@ def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
     with pytest.raises(ForetailError, match=r"did not end on host 0 within 1 s .* raise emulation\.command_seconds"):
         evaluate(given, tmp_path)
     assert not list((tmp_path / "runs").glob("*"))
-    with pytest.raises(ForetailError, match=r"network\.command = no-such-program is no program on PATH"):
+    with pytest.raises(ForetailError, match=r"network\.command = no-such-program is not a program on PATH"):
         config_of("policy=[lqd]", "network.command=[no-such-program]")
 
 

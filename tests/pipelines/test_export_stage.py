@@ -106,7 +106,7 @@ REFUSED = {
         "occupancy_average",
     ),
     "one feature too few": (["inputs=[{name: queue, bits: 13}]"], "features"),
-    "a name that is no identifier": ([INPUTS.replace("name: queue,", "name: 'queue;drop',")], "queue;drop"),
+    "a name that is not an identifier": ([INPUTS.replace("name: queue,", "name: 'queue;drop',")], "queue;drop"),
     "inputs and columns": ([INPUTS, "columns=[queue]"], "both inputs and columns"),
     "columns without a dataset": (["columns=[queue]"], "set dataset=FOLDER"),
     "a name that prefixes no code": ([INPUTS, "name='a b'"], "cannot prefix names"),

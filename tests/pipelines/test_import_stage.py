@@ -209,7 +209,7 @@ def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
         (["log=x"], "give source=pcap, etalon or credence_artifact"),
         (["source=etalon"], "give log=FILE"),
         (["source=etalon", "log=nowhere"], "there is no file nowhere"),
-        (["source=etalon", "log=3"], "which is no path"),
+        (["source=etalon", "log=3"], "which is not a path"),
         (["source=somewhere"], "source = somewhere is unknown"),
         (["source=etalon", "log=[/dev/null,/dev/null]"], "no file /dev/null"),
         (["source=etalon", f"log=[{__file__},{__file__}]"], r"give every log a number of its own, .*seeds=\[1,2\]"),

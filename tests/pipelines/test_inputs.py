@@ -41,7 +41,7 @@ def test_dataset_folders_runs_of_collect_and_sweeps_are_sets_of_runs(tmp_path: P
 
 def test_folders_without_datasets_are_refused_by_name(tmp_path: Path, traces: list[Dataset]) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ForetailError, match="empty holds no dataset and no run of foretail collect"):
+    with pytest.raises(ForetailError, match="empty contains no dataset and no run of foretail collect"):
         seeds([tmp_path / "empty"])
     trained = write_collected(tmp_path / "trained", traces, stage="train")
     with pytest.raises(ForetailError, match="of foretail train"):

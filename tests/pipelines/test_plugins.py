@@ -326,7 +326,7 @@ def test_what_a_predictor_does_wrong_is_one_sentence(tmp_path: Path, traces: str
             "random_forest = stump:Stump",
             "the package guest offers random_forest in foretail.predictors, which Foretail",
         ),
-        ("My-Stump = stump:Stump", "the package guest offers 'My-Stump' in foretail.predictors, which is no name"),
+        ("My-Stump = stump:Stump", "the package guest offers 'My-Stump' in foretail.predictors, which is not a name"),
     ],
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, traces: str, entry_points: str, complaint: str) -> None:
@@ -355,7 +355,7 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/my_table/certificate.json").read_text())["target"] == "my_table"
     for target, complaint in (
         ("fails", "the plug-in table.Fails fails in render: KeyError: 'queue'"),
-        ("wrong", "wrong of the package guest is no Target of that name"),
+        ("wrong", "wrong of the package guest is not a Target of that name"),
         ("none", "none of the package guest cannot be loaded from table:Nothing"),
         ("p5", "target = p5 is unknown: choose from c, p4, onnx, sonic, fails, my_table, none, wrong"),
     ):

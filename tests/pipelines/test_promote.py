@@ -265,11 +265,13 @@ def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have
 
 def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
     for seen, name in (("run-1", "bursts-1 train"), ("run-2", "bursts-2 validation")):
-        with pytest.raises(ForetailError, match=f"{seen} is no held-out run: the model was given it as {name}"):
+        with pytest.raises(ForetailError, match=f"{seen} is not a held-out run: the model was given it as {name}"):
             promoted(folder, "seen", STRONG, datasets=("run-5", seen))
     if not (folder / "other-1").exists():
         write_bursts(folder / "other-1", 1, rules=Rules("counted", "lowest_port", "head"))
-    with pytest.raises(ForetailError, match="other-1 is no held-out run: its scenario and seed are those of bursts-1"):
+    with pytest.raises(
+        ForetailError, match="other-1 is not a held-out run: its scenario and seed are those of bursts-1"
+    ):
         promoted(folder, "seen", STRONG, datasets=("run-5", "other-1"))
     tested = [Dataset.open(folder / name) for name in ("run-3", "run-5")]  # on run-3 it was only scored
     gate.refuse_seen(tested, lineage(trained["strong"].ensemble.sha256, uri(folder)), "the model")

@@ -172,7 +172,7 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        (["datasets=[nowhere]"], "nowhere is no dataset"),
+        (["datasets=[nowhere]"], "nowhere is not a dataset"),
         (["datasets=[trace-1,trace-1]"], "datasets names trace-1 twice"),
         (["ports=4"], "ports is for arrivals=FILE"),
         (["optimum=true"], "optimum is for arrivals=FILE"),

@@ -298,10 +298,10 @@ def test_is_refused_in_one_sentence(
     ("overrides", "complaint"),
     [
         ([], "the setting run is missing"),
-        (["run=[]"], "run is no folder and no list of folders"),
-        (["run=3"], "run is no folder and no list of folders"),
+        (["run=[]"], "run is neither a folder nor a list of folders"),
+        (["run=3"], "run is neither a folder nor a list of folders"),
         (["run=[a,a]"], "run names a folder twice"),
-        (["run=a", "out=result.json"], "out = result.json is no page: give a file that ends with .html"),
+        (["run=a", "out=result.json"], "out = result.json is not a page: give a file that ends with .html"),
     ],
 )
 def test_settings_are_checked(

@@ -37,7 +37,7 @@ def test_json_has_null_for_what_is_no_number(tmp_path: Path) -> None:
     path = write_result(tmp_path / "run", document)
 
     def refuse(constant: str) -> None:
-        pytest.fail(f"{constant} is no JSON")
+        pytest.fail(f"{constant} is not JSON")
 
     assert json.loads(path.read_text(), parse_constant=refuse) == {
         "nan": None,

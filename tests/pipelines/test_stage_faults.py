@@ -50,7 +50,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
-    assert_one_sentence(train(tmp_path, [tmp_path / "nowhere"]), "nowhere is no dataset")
+    assert_one_sentence(train(tmp_path, [tmp_path / "nowhere"]), "nowhere is not a dataset")
     assert files_below(tmp_path) == []
 
 

@@ -120,7 +120,7 @@ def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets:
     student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
     with pytest.raises(ForetailError, match="sees a window of arrivals"):
         distill(typed(composed("distill", *student, "tracking=off"), DistillConfig), folder / "student")
-    with pytest.raises(ForetailError, match=r"= 17 is no power of two"):
+    with pytest.raises(ForetailError, match=r"= 17 is not a power of two"):
         trained(folder, datasets, *fast, "window.ahead=1")
 
 

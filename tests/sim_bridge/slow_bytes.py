@@ -2,7 +2,7 @@
 
 Every port sends at its line rate, from the queue that `Scheduler` says, each queue first in, first out; a packet
 holds its bytes until its last bit has left; what leaves at time t has left before an arrival at time t. The packet
-being sent is no victim. Control packets share the buffer and count in their queue, but are never victims.
+being sent is not a victim. Control packets share the buffer and count in their queue, but are never victims.
 Nothing here knows the C++ library.
 """
 

@@ -148,7 +148,7 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
         ({"rows": [7, 7]}, "entry 1 of setting 'branches.rows' must be a whole number from 8"),
         ({"repeats": 1.5}, "setting 'branches.repeats' must be a whole number that 32 bits hold, not 1.5"),
         ({"rows": [7, 8], "fork": False}, "setting 'branches.fork' must be true with several branches"),
-        ({"rows": [10**9]}, "names arrival 1000000000, which is no data packet of this run"),
+        ({"rows": [10**9]}, "names arrival 1000000000, which is not a data packet of this run"),
         ({"trace": True}, "setting 'trace' must be false with 'branches.fork'"),
         ({"policy__name": "lqd"}, "setting 'branches' needs a policy that decides arrivals, and lqd pushes out"),
     ],

@@ -172,8 +172,8 @@ def test_alphas_follow_the_counters(simulate: Callable[..., DriverRun], library:
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        ({"root": 7.0}, "gives the score 14, which is no alpha: a score is twice log2(alpha)"),
-        ({"root": 0.5}, "gives the score 1, which is no alpha"),
+        ({"root": 7.0}, "gives the score 14, which is not an alpha: a score is twice log2(alpha)"),
+        ({"root": 0.5}, "gives the score 1, which is not an alpha"),
         ({"root": 1.0, "every_ns": 10**6}, "was trained on counter 'queue_load' with 'interval_ns=1000000'"),
         ({"root": 1.0, "name": "queue"}, "wants the counter 'queue', which no switch computes"),
     ],

@@ -167,7 +167,7 @@ def test_a_header_that_does_not_compile_is_one_sentence(
     ("change", "complaint"),
     [
         (("return static_cast<double>", 'throw std::runtime_error("odd");'), 'the policy Again throws "odd": mend its'),
-        (("return static_cast<double>", "throw 5;"), "the policy Again throws what is no std::exception: mend its"),
+        (("return static_cast<double>", "throw 5;"), "the policy Again throws what is not a std::exception: mend its"),
         ((": alpha(settings.alpha[0])", ": alpha(settings.alpha.at(9))"), 'the policy Again throws "vector'),
         (("++changes", 'throw std::logic_error("late")'), 'the policy Again throws "late": mend its header'),
         (

@@ -1,4 +1,4 @@
-"""Packet captures: known arrivals come back exactly, whoever wrote the file; what is no capture is refused."""
+"""Packet captures: known arrivals come back exactly, whoever wrote the file; what is not a capture is refused."""
 
 from __future__ import annotations
 
@@ -315,9 +315,9 @@ def test_too_many_packets_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         ("10.0.0.0/8,1\n10.0.0.0/8,2\n", "line 3 .* has a prefix again"),
         ("10.0.0.0/8,4\n", "line 2 .* names port 4, but the switch has ports 0 to 3"),
         ("10.0.0.0/8,-1\n", "names port -1"),
-        ("10.0.0.1/8,1\n", "line 2 .* is no prefix with a port"),
-        ("10.0.0.0/8\n", "line 2 .* is no prefix with a port"),
-        ("10.0.0.0/8,one\n", "line 2 .* is no prefix with a port"),
+        ("10.0.0.1/8,1\n", "line 2 .* is not a prefix with a port"),
+        ("10.0.0.0/8\n", "line 2 .* is not a prefix with a port"),
+        ("10.0.0.0/8,one\n", "line 2 .* is not a prefix with a port"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(tmp_path: Path, text: str, complaint: str) -> None:

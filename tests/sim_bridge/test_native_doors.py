@@ -76,8 +76,8 @@ UNKNOWN = [
     ),
     ({"first_rtt_alpha": float("inf")}, "first_rtt_alpha = inf is not a finite number"),
     ({"spare_bandwidth": -0.1}, "spare_bandwidth = -0.1 is out of range: it must be at least 0"),
-    ({"spare_bandwidth": "much"}, "spare_bandwidth = 'much' is no number: give one"),
-    ({"answers_needed": 1.5}, "answers_needed = 1.5 is no whole number: give one"),
+    ({"spare_bandwidth": "much"}, "spare_bandwidth = 'much' is not a number: give one"),
+    ({"answers_needed": 1.5}, "answers_needed = 1.5 is not a whole number: give one"),
     ({"bandwidth": 1}, "a run in (slots|bytes) has no setting bandwidth: choose from first_rtt_alpha, spare_bandwidth"),
     ({"tie": 3}, "tie has a value of the wrong type"),
     ({"spares_first_rtt": 2}, "spares_first_rtt = 2 is out of range: it must be at most 1"),
@@ -91,7 +91,7 @@ UNKNOWN = [
 BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
 """What no signed integer of 64 bits holds."""
 TOO_LARGE = (
-    r"^{0} is no number of 64 bits: it must be \d+ to \d+$"
+    r"^{0} is not a number of 64 bits: it must be \d+ to \d+$"
     r"|^{0} = -?\d+ is out of range: it must be at (least|most) \d+$"
 )
 """What is said of such a number, by the door itself or by the table of parameters."""
@@ -172,7 +172,7 @@ def test_seeds_have_64_bits_and_wrap_nowhere(seed: int) -> None:
 
 def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
     arrivals = SLOTTED["slot"], SLOTTED["port"]
-    with pytest.raises(ForetailError, match="buffer in packets is no number of 64 bits"):
+    with pytest.raises(ForetailError, match="buffer in packets is not a number of 64 bits"):
         late_qd(2, 2**63, *arrivals)
     with pytest.raises(ForetailError, match="number of ports is 4294967296, outside 1 to 32768"):
         late_qd(2**32, 4, *arrivals)

@@ -172,8 +172,8 @@ def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ("count=2 background=2", "background = 2 is no queue of a port, which has 0 to 1"),
-        ("incast=1", "incast = 1 is no queue of a port, which has 0 to 0"),
+        ("count=2 background=2", "background = 2 is not a queue of a port, which has 0 to 1"),
+        ("incast=1", "incast = 1 is not a queue of a port, which has 0 to 0"),
         ("count=2 scheduler=deficit_round_robin quantum_bytes=[0,1]", "quantum_bytes .*0.* at least 1"),
         ("count=2 scheduler=deficit_round_robin quantum_bytes=[1]", "has 1 values for the 2 queues of a port"),
         ("count=2 quantum_bytes=[1,2]", "means nothing to round_robin: choose deficit_round_robin"),

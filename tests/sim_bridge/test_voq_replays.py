@@ -27,7 +27,7 @@ LINKS = (9, 1, 10**9, 10**9)
         (([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
         (([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
         (([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
-        (([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is no number of 64 bits"),
+        (([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
         (([0], SLOT, *LINKS), "every rack has one switch"),
         (([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
     ],

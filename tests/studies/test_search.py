@@ -265,7 +265,7 @@ def test_failed_trials_are_named(folder: Path, candidate: list[str]) -> None:
     assert all("foretail distill" in str(trial.failed) for trial in failed)
     (table,) = [table for table in result.tables() if table.title == "Failed trials"]
     assert [row[0] for row in table.rows] == [trial.number for trial in failed]
-    with pytest.raises(ForetailError, match="all 1 trials failed, the first because a network is no sum of trees"):
+    with pytest.raises(ForetailError, match="all 1 trials failed, the first because a network is not a sum of trees"):
         run(folder, [*candidate, "predictor=logistic_regression"], 1, space={"drop_weight": SPACE["drop_weight"]})
 
 
@@ -284,14 +284,14 @@ def test_a_budget_that_nothing_fits_chooses_nothing(folder: Path, candidate: lis
         ({"space": {"split.train": Dimension(choices=[1])}}, "draws split.train, and trials may differ in"),
         ({"space": {"features": Dimension(choices=["paper", "none"])}}, "features=none is unknown"),
         ({"space": {"drop_weight": Dimension()}}, "drop_weight has no values"),
-        ({"space": {"drop_weight": Dimension(floats=[2, 1])}}, r"floats = \[2, 1\] is no range"),
+        ({"space": {"drop_weight": Dimension(floats=[2, 1])}}, r"floats = \[2, 1\] is not a range"),
         ({"space": {"drop_weight": Dimension(floats=[0, 1], log=True)}}, "log needs a range above 0"),
         ({"space": {"drop_weight": Dimension(integers=[1, 4], step=2)}}, "step = 2 is for integers"),
         ({"space": {"drop_weight": Dimension(choices=[1, 1])}}, "holds 1 twice"),
         ({"objectives": ["accuracy", "leaves"]}, "objectives = accuracy is unknown"),
-        ({"objectives": ["f1"]}, "objectives holds no cost"),
-        ({"objectives": ["leaves"]}, "objectives holds no score"),
-        ({"budget": {"f1": 1}}, "budget.f1 is no cost"),
+        ({"objectives": ["f1"]}, "objectives contains no cost"),
+        ({"objectives": ["leaves"]}, "objectives contains no score"),
+        ({"budget": {"f1": 1}}, "budget.f1 is not a cost"),
         ({"trials": 0}, "trials = 0 is out of range"),
         ({"p4_profile": "none"}, "there is no P4 profile 'none'"),
         ({"candidate": ["predictor.tree=3"]}, "candidate = predictor.tree=3"),

@@ -38,7 +38,7 @@ from foretail.export.p4.text.syntax import (
 
 def _text(field: Expression) -> str:
     if not isinstance(field, Slice):
-        refuse("a key that is no variable")
+        refuse("a key that is not a variable")
     return field.name if field.high is None else f"{field.name}[{field.high}:{field.low}]"
 
 
@@ -265,7 +265,7 @@ class Parser:
         self.takes("actions", "=", "{")
         action = self.name()
         if action not in actions:
-            refuse(f"{action} is no action")
+            refuse(f"{action} is not an action")
         self.takes(";", "}")
         if key is not None or not actions[action].parameters:
             self.take("const")
@@ -365,7 +365,7 @@ class Parser:
             name = self.name()
             self.takes(".", "apply", "(", ")", ";")
             if name not in tables:
-                refuse(f"{name} is no table")
+                refuse(f"{name} is not a table")
             return Apply(name)
         return self.assign({})
 

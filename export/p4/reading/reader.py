@@ -112,6 +112,6 @@ def _check_rows(name: str, table: Table, program: Program) -> None:
         if table.kind == "exact" and entry.second != full:
             refuse(f"a row of the exact table {name} has a mask")
         if table.kind == "lpm" and (full ^ entry.second) & ((full ^ entry.second) + 1):
-            refuse(f"a row of the lpm table {name} is no prefix")
+            refuse(f"a row of the lpm table {name} is not a prefix")
     if table.kind in ("lpm", "exact") and len({(e.first, e.second) for e in table.entries}) < len(table.entries):
         refuse(f"a row of table {name} occurs twice")

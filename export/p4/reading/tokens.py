@@ -16,7 +16,7 @@ _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endi
 
 
 def tokens_of(text: str) -> list[str]:
-    """Return the tokens, in order; ProofError on a text outside of an include guard, or on what is no token."""
+    """Return the tokens, in order; ProofError on a text outside of an include guard, or on what is not a token."""
     guarded = _GUARDED.fullmatch(_COMMENT.sub(" ", text))
     if guarded is None or "\\" in text:  # a backslash would carry a comment on to the next line
         refuse("its text is not the inside of one include guard")

@@ -226,11 +226,12 @@ class BankedSwitch:
         return True
 
     def flip(self) -> None:
-        """Make the other bank the live one, by one write; ForetailError when it holds no whole model."""
+        """Make the other bank the live one, by one write; ForetailError when it contains no whole model."""
         now = self.live()
         if not now.tags[now.other]:
             raise ForetailError(
-                f"bank {BANKS[now.other]} of the switch at {self.switch.address} holds no whole model: deploy one first"
+                f"bank {BANKS[now.other]} of the switch at {self.switch.address} contains no whole model: "
+                "deploy one first"
             )
         self.reset_decisions()  # before, so that nothing can fail once the other bank decides
         self._set_live(now.other, now.tags)

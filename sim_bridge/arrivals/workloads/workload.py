@@ -143,7 +143,7 @@ def periodic(
 
 
 def at_least(least: int, **arguments: int) -> None:
-    """Raise ForetailError, by name, for an argument that is no whole number or is below `least`."""
+    """Raise ForetailError, by name, for an argument that is not a whole number or is below `least`."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ForetailError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -33,7 +33,7 @@ static_assert(!GuestType::pushes_out && !GuestType::expels, "a policy decides ar
     } catch (const std::exception& error) {
         throw std::invalid_argument(failed + '"' + error.what() + "\": mend its header");
     } catch (...) {
-        throw std::invalid_argument(failed + "what is no std::exception: mend its header");
+        throw std::invalid_argument(failed + "what is not a std::exception: mend its header");
     }
 }
 

@@ -32,7 +32,7 @@ inline std::unique_ptr<RecordedRun> guest_run(const std::string& library, const 
     // POSIX guarantees that a function pointer survives dlsym's void pointer.
     const auto layout = reinterpret_cast<GuestLayout*>(dlsym(handle, "foretail_guest_layout"));
     const auto run = reinterpret_cast<GuestRun*>(dlsym(handle, "foretail_guest_run"));
-    if (!layout || !run) throw std::invalid_argument("'" + library + "' is no policy library");
+    if (!layout || !run) throw std::invalid_argument("'" + library + "' is not a policy library");
     for (std::size_t i = 0; i < guest_layout.size(); ++i) {
         if (layout()[i] != guest_layout[i]) {
             throw std::invalid_argument("the policy library '" + library +

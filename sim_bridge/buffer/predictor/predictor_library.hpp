@@ -85,7 +85,7 @@ private:
     Function symbol(const std::string& path, const char* name) {
         // POSIX guarantees that a function pointer survives dlsym's void pointer.
         if (void* found = dlsym(handle_.get(), name)) return reinterpret_cast<Function>(found);
-        throw std::runtime_error("'" + path + "' is no predictor library: it lacks the symbol " + name);
+        throw std::runtime_error("'" + path + "' is not a predictor library: it lacks the symbol " + name);
     }
     struct Close {
         void operator()(void* handle) const { dlclose(handle); }

@@ -143,7 +143,7 @@ private:
         Descriptor socket;
         std::int64_t received = 0;
     };
-    // Events carry twice the flow, plus one at its receiver; these stand for what is no flow.
+    // Events carry twice the flow, plus one at its receiver; these stand for what is not a flow.
     static constexpr std::uint64_t of_timer = ~std::uint64_t{0}, of_control = of_timer - 1, of_command = of_timer - 2,
                                    of_background = of_timer - 3, of_incast = of_timer - 4;
 

@@ -110,7 +110,7 @@ class Findings:
         """Return what all records have shown, unless it betrays that they are misread."""
         log, reading = self._log, self._log.reading
         if self._start is None or self._latest_out is None:
-            raise ForetailError(f"the log {log.path} holds no packet, only events: give a log of a run with traffic")
+            raise ForetailError(f"the log {log.path} contains no packet, only events: give a log of a run with traffic")
         events = np.concatenate(self._events)
         days = _days(events, log.path, self._start)
         racks = reading.racks or int(max(max(map(max, self._voqs)), events[:, 2:].max(initial=0)))

@@ -81,7 +81,7 @@ def _chunks(path: Path, content: mmap.mmap, width: int) -> Iterator[Frames]:
     elif magic[:4] in _PCAP:
         walk = _pcap(path, content)
     else:
-        raise ForetailError(f"the file {path} is no capture: give one in the format pcap or pcapng")
+        raise ForetailError(f"the file {path} is not a capture: give one in the format pcap or pcapng")
     number, waiting = 1, []
     for frame in walk:
         waiting.append(frame)

@@ -25,7 +25,7 @@ class PortTable:
     def read(cls, path: Path, ports: int) -> PortTable:
         """Read a CSV file with the columns ``prefix,port``, such as ``10.0.1.0/24,0``.
 
-        ForetailError if the file cannot be read, or a line is no prefix with a port of the switch, or repeats one.
+        ForetailError if the file cannot be read, or a line is not a prefix with a port of the switch, or repeats one.
         """
         try:
             with path.open(encoding="utf-8", newline="") as file:
@@ -33,7 +33,7 @@ class PortTable:
         except OSError as error:
             raise ForetailError(f"cannot read the table of ports {path}: {error.strerror}; give another file") from None
         except (UnicodeDecodeError, csv.Error):
-            raise ForetailError(f"the table of ports {path} is no CSV file: give one with prefix,port") from None
+            raise ForetailError(f"the table of ports {path} is not a CSV file: give one with prefix,port") from None
         if not rows or rows[0] != _COLUMNS:
             raise ForetailError(f"the table of ports {path} does not begin with the line prefix,port: write it first")
         port_of: dict[tuple[int, int, int], int] = {}
@@ -43,7 +43,7 @@ class PortTable:
                 prefix, port = ipaddress.ip_network(text), int(number)
             except ValueError:
                 raise ForetailError(
-                    f"line {line} of the table of ports {path} is no prefix with a port: write it as 10.0.1.0/24,0"
+                    f"line {line} of the table of ports {path} is not a prefix with a port: write it as 10.0.1.0/24,0"
                 ) from None
             if not 0 <= port < ports:
                 raise ForetailError(
