@@ -263,7 +263,8 @@ def _tables(rows: pd.DataFrame, runs: Sequence[VoqRun], settings: VoqSettings, s
     beside = {"": "", "published_": "published "} if settings.published and simulated is None else {"": ""}
     columns = {**_interleaved(beside), "dropped": "drops", "timeouts": "timeouts", "valid": "valid"}
     growing = f"VOQs that grow from {settings.small_packets} to {settings.resized_packets} packets before their circuit"
-    before = kinds[grows].assign(before_us=kinds["ahead_ns"].astype(float) / 1000)
+    before = kinds[grows].astype({"ahead_ns": float})
+    before = before.assign(before_us=before["ahead_ns"] / 1000)
     shared = {"policy": "policy", "shared_packets": "packets", **columns}
     tables = [
         Table.of_frame("VOQs of one capacity", _whole(kinds[~shares & ~grows]), {"voq_packets": "packets", **columns}),
