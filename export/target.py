@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from foretail.core.plugins import running
-from foretail.export.folder import ENSEMBLE, check_folder, check_name, write_export
+from foretail.core.digest import DIGEST_FILE
+from foretail.core.plugins import require, running
+from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate, ProofError
@@ -104,12 +106,31 @@ def export(
     lowered = lower(model, any_tau, max_cells, effort)
     with running(target, "render"):
         rendered = target.render(lowered, prefix, max_cells)
+    require(target, isinstance(rendered, Rendered), "render must return Rendered", f"a {type(rendered).__name__}")
+    require(target, bool(rendered.files), "render must give a file that is proven", "none")
+    _require_files(target, {**rendered.unproven, **rendered.files})
+    known = rendered.report is None or rendered.report in {**rendered.unproven, **rendered.files}
+    require(target, known, "the report must be one of the files", repr(rendered.report))
     certificate, proven = prove_files(lowered, target, rendered.files, max_cells, effort)
     ensemble = lowered.ensemble
     files = {**proven, **rendered.unproven, ENSEMBLE: ensemble.to_json().encode("ascii")}
     write_export(out_dir, files, certificate)
     report = {} if rendered.report is None else json.loads(files[rendered.report])
     return ExportResult(out_dir, prefix, certificate, ensemble, report)
+
+
+def _require_files(target: Target, files: Files) -> None:
+    """Raise PluginError on a file of a target from outside that would lie elsewhere, or that is Foretail's own."""
+    for name, content in files.items():
+        plain = isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,200}", name, re.ASCII) is not None
+        require(target, plain, "a file must have a name of letters, digits and . + - _, without a folder", repr(name))
+        require(
+            target,
+            name not in (CERTIFICATE, ENSEMBLE, DIGEST_FILE),
+            "a file must not have the name of one that Foretail writes itself",
+            name,
+        )
+        require(target, isinstance(content, bytes), f"{name} must be bytes", f"a {type(content).__name__}")
 
 
 def prove_files(
@@ -130,6 +151,9 @@ def prove_files(
     with running(target, "load"):
         loaded = target.load(lowered.ensemble, files)
         proven = {**files, **loaded.built}
+        all_read = bool(loaded.read) and bool(loaded.runs)
+        require(target, all_read, "load must tell what it reads and how that runs", "nothing")
+        _require_files(target, loaded.built)
     with running(target, "what load returned"):
         certificate = prove(
             lowered,

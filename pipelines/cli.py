@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, printable
 from foretail.pipelines.command.moved import moved
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
@@ -76,8 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(sentence)
     if stage not in (*STAGES, *COMMANDS):
         return _refuse(f"unknown command {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
+    from foretail.core.files import refuse_pipes
     from foretail.pipelines.stage import StageFailed
 
+    refuse_pipes()
     stopped: list[int] = []
     try:
         with _stoppable(stopped):
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _interrupted(error: BaseException, number: int, debug: bool) -> int:
     """Whatever is raised after a signal comes from it: an import that is interrupted calls its package missing."""
     if debug:
-        traceback.print_exception(error)
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     print("foretail: interrupted; only what is complete is kept.", file=sys.stderr)
     return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
 
@@ -110,7 +112,7 @@ def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
     from foretail.pipelines.stage import setting_names
 
     if debug:
-        traceback.print_exception(error)
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if is_bad_input(error):
         try:
             of_command = list(setting_names(_command(given[0], given[1:])[0].schema))
@@ -120,7 +122,7 @@ def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     print(f"foretail: defect: {type(error).__name__}: {text}; --debug shows where.", file=sys.stderr)
     return EXIT_DEFECT
 
@@ -283,8 +285,15 @@ def _config_folders(arguments: Sequence[str]) -> list[str]:
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:
-    """What Hydra's own argument parser has against the arguments, in a few words."""
+    """What Hydra's own argument parser has against the arguments, in a few words.
+
+    ForetailError on a file of settings whose aliases have no end.
+    """
+    from pathlib import Path
+
     from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
+
+    from foretail.configs.plugins import check_aliases
 
     nameless = [override for override in _without_flags(overrides) if override.startswith("=")]
     if nameless:
@@ -295,13 +304,15 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
             arguments = get_args_parser().parse_args(list(overrides))
     except SystemExit:
         return usage_and_error.getvalue().strip().rpartition("error: ")[2]
+    if arguments.config_dir is not None:
+        check_aliases(Path(arguments.config_dir))
     if arguments.experimental_rerun is not None:
         return "--experimental-rerun loads a pickle, which Foretail never does"
     return None
 
 
 def _refuse(line: str) -> int:
-    print(f"foretail: {line}", file=sys.stderr)
+    print(f"foretail: {printable(line)}", file=sys.stderr)
     return EXIT_BAD_INPUT
 
 

@@ -32,7 +32,7 @@ _TREES_AT_ONCE = 8
 SATURATED = (1 << 15) - 2
 """What inputs become at most before they are compared in 16 bits."""
 
-# What a struct field cannot be called in C or C++.
+# What a struct field cannot be called in C or C++, or where a header has a macro of that name.
 _KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -42,6 +42,7 @@ _KEYWORDS = frozenset(
         int64_t long mutable namespace new not noexcept nullptr operator or private protected public register
         requires restrict return short signed sizeof static struct switch template this thread_local throw true
         try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor concept
+        assert complex errno i386 linux major makedev minor offsetof setjmp static_assert stderr stdin stdout unix
         """,
     )
 )
@@ -150,8 +151,9 @@ def c_string(text: str) -> str:
 
 
 def c_field(name: str) -> str:
-    """Return the struct field of a feature: its name, with an underscore behind a keyword."""
-    return f"{name}_" if name in _KEYWORDS else name
+    """Return the struct field of a feature: its name, with an underscore behind a keyword and what may be a macro."""
+    own = name.rstrip("_")
+    return f"{name}_" if own in _KEYWORDS or own.isupper() else name
 
 
 def _tree_lines(tree: Tree) -> Iterator[str]:

@@ -184,7 +184,7 @@ def _check_sha256(path: Path, manifest: Manifest) -> None:
 
 def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as source, pq.ParquetFile(source) as file:
             metadata, schema = file.metadata, file.schema_arrow
     except FileNotFoundError:
         raise ForetailError(f"{path} is missing though the manifest lists it: {AGAIN}") from None

@@ -114,8 +114,8 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     Leaf values are the float32 numbers that XGBoost adds, DART's weights included, and the base is the margin that
     XGBoost itself makes of ``base_score``; in float32 and tree order they sum to the ``output_margin`` of
     ``Booster.predict`` to the last bit (``XGBClassifier.predict`` rounds DART once more per tree). ForetailError
-    without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, or features that do
-    not fit.
+    without XGBoost, on any other or untrained model, an early-stopped booster, categorical splits, features that do
+    not fit, or a classifier that takes an input's value for a missing one.
 
     Parameters
     ----------
@@ -129,6 +129,11 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     if isinstance(booster, xgboost.XGBClassifier):
         if not booster.__sklearn_is_fitted__():
             raise ForetailError(f"the {type(booster).__name__} is not trained: call fit first")
+        if 0 <= float(booster.missing) < 1 << 24:  # NaN, which is the default, is not
+            raise ForetailError(
+                f"the {type(booster).__name__} takes missing={booster.missing:g} for a missing value, a rule outside "
+                "of its trees: train it without missing="
+            )
         model = booster.get_booster()
         best = model.attr("best_iteration")
         if best is not None:

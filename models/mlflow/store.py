@@ -16,16 +16,36 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.files import writing
 
 SQLITE = "sqlite:///"
 
 
+_HTTP = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+_CREDENTIALS = {"http": _HTTP, "https": _HTTP, "postgresql": ("PGUSER", "PGPASSWORD")}
+"""Environment variables with the user and the password of a store, by the scheme of its address."""
+
+
 def tracking_uri(uri: str | None, folder: Path) -> str:
-    """Return `uri`, else ``MLFLOW_TRACKING_URI``, else the SQLite file ``mlflow.db`` in `folder`."""
-    return uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{folder / 'mlflow.db'}"
+    """Return `uri`, else ``MLFLOW_TRACKING_URI``, else the SQLite file ``mlflow.db`` in `folder`.
+
+    A user and a password in it are handed to the environment, where MLflow's clients find them, because the address
+    gets into results. ForetailError where the clients of a scheme do not look there.
+    """
+    given = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{folder / 'mlflow.db'}"
+    address = without_passwords(given)
+    if address == given:
+        return given
+    scheme, _, rest = given.partition("://")
+    names = _CREDENTIALS.get(scheme.partition("+")[0])
+    if names is None or "password=" in given:
+        raise ForetailError(f"the tracking store {address} comes with a password: give that in the environment")
+    user, _, password = rest.partition("/")[0].rpartition("@")[0].partition(":")
+    os.environ |= {name: unquote(value) for name, value in zip(names, (user, password), strict=True) if value}
+    return address
 
 
 def imported() -> ModuleType:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.json_text import flat
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
@@ -116,7 +116,7 @@ class TrackedRun:
 
     def log_document(self, document: Mapping[str, Any], name: str) -> None:
         """Log a JSON-like document as an artifact."""
-        imported().log_text(json.dumps(document, indent=1, allow_nan=False) + "\n", name)
+        imported().log_text(without_passwords(json.dumps(document, indent=1, allow_nan=False)) + "\n", name)
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
         """Log a file as an artifact, in `folder` of the run if given."""
@@ -239,14 +239,14 @@ def track(
             run = mlflow.start_run(
                 run_id=run_id,
                 experiment_id=experiment_id,
-                run_name=run_name,
+                run_name=None if run_name is None else without_passwords(run_name),
                 nested=parent_run_id is not None,
                 parent_run_id=parent_run_id,
                 tags=dict(tags or {}),
             )
         status = "FAILED"
         try:
-            mlflow.log_dict(dict(config), "config.json")
+            mlflow.log_text(without_passwords(json.dumps(config, indent=2)), "config.json")
             shown = config if params is None else params
             texts = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else shown)]
             for start in range(0, len(texts), _PARAMS_PER_BATCH):
@@ -260,7 +260,7 @@ def track(
             raise unusable(uri, error, ", or choose tracking=off") from error
         except Exception as error:
             with usable(uri, ", or choose tracking=off"):
-                mlflow.set_tag("error", f"{type(error).__name__}: {first_line(error)}")
+                mlflow.set_tag("error", without_passwords(f"{type(error).__name__}: {first_line(error)}"))
             raise
         finally:
             # An interrupt in the middle of a write leaves the store locked by this very process.
@@ -378,4 +378,4 @@ def _found_or_created(client: Any, name: str, artifacts: str | None) -> str:
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in flat(config):
-        yield name, value if isinstance(value, str) else json.dumps(value)
+        yield name, without_passwords(value if isinstance(value, str) else json.dumps(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +42,7 @@ from foretail.pipelines.promotion.gate import (
     refuse_unfit,
 )
 from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table
-from foretail.pipelines.runs.result import Table, plain
+from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
@@ -200,7 +201,7 @@ def promote_model(
 def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> str | None:
     """Return the version that this very promotion took an alias from; ForetailError when another one gave it."""
     gate_run = version_tags(held.name, held.version, uri).get(GATE_RUN_TAG)
-    if gate_run is None or run_document(gate_run, "config.json", uri) != plain(asdict(config)):
+    if gate_run is None or run_document(gate_run, "config.json", uri) != json.loads(json_text(asdict(config))):
         raise ForetailError(
             f"models:/{held.name}@{held.alias} is this very model already, version {held.version}: nothing to promote"
         )

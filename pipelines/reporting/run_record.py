@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stages import STAGES
 from foretail.core.digest import check_folder
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.json_text import flat, parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
@@ -24,7 +24,6 @@ from foretail.pipelines.runs.result import RESULT_FILE, Table
 
 LARGEST_SVG_BYTES = 1 << 20
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PASSWORD = re.compile(r"(?<=://)[^/\s\"@]+@")
 _SPLIT = ("train", "validation", "test")
 
 RUN = "run"
@@ -95,7 +94,7 @@ class RunRecord(_Written):
         path = folder / RESULT_FILE
         content = _inside(folder, path).read_bytes()
         try:
-            document = parse_json(_PASSWORD.sub("", content.decode("utf-8")))
+            document = parse_json(without_passwords(content.decode("utf-8")))
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold
         except ValueError as error:
             raise ForetailError(f"{path} is damaged ({error}): run its stage again") from None

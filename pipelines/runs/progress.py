@@ -10,6 +10,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from foretail.core.errors import printable
+
 PLAIN_SECONDS = 10.0
 _terminal = (
     threading.Lock()
@@ -59,6 +61,7 @@ class StageProgress:
         """Report that `fraction` (0 to 1) of `job` is done."""
         if self._silent:
             return
+        job, detail = printable(job), printable(detail)
         with self._lock:
             if self._bars is not None:
                 if job not in self._tasks:
@@ -74,6 +77,7 @@ class StageProgress:
 
     def say(self, line: str) -> None:
         """Print a line above the bars."""
+        line = printable(line)
         with self._lock:
             if self._bars is not None:
                 self._bars.console.print(line)

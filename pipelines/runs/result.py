@@ -19,6 +19,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from foretail.core.errors import printable, without_passwords
 from foretail.core.files import write_file
 
 if TYPE_CHECKING:
@@ -100,8 +101,13 @@ def plain(value: Any) -> Any:
 def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
     """Write `document` to ``folder/result.json`` and return that path; the file is whole or not there."""
     path = folder / RESULT_FILE
-    write_file(path, json.dumps(plain(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_file(path, json_text(document))
     return path
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """`document` as a JSON file holds it: no passwords in addresses."""
+    return without_passwords(json.dumps(plain(document), indent=1, allow_nan=False, ensure_ascii=False)) + "\n"
 
 
 def show(tables: Sequence[Table]) -> None:
@@ -173,6 +179,7 @@ def _together(widths: Iterable[int]) -> int:
 
 def _sentence(text: str) -> str:
     """`text` as it is printed; on a terminal in lines of `COLUMNS`, but for a command, which is there to be copied."""
+    text = printable(text)
     if not sys.stdout.isatty() or text.startswith("foretail "):
         return text
     return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
@@ -189,4 +196,4 @@ def cell_text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, float):
         return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e12 else f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) else cell
+    return f"{cell:,}" if isinstance(cell, int) else printable(cell)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
-from foretail.pipelines.runs.result import Cell, Table, figure_text, plain
+from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
@@ -266,7 +265,7 @@ def model_key(
 
 def write_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
     """Write the figures of a model beside it, for :func:`read_outcome`."""
-    write_file(folder / OUTCOME_FILE, json.dumps(plain(outcome), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_file(folder / OUTCOME_FILE, json_text(outcome))
 
 
 def read_outcome(entry: Entry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
@@ -26,8 +27,8 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
 
     Labels and features come from the same replay that checks every trace, so a Credence that is told the true labels
     has seen them too (the shadow features). Memory does not depend on the number of arrivals. ForetailError if an
-    arrival is impossible or the file system refuses. Returns packets by outcome under LQD: ``data_drops.buffer_full``,
-    ``data_drops.pushed_out``, ``control_drops.buffer_full`` and ``data_packets``.
+    arrival is impossible, none is a data packet, or the file system refuses. Returns packets by outcome under LQD:
+    ``data_drops.buffer_full``, ``data_drops.pushed_out``, ``control_drops.buffer_full`` and ``data_packets``.
 
     Parameters
     ----------
@@ -50,6 +51,8 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
                     name = f"{kind}_drops.{outcome.name.lower()}"
                     if name in counters:
                         counters[name] += int(np.count_nonzero(chosen & (records["outcome"] == outcome)))
+        if not counters["data_packets"]:
+            raise ForetailError(f"{run.scenario['name']} has no data packet, so nothing to label: give other arrivals")
     return counters
 
 

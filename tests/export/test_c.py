@@ -326,3 +326,13 @@ def test_unsafe_strings_are_refused(text: str) -> None:
 def test_rendering_needs_votes() -> None:
     with pytest.raises(ForetailError, match="no integer votes"):
         render_c(stumps([0.0, 1.0]))
+
+
+def test_inputs_with_the_names_of_macros_compile(tmp_path: Path) -> None:
+    names = ("NULL", "errno", "INT64_MAX", "assert", "int", "int_", "stdin", "linux", "LLONG_MAX", "queue")
+    model = Ensemble(tuple(FeatureInput(name, "", 8) for name in names), (stump((0.0, 1.0)),), Fraction(1, 2))
+    exported = export(model, C(), tmp_path / "out")
+    included = ["<assert.h>", "<errno.h>", "<limits.h>", "<stdio.h>", f'"{exported.file(".h")}"']
+    lines = [*(f"#include {name}" for name in included), "int main(void) { return 0; }", ""]
+    (tmp_path / "program.c").write_text("\n".join(lines))
+    subprocess.run(["cc", "-c", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program.o"], check=True)

@@ -230,6 +230,18 @@ def test_scikit_learn_models_of_another_kind_are_refused(fault: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_value_that_counts_as_missing_is_refused() -> None:
+    import xgboost
+
+    x, y = np.arange(40).reshape(-1, 2), np.arange(20) % 3 == 0
+    for missing in (0, 7.0):
+        model = xgboost.XGBClassifier(n_estimators=2, max_depth=2, missing=missing, n_jobs=1).fit(x, y)
+        with pytest.raises(ForetailError, match=f"takes missing={missing:g} for a missing value, a rule outside"):
+            from_xgboost(model, TWO)
+    for missing in (np.nan, -1):
+        from_xgboost(xgboost.XGBClassifier(n_estimators=2, missing=missing, n_jobs=1).fit(x, y), TWO)
+
+
 def _booster(x: Any, y: Any, rounds: int = 2, data: dict[str, Any] | None = None, **settings: Any) -> xgboost.Booster:
     import xgboost
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.cli import main
 from foretail.pipelines.tracking import server
 
@@ -121,6 +122,48 @@ def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Pa
         assert set(made) == {f"random forest {trees}x2 paper seed 1" for trees in (1, 2)}
         assert "validation/asked/f1" in str(version.description)
     assert not (folder / "outputs" / "mlflow.db").exists()
+
+
+def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path) -> None:
+    """Not into a file of the run, of the store or of the server, and not onto the terminal, whatever fails."""
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", server.LOOPBACK, "--port", str(port)]
+    places = [
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path}/server.db",
+        "--artifacts-destination",
+        f"{tmp_path}/artifacts",
+    ]
+    address = f"tracking.uri=http://somebody:hidden%2Fword@{server.LOOPBACK}"
+    told = []
+    with (
+        (tmp_path / "server.log").open("w") as log,
+        subprocess.Popen(
+            [*command, *places, "--workers", "1"], stdout=log, stderr=log, start_new_session=True
+        ) as process,
+    ):
+        server._wait(lambda: server._listens(port), [process], "MLflow")
+        run = SWEEP[:1] + SWEEP[2:6]
+        slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
+        told.append(foretail(tmp_path, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots"))
+        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", f"{address}:{port}", "hydra.run.dir=trained"))
+        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", f"{address}:{port}", "hydra.run.dir=again"))
+        os.killpg(process.pid, signal.SIGKILL)
+    told.append(foretail(tmp_path, port, *run, "predictor.trees=2", f"{address}:{port}", "--debug"))
+    assert [done.returncode for done in told] == [0, 0, 0, 2], told[1].stderr
+    assert f"in http://{server.LOOPBACK}:{port}" in told[1].stdout
+    assert '"reused": true' in (tmp_path / "again" / "result.json").read_text()
+    texts = {"the terminal": "".join(done.stdout + done.stderr for done in told).encode()}
+    texts |= {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert [name for name, text in texts.items() if b"hidden" in text] == []
+    assert [name for name, text in texts.items() if b"somebody" in text] == [f"{tmp_path}/server.db"]  # whose run it is
+
+
+def test_a_password_that_only_an_address_can_hold_is_refused(tmp_path: Path) -> None:
+    for given in ("mysql://somebody:hidden@127.0.0.1/db", "postgresql://127.0.0.1/db?password=hidden"):
+        with pytest.raises(ForetailError, match=r"comes with a password: give that in the environment$") as refused:
+            tracking_uri(given, tmp_path)
+        assert "hidden" not in str(refused.value)
 
 
 def test_what_is_missing_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.records import FlowClass
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
@@ -102,6 +104,15 @@ def test_a_dataset_is_the_slotted_model(
     assert found == ReplayScores(*(PACKET_BYTES * packets for packets in counts))
     asked = expected.asked
     assert np.count_nonzero(rows["shadow_asked"]) == asked.tp + asked.fp + asked.tn + asked.fn
+
+
+def test_arrivals_without_a_data_packet_are_no_dataset(tmp_path: Path) -> None:
+    run = slotted_run(Incast(), 4, 10, 100, 1, cell_bytes=256)
+    (records,) = arrivals_in_bytes([Slotted(np.arange(9), np.zeros(9, np.int32))])
+    records["flow_class"] = FlowClass.CONTROL
+    with pytest.raises(ForetailError, match=r"^incast has no data packet, so nothing to label: give other arrivals$"):
+        write_open_loop_dataset(tmp_path / "dataset", run, [records])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_parameters_are_other_traffic() -> None:
