@@ -46,16 +46,23 @@ class CellDesign:
     """A schedule of circuits, and how cells go over it."""
 
     schedule: str = setting(
-        MISSING, "vermilion, for the permutation; round_robin, every rack in turn; mars; or the scheduler of a package"
+        MISSING,
+        "Schedule: vermilion for the permutation; round_robin, every rack in turn; mars; or the "
+        "scheduler of a package.",
     )
     routing: str = setting(
-        MISSING, "as in foretail.sim_bridge.circuits.cells.cell_fabric", one_of=("direct", "two_hop", "valiant")
+        MISSING,
+        "Routing, by its name in foretail.sim_bridge.circuits.cells.cell_fabric.",
+        one_of=("direct", "two_hop", "valiant"),
     )
     k: int = setting(
-        3, "vermilion: k, with l = 1; k times racks is a multiple of the degree", at_least=2, at_most=LARGEST_TRUST
+        3, "Vermilion: k, with l = 1; k times racks is a multiple of the degree.", at_least=2, at_most=LARGEST_TRUST
     )
     hold_slots: int = setting(
-        1, "slots that every matching stays; two_hop: a rack takes cells to relay up to this", at_least=1, at_most=2**20
+        1,
+        "Number of slots that every matching stays; with two_hop, a rack takes cells to relay up to this number.",
+        at_least=1,
+        at_most=2**20,
     )
 
     def check(self, where: str) -> None:
@@ -67,19 +74,25 @@ class CellDesign:
 class CellSettings(PointSettings):
     """Flows over designs, cell by cell: every design under every load with every seed is a point."""
 
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
-    racks: int = setting(MISSING, "n", at_least=3, at_most=1024)
-    loads: list[float] = setting(MISSING, "offered, relative to the rate of a rack's uplinks", above=0, at_most=2)
-    seeds: list[int] = setting(MISSING, "of permutations and flows", at_least=1, at_most=2**31 - 1)
-    designs: dict[str, CellDesign] = setting(MISSING, "what is compared; the first is compared to the others")
-    flow_sizes: FlowSizes = part(FlowSizes, "distribution of the sizes of flows")
-    uplink_bps: int = setting(25_000_000_000, "rate of an uplink", at_least=1, at_most=10**13)
-    day_ns: int = setting(4_500, "time of a slot in which circuits are up: one cell", at_least=1, at_most=10**12)
-    night_ns: int = setting(500, "time of a slot in which they are changed", at_least=0, at_most=10**12)
-    warm_up_slots: int = setting(MISSING, "slots before the flows that are measured start", at_least=0, at_most=2**40)
-    slots: int = setting(MISSING, "slots in which they start", at_least=1, at_most=2**40)
+    degree: int = setting(
+        MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
+    )
+    racks: int = setting(MISSING, "Number n of racks.", at_least=3, at_most=1024)
+    loads: list[float] = setting(
+        MISSING, "Offered loads, relative to the rate of a rack's uplinks.", above=0, at_most=2
+    )
+    seeds: list[int] = setting(MISSING, "Seeds of permutations and flows.", at_least=1, at_most=2**31 - 1)
+    designs: dict[str, CellDesign] = setting(MISSING, "Designs to compare; the others are compared to the first one.")
+    flow_sizes: FlowSizes = part(FlowSizes, "Distribution of the sizes of flows.")
+    uplink_bps: int = setting(25_000_000_000, "Rate of an uplink.", at_least=1, at_most=10**13)
+    day_ns: int = setting(4_500, "Duration of a slot in which circuits are up: one cell.", at_least=1, at_most=10**12)
+    night_ns: int = setting(500, "Duration of a slot in which circuits are changed.", at_least=0, at_most=10**12)
+    warm_up_slots: int = setting(
+        MISSING, "Slots before the start of the flows that are measured.", at_least=0, at_most=2**40
+    )
+    slots: int = setting(MISSING, "Slots in which the measured flows start.", at_least=1, at_most=2**40)
     drain_slots: int = setting(
-        MISSING, "slots after that, under the same load, in which they can finish", at_least=0, at_most=2**40
+        MISSING, "Slots after that, under the same load, in which they can finish.", at_least=0, at_most=2**40
     )
 
     def check(self, where: str) -> None:

@@ -39,22 +39,29 @@ DESIGN = ["design", "routing", "k"]
 class DesignSettings(PointSettings):
     """Designs of periodic networks side by side: every matrix on every number of nodes with every seed is a point."""
 
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
-    duty_cycle: float = setting(
-        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
+    degree: int = setting(
+        MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
     )
-    nodes: list[int] = setting(MISSING, "n; k n is a multiple of the degree", at_least=2, at_most=1024)
+    duty_cycle: float = setting(
+        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
+    )
+    nodes: list[int] = setting(
+        MISSING, "Number n of nodes; k times n is a multiple of the degree.", at_least=2, at_most=1024
+    )
     matrices: list[str] = setting(
         MISSING,
-        "names from foretail.sim_bridge.circuits.throughput, or skew-A: a share A of a permutation, else uniform",
+        "Demand matrices: names from foretail.sim_bridge.circuits.throughput, or skew-A, a share A of a "
+        "permutation and else uniform.",
     )
-    trusts: list[int] = setting(MISSING, "values of k, with l = 1", at_least=2, at_most=LARGEST_TRUST)
+    trusts: list[int] = setting(MISSING, "Values of k, with l = 1.", at_least=2, at_most=LARGEST_TRUST)
     designs: list[str] = setting(
         MISSING,
-        "what is compared: vermilion; optimum, the best single-hop schedules of its period; oblivious, up to 64 nodes; "
-        "mars; or the scheduler of a package",
+        "Designs to compare: vermilion; optimum, the best single-hop schedules of its period; oblivious, up to "
+        "64 nodes; mars; or the scheduler of a package.",
     )
-    seeds: list[int] = setting(MISSING, "of random matrices, and left-over circuits", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = setting(
+        MISSING, "Seeds of random matrices and of circuits left over.", at_least=1, at_most=2**31 - 1
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a design that nobody offers."""

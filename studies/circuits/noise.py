@@ -48,16 +48,18 @@ NOISE_SEED = 2**32
 class TrustedSettings(PointSettings):
     """Schedules with every trust in a prediction, up to the largest."""
 
-    degree: int = setting(MISSING, "uplinks of a node; k n is a multiple of it", at_least=1, at_most=LARGEST_DEGREE)
+    degree: int = setting(
+        MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
+    )
     k: int = setting(
         MISSING,
-        "largest number of circuits per node and period, in n; all are tried",
+        "Largest number of circuits per node and period, in units of n; all numbers up to it are tried.",
         at_least=1,
         at_most=LARGEST_TRUST,
     )
     diagonal: str = setting(
         "idle",
-        "circuits of a node to itself: idle, as the theorems count, or left over",
+        "What circuits of a node to itself do: they idle, as the theorems assume, or serve as circuits left over.",
         one_of=("idle", "reuse"),
     )
 
@@ -67,17 +69,21 @@ class NoiseSettings(TrustedSettings):
     """Schedules for wrong predictions: every matrix, noise and deviation is a point, with all samples and gammas."""
 
     duty_cycle: float = setting(
-        0.99, "share of a slot that carries data, beside figures without it", above=0, at_most=1
+        0.99, "Share of a slot that carries data; figures without it are shown as well.", above=0, at_most=1
     )
-    nodes: int = setting(8, "n", at_least=2, at_most=64)
-    matrices: list[str] = setting(MISSING, "true demand", one_of=("ring", "all_to_all", "random", "skew", "chessboard"))
-    skew: float = setting(0.5, "skew: share of a permutation, the rest is a ring", at_least=0, at_most=1)
-    noise: list[str] = setting(MISSING, "kinds of noise", one_of=("additive", "multiplicative"))
-    deviations: list[float] = setting(MISSING, "standard deviations of the noise; largest entry 10", at_least=0)
-    samples: int = setting(MISSING, "predictions per point, of seeds 1 to this", at_least=1, at_most=10_000)
+    nodes: int = setting(8, "Number n of racks.", at_least=2, at_most=64)
+    matrices: list[str] = setting(
+        MISSING, "True demand.", one_of=("ring", "all_to_all", "random", "skew", "chessboard")
+    )
+    skew: float = setting(0.5, "Skew: the share of a permutation; the rest is a ring.", at_least=0, at_most=1)
+    noise: list[str] = setting(MISSING, "Kinds of noise.", one_of=("additive", "multiplicative"))
+    deviations: list[float] = setting(
+        MISSING, "Standard deviations of the noise, for a largest entry of 10.", at_least=0
+    )
+    samples: int = setting(MISSING, "Number of predictions per point, with seeds from 1.", at_least=1, at_most=10_000)
     uniform_from: list[int] = setting(
         [],
-        "k is drawn uniformly from this to each gamma; empty: gamma itself, for each",
+        "Smallest k of a uniform draw up to each gamma; an empty list means gamma itself for each.",
         at_least=1,
         at_most=LARGEST_TRUST,
     )

@@ -48,16 +48,18 @@ _TOLERANCE = 1e-6
 class TrustSettings(TrustedSettings):
     """Consistency against robustness: every matrix with every seed is a point, with all gammas and predictions."""
 
-    nodes: int = setting(8, "n", at_least=4, at_most=64)
+    nodes: int = setting(8, "Number n of racks.", at_least=4, at_most=64)
     matrices: list[str] = setting(
-        MISSING, "true demand, and wrong predictions of the others, named as in ``DesignSettings``"
+        MISSING, "True demand, and wrong predictions of the others, named as in ``DesignSettings``."
     )
-    seeds: list[int] = setting(MISSING, "of random matrices and the search", at_least=1, at_most=2**31 - 1)
-    tries: int = setting(40, "predictions that the search for the worst one tries", at_least=1, at_most=10**6)
-    hulls: list[int] = setting([3, 5, 100], "gammas whose distributions are drawn in theory", at_least=3, at_most=1000)
+    seeds: list[int] = setting(MISSING, "Seeds of random matrices and of the search.", at_least=1, at_most=2**31 - 1)
+    tries: int = setting(
+        40, "Number of predictions that the search for the worst one tries.", at_least=1, at_most=10**6
+    )
+    hulls: list[int] = setting([3, 5, 100], "Gammas whose distributions are drawn in theory.", at_least=3, at_most=1000)
     floors: list[float] = setting(
         [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5],
-        "robustness for which the distribution of k is optimised",
+        "Robustness for which the distribution of k is optimised.",
         at_least=0,
         at_most=0.5,
     )

@@ -17,47 +17,55 @@ from foretail.core.errors import ForetailError
 class PublishedUse:
     """What others measured."""
 
-    utilisation_percent: float = setting(MISSING, "use of the circuit", at_least=0, at_most=100)
-    p50_us: float = setting(MISSING, "median latency of data packets", at_least=0)
-    p99_us: float = setting(MISSING, "its 99th percentile", at_least=0)
+    utilisation_percent: float = setting(MISSING, "Use of the circuit.", at_least=0, at_most=100)
+    p50_us: float = setting(MISSING, "Median latency of data packets.", at_least=0)
+    p99_us: float = setting(MISSING, "99th percentile of the latency of data packets.", at_least=0)
 
 
 @dataclass
 class VoqSettings(ExperimentSettings, RackTraffic):
     """Long flows from one rack to others: every capacity of VOQs, way to resize them, and shared buffer is a run."""
 
-    emulation: Emulation = part(Emulation, "the emulator")
-    against_ns3: bool = setting(False, "simulate the same in ns-3, and compare use and latencies")
-    model: str | None = setting(None, "the model, as in export, that the policy credence asks")
+    emulation: Emulation = part(Emulation, "Settings of the emulator.")
+    against_ns3: bool = setting(False, "Simulate the same in ns-3, and compare use and latencies.")
+    model: str | None = setting(None, "Model, as in export, that the policy credence asks.")
     train: list[str] = setting(
-        [], "overrides of foretail train, which trains in ns-3 what the policy credence asks; for model=null"
+        [],
+        "With model=null, overrides of foretail train, which trains in ns-3 the model that the policy credence asks.",
     )
-    seed: int = setting(1, "seed of their starts", at_least=1, at_most=2**31 - 1)
+    seed: int = setting(1, "Seed of the flows' starts.", at_least=1, at_most=2**31 - 1)
     static_packets: list[int] = setting(
-        [], "capacities of a VOQ that stays as it is", at_least=1, at_most=MOST_VOQ_PACKETS
+        [], "Capacities of a VOQ that stays as it is.", at_least=1, at_most=MOST_VOQ_PACKETS
     )
-    small_packets: int = setting(16, "resize: capacity without a circuit", at_least=1, at_most=MOST_VOQ_PACKETS)
+    small_packets: int = setting(
+        16, "Resizing: capacity of a VOQ without a circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
     resized_packets: int = setting(
-        50, "resize: capacity shortly before and during the circuit", at_least=1, at_most=MOST_VOQ_PACKETS
+        50, "Resizing: capacity of a VOQ shortly before and during the circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
     )
-    ahead_ns: list[int] = setting([], "resize: so long before the circuit", at_least=0, at_most=10**12)
+    ahead_ns: list[int] = setting(
+        [], "Resizing: time before the circuit at which the capacity grows.", at_least=0, at_most=10**12
+    )
     policies: list[str] = setting(
-        [], "policies over a buffer that the VOQs of a rack share, instead of capacities", one_of=SHARED_POLICIES
+        [], "Policies over a buffer that the VOQs of a rack share, instead of capacities.", one_of=SHARED_POLICIES
     )
     shared_packets: list[int] = setting(
-        [], "policies: sizes of that buffer, in full packets", at_least=1, at_most=MOST_VOQ_PACKETS
+        [], "Policies: sizes of that buffer, in full packets.", at_least=1, at_most=MOST_VOQ_PACKETS
     )
-    alpha: float = setting(1.0, "policies: dt", above=0, at_most=1024)
-    attempts: int = setting(3, "a run that was late is repeated until it has run so often", at_least=1, at_most=100)
-    weeks: int = setting(MISSING, "length of a run, in periods of the schedule", at_least=2, at_most=10_000)
+    alpha: float = setting(1.0, "Policies: alpha of dt.", above=0, at_most=1024)
+    attempts: int = setting(3, "Number of times that a run that was late is tried in all.", at_least=1, at_most=100)
+    weeks: int = setting(MISSING, "Length of a run, in periods of the schedule.", at_least=2, at_most=10_000)
     ns3_weeks: int | None = setting(
-        None, "against_ns3: the same in ns-3, which is fast; null: as weeks", at_least=2, at_most=10_000
+        None,
+        "With against_ns3, the length of a run in ns-3, which is fast; null means weeks.",
+        at_least=2,
+        at_most=10_000,
     )
-    skipped_weeks: int = setting(1, "weeks at either end that do not count", at_least=0, at_most=1000)
+    skipped_weeks: int = setting(1, "Number of weeks at either end that do not count.", at_least=0, at_most=1000)
     published: dict[str, PublishedUse] = setting(
-        {}, "figures of others by the name of the run, such as static_16 or resize_300000ns"
+        {}, "Published figures by the name of the run, such as static_16 or resize_300000ns."
     )
-    published_by: str = setting("", "whose they are")
+    published_by: str = setting("", "Source of the published figures.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""

@@ -22,53 +22,63 @@ class CostSettings(JobSettings, Families):
     and by chaos. Runs are those of conditions of the training families.
     """
 
-    model: str | None = setting(None, "the model, as in export, that policies without a library ask, such as learned")
+    model: str | None = setting(None, "Model, as in export, for policies without a library, such as learned.")
     conditions: list[str] = setting(
-        [], "FAMILY CONDITION of training families, such as loss_based load_60; empty: the first condition of each"
+        [],
+        "Training conditions as FAMILY CONDITION, such as loss_based load_60; an empty list means the "
+        "first condition of each family.",
     )
     policies: list[str] = setting(
         MISSING,
-        "whose decisions are turned, such as cs or dt_alpha_2, or learned, which asks model; none that pushes out",
+        "Policies whose decisions are flipped, such as cs or dt_alpha_2, or learned, which asks model; none "
+        "that pushes out.",
     )
-    seeds: list[int] = setting(MISSING, "traffic seeds of the labelled runs", at_least=1, at_most=2**30)
+    seeds: list[int] = setting(MISSING, "Traffic seeds of the labelled runs.", at_least=1, at_most=2**30)
     traffic_ns: int = setting(
-        MISSING, "labelled runs are cut to so much traffic, because a branch runs to their end", at_least=1
+        MISSING, "Traffic time of labelled runs, shortened because every branch runs to their end.", at_least=1
     )
-    flips: int = setting(MISSING, "arrivals of a run at which one decision is turned", at_least=1, at_most=100_000)
+    flips: int = setting(
+        MISSING, "Number of arrivals of a run at which one decision is flipped.", at_least=1, at_most=100_000
+    )
     held_flips: int = setting(
         MISSING,
-        "arrivals of a run from which on a decision is turned for one base RTT, for that port and flow class",
+        "Number of arrivals from which on decisions are flipped for one base round trip, for that port and flow class.",
         at_least=0,
         at_most=100_000,
     )
-    repeats: int = setting(2, "runs with each decision; one tells nothing of chaos", at_least=1, at_most=100)
+    repeats: int = setting(
+        2, "Number of runs with each decision; a single one does not show chaos.", at_least=1, at_most=100
+    )
     repeat_ns: int = setting(
         100,
-        "by so much the link of the port is longer in each repeat than in the one before",
+        "Length by which the link of the port grows from one repeat to the next.",
         at_least=1,
         at_most=10**6,
     )
     flips_per_point: int = setting(
-        MISSING, "of these so many are simulated by one process: what a killed command repeats", at_least=1
+        MISSING, "Number of flips that one process simulates, which is what a killed command repeats.", at_least=1
     )
-    columns: list[str] = setting(MISSING, "of the trees, in columns of a trace")
-    trees: int = setting(4, "of the regression", at_least=1, at_most=64)
-    depth: int = setting(4, "of each tree", at_least=1, at_most=8)
-    learning_rate: float = setting(0.5, "what of a tree counts", above=0, at_most=1)
-    fewest_flips: int = setting(20, "in a leaf", at_least=1)
+    columns: list[str] = setting(MISSING, "Columns of a trace that the trees read.")
+    trees: int = setting(4, "Number of trees of the regression.", at_least=1, at_most=64)
+    depth: int = setting(4, "Depth of each tree.", at_least=1, at_most=8)
+    learning_rate: float = setting(0.5, "Share of each tree that counts.", above=0, at_most=1)
+    fewest_flips: int = setting(20, "Fewest flips in a leaf.", at_least=1)
     clip_percent: float = setting(
-        5.0, "gains of a run beyond this percentile, at either end, are learned as that", at_least=0, at_most=49
+        5.0,
+        "Percentile, at either end, at which the gains of a run are clipped before the trees learn them.",
+        at_least=0,
+        at_most=49,
     )
     drop_shares: list[float] = setting(
         MISSING,
-        "shares of arrivals that the trees may drop, beside all that they call cheaper to drop",
+        "Shares of arrivals that the trees may drop, beside all whose drop they predict to be cheaper.",
         above=0,
         at_most=1,
     )
     validation_seeds: list[int] = setting(
-        MISSING, "traffic seeds on which J chooses among these, none of seeds", at_least=1, at_most=2**30
+        MISSING, "Traffic seeds on which J chooses among these shares, none of seeds.", at_least=1, at_most=2**30
     )
-    seed: int = setting(1, "of the drawn arrivals and of the trees", at_least=0, at_most=2**31 - 1)
+    seed: int = setting(1, "Seed of the drawn arrivals and of the trees.", at_least=0, at_most=2**31 - 1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
@@ -97,10 +107,12 @@ class IterationSettings(CostSettings):
     They end when the trees of a round cost no less than those before, on conditions that no label comes from.
     """
 
-    left_out: list[str] = setting(MISSING, "FAMILY CONDITION of training families, none of conditions; judge rounds")
-    most_rounds: int = setting(MISSING, "that follow each other at most", at_least=1, at_most=100)
+    left_out: list[str] = setting(
+        MISSING, "Training conditions as FAMILY CONDITION that judge the rounds; none of conditions."
+    )
+    most_rounds: int = setting(MISSING, "Most rounds in a row.", at_least=1, at_most=100)
     test_seeds: list[int] = setting(
-        MISSING, "traffic seeds on which the best round is judged", at_least=1, at_most=2**30
+        MISSING, "Traffic seeds on which the best round is judged.", at_least=1, at_most=2**30
     )
 
     def check(self, where: str) -> None:

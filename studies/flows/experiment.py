@@ -61,19 +61,19 @@ class FlowSettings(PointSettings):
     ``foretail train`` in ``models`` and ``train``.
     """
 
-    axis: str = setting(MISSING, "what the names of the conditions, or of the flips, say")
-    shared: list[str] = setting(MISSING, "overrides that all conditions and the training share")
-    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
-    policies: list[str] = setting(MISSING, "of the group policy, without a model; lqd has to be there")
-    asking: list[str] = setting(["credence"], "policies that ask the models; credence has to be there")
-    models: dict[str, list[str]] = setting(MISSING, "overrides of each model that these ask, by its name")
-    train: list[str] = setting(MISSING, "overrides of the scenario on which models train")
-    split: Split = part(Split, "seeds of the training runs, by run")
-    model: str | None = setting(None, "a model, as in export, that takes the place of ours; null: all are trained")
+    axis: str = setting(MISSING, "Axis along which conditions or flips vary, as figures name it.")
+    shared: list[str] = setting(MISSING, "Overrides that all conditions and the training share.")
+    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of each condition, by its name.")
+    policies: list[str] = setting(MISSING, "Options of the group policy, without a model; lqd has to be among them.")
+    asking: list[str] = setting(["credence"], "Policies that ask the models; credence has to be among them.")
+    models: dict[str, list[str]] = setting(MISSING, "Overrides of each model that these policies ask, by its name.")
+    train: list[str] = setting(MISSING, "Overrides of the scenario on which models train.")
+    split: Split = part(Split, "Seeds of the training runs, split by run.")
+    model: str | None = setting(None, "Model, as in export, that takes the place of ours; null trains all.")
     flip_probabilities: list[float] = setting(
-        [0.0], "shares of the models' predictions that are inverted", at_least=0, at_most=1
+        [0.0], "Shares of the models' predictions that are inverted.", at_least=0, at_most=1
     )
-    seeds: list[int] = setting(MISSING, "traffic seeds, none of the split", at_least=1, at_most=2**31 - 1)
+    seeds: list[int] = setting(MISSING, "Traffic seeds, none of the split.", at_least=1, at_most=2**31 - 1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on conditions, policies or seeds that cannot be compared."""

@@ -24,9 +24,9 @@ SCORES = ("precision", "recall", "f1", "average_precision")
 class ForestSizeSettings(JobSettings):
     """Forests of several sizes, all trained on the same runs."""
 
-    train: list[str] = setting([], "overrides of foretail train that all forests share")
-    trees: list[int] = setting(MISSING, "numbers of trees", at_least=1, at_most=1024)
-    depths: list[int] = setting(MISSING, "depths of the trees", at_least=1, at_most=64)
+    train: list[str] = setting([], "Overrides of foretail train that all forests share.")
+    trees: list[int] = setting(MISSING, "Numbers of trees.", at_least=1, at_most=1024)
+    depths: list[int] = setting(MISSING, "Depths of the trees.", at_least=1, at_most=64)
 
 
 def show(settings: ForestSizeSettings, run: Run) -> Shown:

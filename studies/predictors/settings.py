@@ -16,39 +16,47 @@ from foretail.core.errors import ForetailError
 class ClosedLoop:
     """Simulations of a study in which Credence asks the candidates."""
 
-    conditions: list[str] = setting([], "conditions of the study; empty = no simulations")
-    candidates: list[str] = setting([], "candidates, which must be trees")
-    policies: list[str] = setting(["lqd", "credence_accept", "followlqd", "dt"], "beside them; lqd has to be there")
-    seeds: list[int] = setting([], "traffic seeds that no candidate trained on", at_least=1, at_most=2**31 - 1)
+    conditions: list[str] = setting([], "Conditions of the study; an empty list runs no simulations.")
+    candidates: list[str] = setting([], "Candidates, which must be trees.")
+    policies: list[str] = setting(
+        ["lqd", "credence_accept", "followlqd", "dt"], "Policies to run beside them; lqd has to be among them."
+    )
+    seeds: list[int] = setting([], "Traffic seeds on which no candidate trained.", at_least=1, at_most=2**31 - 1)
 
 
 @dataclass
 class Shift:
     """A candidate that trains under each condition alone and is tested under all of them."""
 
-    conditions: list[str] = setting([], "conditions of the study; empty = no shift matrix")
-    candidate: str = setting("ours", "candidate of the study")
-    seeds: list[int] = setting([], "traffic seeds in ns-3; empty = open loop only", at_least=1, at_most=2**31 - 1)
+    conditions: list[str] = setting([], "Conditions of the study; an empty list makes no shift matrix.")
+    candidate: str = setting("ours", "Candidate of the study.")
+    seeds: list[int] = setting(
+        [], "Traffic seeds in ns-3; an empty list means open loop only.", at_least=1, at_most=2**31 - 1
+    )
 
 
 @dataclass
 class StudySettings(JobSettings):
     """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
 
-    shared: list[str] = setting(["scenario=leafspine_small"], "overrides that all conditions share")
-    conditions: dict[str, list[str]] = setting(MISSING, "overrides of each condition, by its name")
-    train_on: list[str] = setting(MISSING, "conditions whose runs train; the others are new to every candidate")
-    split: Split = part(Split, "seeds of the runs, by run")
-    candidates: dict[str, list[str]] = setting(MISSING, "overrides of foretail train, by the candidate's name")
-    closed_loop: ClosedLoop = part(ClosedLoop, "in ns-3")
-    shift: Shift = part(Shift, "the shift matrix")
-    forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "numbers of trees of Figure 15", at_least=1)
+    shared: list[str] = setting(["scenario=leafspine_small"], "Overrides that all conditions share.")
+    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of each condition, by its name.")
+    train_on: list[str] = setting(MISSING, "Conditions whose runs train; the others are new to every candidate.")
+    split: Split = part(Split, "Seeds of the runs, split by run.")
+    candidates: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the candidate's name.")
+    closed_loop: ClosedLoop = part(ClosedLoop, "Settings of the runs in ns-3.")
+    shift: Shift = part(Shift, "Settings of the shift matrix.")
+    forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "Numbers of trees of Figure 15.", at_least=1)
     labels: list[str] = setting(
-        [], "policies beside lqd whose runs the label study compares, the last of them asking a candidate; empty = none"
+        [],
+        "Policies beside lqd whose runs the label study compares, the last of them asking a candidate; an "
+        "empty list means none.",
     )
-    label_candidate: str = setting("forest", "candidate of the label study, which must be trees")
+    label_candidate: str = setting("forest", "Candidate of the label study, which must be trees.")
     budget: list[str] = setting(
-        [], "candidates that fit a switch; the best of them on validation runs is put up for champion; empty = none"
+        [],
+        "Candidates that fit a switch, of which the best on validation runs is proposed as champion; an "
+        "empty list proposes none.",
     )
 
     def check(self, where: str) -> None:

@@ -48,18 +48,26 @@ class AlphaSettings(PointSettings, Families):
     """
 
     exponents: list[int] = setting(
-        MISSING, "log2 of the alphas that are tried, in rising order", at_least=FIRST_EXPONENT, at_most=LAST_EXPONENT
+        MISSING,
+        "Base-2 logarithms of the alphas that are tried, in rising order.",
+        at_least=FIRST_EXPONENT,
+        at_most=LAST_EXPONENT,
     )
-    interval_ns: int = setting(MISSING, "between two predictions", **limits("alpha_interval_ns"))
+    interval_ns: int = setting(MISSING, "Time between two predictions.", **limits("alpha_interval_ns"))
     depths: list[int] = setting(
         MISSING,
-        "of trees; 0 is one fixed alpha. The one that loses least on families left out in turn is taken",
+        "Depths of trees, of which that with the least loss on families left out in turn is taken; 0 is one "
+        "fixed alpha.",
         at_least=0,
         at_most=8,
     )
-    rows: int = setting(512, "drawn from each simulation, by the bytes that came in an interval", at_least=1)
-    seeds: list[int] = setting(MISSING, "traffic seeds that are learned from", at_least=1, at_most=2**30)
-    test_seeds: list[int] = setting(MISSING, "traffic seeds that judge the tree in the loop", at_least=1, at_most=2**30)
+    rows: int = setting(
+        512, "Number of rows drawn from each simulation, weighted by the bytes that came in an interval.", at_least=1
+    )
+    seeds: list[int] = setting(MISSING, "Traffic seeds to learn from.", at_least=1, at_most=2**30)
+    test_seeds: list[int] = setting(
+        MISSING, "Traffic seeds that judge the tree in the loop.", at_least=1, at_most=2**30
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on exponents that are not in order, and on seeds that learn and judge."""

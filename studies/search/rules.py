@@ -53,27 +53,30 @@ class RuleSettings(PointSettings, Families, TrialSettings):
 
     ranges: dict[str, list[int]] = setting(
         MISSING,
-        "first and last value, equal to fix it: message_left in cells (-1: no packet is kept for that), fill in 255ths "
-        "of the buffer, pressure in eighths of octaves, first_rtt_more: so much more pressure in a first round trip, "
-        "last_pressure of the packets that are kept, far: cells after which there is far_less pressure",
+        "First and last value of each number, equal to fix it: message_left in cells (-1 spares no packet for "
+        "that), fill in 255ths of the buffer, pressure in eighths of octaves, first_rtt_more added to the "
+        "pressure in a first round trip, last_pressure of the spared packets, far in cells, after which "
+        "far_less lowers the pressure.",
     )
     score: str = setting(
         "cost",
-        "cost: geometric mean of J; regret: mean over conditions of J over the least of against, less 1, at least 0",
+        "Score of a rule: cost is the geometric mean of J; regret is the mean over conditions of J over the "
+        "least J of against, less 1, at least 0.",
         one_of=("cost", "regret"),
     )
     against: dict[str, dict[str, list[float]]] = setting(
         {},
-        "policies with values of their parameters, as in sharing_map, over whose least J there is regret",
+        "Policies with values of their parameters, as in sharing_map, over whose least J the regret is computed.",
     )
     conditions: str = setting(
         "first",
-        "of each family for a trial; all: in turn, until it cannot beat the best trial any more",
+        "Conditions of each family for a trial; all runs them in turn until the rule cannot beat the best "
+        "trial any more.",
         one_of=("first", "all"),
     )
-    first: list[dict[str, int]] = setting([], "rules that are tried first")
-    finalists: int = setting(4, "best trials that run everywhere", at_least=1, at_most=1000)
-    seeds: list[int] = setting(MISSING, "traffic seeds of the finalists, the first that of all trials", at_least=1)
+    first: list[dict[str, int]] = setting([], "Rules to try first.")
+    finalists: int = setting(4, "Number of best trials that run everywhere.", at_least=1, at_most=1000)
+    seeds: list[int] = setting(MISSING, "Seeds of the finalists; the first is that of all trials.", at_least=1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a number that no rule has, or outside its range."""

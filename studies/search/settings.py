@@ -21,14 +21,16 @@ SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_
 class TrialSettings:
     """What every search has: how many trials are drawn, and where they are kept."""
 
-    trials: int = setting(MISSING, "trials in total, those of earlier runs included", at_least=1, at_most=100_000)
-    batch: int = setting(
-        4, "trials drawn before any of them is known, so that jobs change nothing", at_least=1, at_most=1024
+    trials: int = setting(
+        MISSING, "Number of trials in total, those of earlier runs included.", at_least=1, at_most=100_000
     )
-    seed: int = setting(1, "of the draws", at_least=0, at_most=2**32 - 1)
-    file: str | None = setting(None, "SQLite file of the trials; null: search.db beside the store")
+    batch: int = setting(
+        4, "Number of trials drawn before any of them is known, so that jobs change nothing.", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "Seed of the draws.", at_least=0, at_most=2**32 - 1)
+    file: str | None = setting(None, "SQLite file of the trials; null means search.db beside the store.")
     name: str | None = setting(
-        None, "name of the search in that file; null: made of everything that decides its trials, so that it is resumed"
+        None, "Name of the search in that file; null makes it of all that decides its trials, so that a search resumes."
     )
 
 
@@ -36,12 +38,14 @@ class TrialSettings:
 class Dimension:
     """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
 
-    override: str | None = setting(None, "the setting, such as predictor.trees; null: the name of the dimension")
-    choices: list[Any] = setting([], "values, written as on the command line")
-    integers: list[int] = setting([], "first and last integer")
-    floats: list[float] = setting([], "lower and upper end")
-    step: int = setting(1, "of the integers", at_least=1)
-    log: bool = setting(False, "drawn by order of magnitude")
+    override: str | None = setting(
+        None, "Setting that the dimension overrides, such as predictor.trees; null means the name of the dimension."
+    )
+    choices: list[Any] = setting([], "Values, written as on the command line.")
+    integers: list[int] = setting([], "First and last integer.")
+    floats: list[float] = setting([], "Lower and upper end.")
+    step: int = setting(1, "Step of the integers.", at_least=1)
+    log: bool = setting(False, "Draw by order of magnitude.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless it is one of choices, integers and floats, and holds more than one value."""
@@ -76,21 +80,22 @@ class Dimension:
 class SearchSettings(JobSettings, TrialSettings):
     """Settings of ``foretail train`` to draw from, and what counts."""
 
-    candidate: list[str] = setting([], "overrides of foretail train that all trials share")
+    candidate: list[str] = setting([], "Overrides of foretail train that all trials share.")
     space: dict[str, Dimension] = setting(
-        MISSING, "what is drawn; a setting predictor.X is drawn for the predictors that have it"
+        MISSING, "Dimensions that are drawn; a setting predictor.X is drawn for the predictors that have it."
     )
     objectives: list[str] = setting(
         ["asked_recovered_loss", "table_entries"],
-        "what the front is about: scores on the validation runs, against costs",
+        "Objectives of the front: scores on the validation runs, against costs.",
         one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
     )
     budget: dict[str, float] = setting(
-        {"comparisons": 16}, "most of each cost; the best first score within it is trained for good and tested"
+        {"comparisons": 16},
+        "Largest value of each cost; the best first score within it is trained on all rows and tested.",
     )
-    p4_profile: str = setting("v1model", "of table_entries and tcam_bits: v1model, rmt, or a YAML file")
-    sampler: str = setting("nsga2", "who draws", one_of=("nsga2", "tpe"))
-    population: int = setting(20, "nsga2: trials of a generation", at_least=2, at_most=10_000)
+    p4_profile: str = setting("v1model", "Profile for table_entries and tcam_bits: v1model, rmt, or a YAML file.")
+    sampler: str = setting("nsga2", "Sampler that draws the trials.", one_of=("nsga2", "tpe"))
+    population: int = setting(20, "With nsga2, the number of trials of a generation.", at_least=2, at_most=10_000)
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless a score is weighed against a cost, within known limits."""

@@ -29,21 +29,30 @@ class MapSettings(PointSettings, Families):
     """
 
     policies: dict[str, dict[str, list[float]]] = setting(
-        MISSING, "by name: values of each parameter, all of whose combinations are tried beside the policy's defaults"
+        MISSING, "Values of each parameter by policy; all their combinations are tried beside the policy's defaults."
     )
-    model: str | None = setting(None, "the model, as in export, that the policies in asking ask; null: nobody asks")
-    asking: list[str] = setting(["credence"], "with model=: the policies that ask it", one_of=(*ASKING, DT_PREDICTED))
-    seeds: list[int] = setting(MISSING, "traffic seeds of every setting", at_least=1, at_most=2**30)
+    model: str | None = setting(None, "Model, as in export, that the policies in asking ask; null asks no model.")
+    asking: list[str] = setting(["credence"], "With model, the policies that ask it.", one_of=(*ASKING, DT_PREDICTED))
+    seeds: list[int] = setting(MISSING, "Traffic seeds of every setting.", at_least=1, at_most=2**30)
     most_seeds: int = setting(
-        30, "further seeds follow while a comparison with LQD or CS is open, up to so many", at_least=1, at_most=1000
+        30, "Most seeds: further ones follow while a comparison with LQD or CS is undecided.", at_least=1, at_most=1000
     )
     width_percent: float = setting(
-        5.0, "a comparison is closed when half its 95 % interval is this or less, or has one sign", above=0, at_most=100
+        5.0,
+        "Half width of a 95 % interval, in percent, below which a comparison is decided; one with a "
+        "single sign is decided too.",
+        above=0,
+        at_most=100,
     )
     give_up_ratio: float = setting(
-        2.0, "no further seed for a setting whose J is this many times that of its policy's best", above=1, at_most=100
+        2.0,
+        "Ratio of a setting's J to the best J of its policy above which it gets no further seeds.",
+        above=1,
+        at_most=100,
     )
-    close_percent: float = setting(5.0, "costs that differ by no more are as good as each other", above=0, at_most=100)
+    close_percent: float = setting(
+        5.0, "Difference of costs, in percent, below which settings count as equally good.", above=0, at_most=100
+    )
 
     judges: ClassVar[bool] = True
     """Whether held-out families judge the settings."""

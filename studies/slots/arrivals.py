@@ -44,18 +44,22 @@ LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
 class SlotSettings(PointSettings):
     """Generated arrivals under several policies: every workload, switch, flip probability and seed is a point."""
 
-    workloads: list[str] = setting(MISSING, "names from foretail.sim_bridge.arrivals.workloads, with their defaults")
-    ports: list[int] = setting(MISSING, "N, ports of the switch", at_least=1, at_most=32_768)
-    buffer_per_port: list[int] = setting(MISSING, "B / N, packets of shared buffer", at_least=1, at_most=2**24)
-    flip_probabilities: list[float] = setting(
-        [0.0], "shares of perfect predictions that are inverted", at_least=0, at_most=1
+    workloads: list[str] = setting(
+        MISSING, "Workloads by their names in foretail.sim_bridge.arrivals.workloads, with their defaults."
     )
-    seeds: list[int] = setting([1], "seeds of arrivals and flips", at_least=1, at_most=2**31 - 1)
-    slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
-    policies: list[str] = setting(MISSING, "policies beside LQD; HEADER.hpp:TYPE is one of your own")
-    rules: Rules = part(Rules, "rules of LQD")
-    rules_seed: int = setting(0, "seed of random victims", at_least=0, at_most=2**63 - 1)
-    parameters: PolicyParameters = part(PolicyParameters, "parameters of the policies")
+    ports: list[int] = setting(MISSING, "Number N of ports of the switch.", at_least=1, at_most=32_768)
+    buffer_per_port: list[int] = setting(
+        MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**24
+    )
+    flip_probabilities: list[float] = setting(
+        [0.0], "Shares of perfect predictions that are inverted.", at_least=0, at_most=1
+    )
+    seeds: list[int] = setting([1], "Seeds of arrivals and flips.", at_least=1, at_most=2**31 - 1)
+    slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
+    policies: list[str] = setting(MISSING, "Policies beside LQD; HEADER.hpp:TYPE is one of your own.")
+    rules: Rules = part(Rules, "Rules of LQD.")
+    rules_seed: int = setting(0, "Seed of random victims.", at_least=0, at_most=2**63 - 1)
+    parameters: PolicyParameters = part(PolicyParameters, "Parameters of the policies.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on unknown workloads, policies that are there twice, and several queues per port."""

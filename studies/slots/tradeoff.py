@@ -73,32 +73,38 @@ class TradeoffSettings(PointSettings):
     """Consistency against robustness of drop predictions: every workload, seed and predictor is a point."""
 
     workloads: dict[str, dict[str, Any]] = setting(
-        MISSING, "by their names in figures, each as {workload: NAME, PARAMETER: VALUE}; proofs are the worst cases"
+        MISSING,
+        "Workloads by their names in figures, each as {workload: NAME, PARAMETER: VALUE}; proofs "
+        "means the worst cases.",
     )
-    ports: int = setting(MISSING, "N, ports of the switch", at_least=2, at_most=32_767)
-    buffer_per_port: int = setting(MISSING, "B / N, packets of shared buffer", at_least=1, at_most=2**20)
-    slots: int = setting(MISSING, "slots with arrivals", at_least=1, at_most=2**40)
+    ports: int = setting(MISSING, "Number N of ports of the switch.", at_least=2, at_most=32_767)
+    buffer_per_port: int = setting(
+        MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
+    )
+    slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
     seeds: list[int] = setting(
-        MISSING, "of arrivals and flips; none on which a model trained", at_least=1, at_most=2**31 - 1
+        MISSING, "Seeds of arrivals and flips, none on which a model trained.", at_least=1, at_most=2**31 - 1
     )
     flip_probabilities: list[float] = setting(
-        MISSING, "shares of predictions that are inverted; 0 and 1 have to be there", at_least=0, at_most=1
+        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them.", at_least=0, at_most=1
     )
     thresholds: list[float] = setting(
-        MISSING, "drop iff a model's probability exceeds this, beside its own threshold", above=0, at_most=1 - 2**-53
+        MISSING, "Probabilities above which a model drops, beside its own threshold.", above=0, at_most=1 - 2**-53
     )
-    alphas: list[float] = setting(MISSING, "DT: the best for each workload is shown", above=0)
+    alphas: list[float] = setting(MISSING, "Alphas of DT; the best for each workload is shown.", above=0)
     search_ports: list[int] = setting(
         MISSING,
-        "ports of the small switches for which a search looks for the worst predictions",
+        "Ports of the small switches for which a search looks for the worst predictions.",
         at_least=2,
         at_most=10,
     )
-    search_buffer_per_port: int = setting(2, "packets of buffer per port of these", at_least=1, at_most=64)
-    search_restarts: int = setting(MISSING, "sequences that the search grows", at_least=1, at_most=10**6)
-    search_steps: int = setting(MISSING, "changes to each of them", at_least=1, at_most=10**9)
-    models: list[str] = setting([], "models beside each other, each as in export")
-    features: FeatureArithmetic = part(FeatureArithmetic, "of the models; average_shift null is 15, 32 slots")
+    search_buffer_per_port: int = setting(2, "Packets of buffer per port of these switches.", at_least=1, at_most=64)
+    search_restarts: int = setting(MISSING, "Number of sequences that the search grows.", at_least=1, at_most=10**6)
+    search_steps: int = setting(MISSING, "Number of changes to each sequence.", at_least=1, at_most=10**9)
+    models: list[str] = setting([], "Models beside each other, each as in export.")
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the models' features; average_shift=null means 15, which is 32 slots."
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError when there is no workload, or a flip is missing that consistency or robustness needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def test_every_gate_composes_with_the_stage_of_its_first_lines(gate: str) -> Non
     typed(composed(command[0], f"experiment={gate}"), STAGES[command[0]])
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_the_help_of_every_field_is_a_whole_sentence() -> None:
     modules = [
         importlib.import_module(f"{schema.__name__}.{found.name}") for found in pkgutil.iter_modules(schema.__path__)
     ]
@@ -93,7 +94,10 @@ def test_every_field_says_what_it_is() -> None:
     assert len(kinds) > 10
     for kind in kinds:
         for field in dataclasses.fields(kind):
-            assert field.metadata.get("doc"), f"{kind}.{field.name}"
+            meaning = field.metadata.get("doc", "")
+            assert re.fullmatch(r"[A-Z0-9].*\.", meaning), (
+                f"{kind}.{field.name} needs a whole sentence, not {meaning!r}"
+            )
 
 
 def test_feature_groups_name_the_catalog() -> None:
