@@ -460,9 +460,6 @@ def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces:
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
-        ("Exits", "the plug-in stump.Exits fails in fit: SystemExit: 0"),
-        ("Forgets", "the plug-in stump.Forgets fails in probability: KeyError: 'queue'"),
-        ("KnowsMore", "where its probability gives 0.75: let to_ensemble say what the model decides"),
         ("IsNaN", "the plug-in precise.IsNaN breaks a rule: worth must be finite, not nan"),
         ("Short", "the plug-in precise.Short breaks a rule: worth must give one number per threshold, shape"),
         ("Raises", "the plug-in precise.Raises fails in worth: RuntimeError: no licence"),
