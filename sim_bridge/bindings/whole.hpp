@@ -32,8 +32,8 @@ inline void between(const char* what, std::int64_t value, std::int64_t low, std:
 template <class T = std::int64_t>
 T checked(const char* what, Integer number, std::int64_t low, std::int64_t high) {
     if (!number.fits) {
-        throw std::invalid_argument(std::string(what) + " is not a number of 64 bits: it must be " + std::to_string(low) +
-                                    " to " + std::to_string(high));
+        throw std::invalid_argument(std::string(what) + " is not a number of 64 bits: it must be " +
+                                    std::to_string(low) + " to " + std::to_string(high));
     }
     between(what, number.value, low, high);
     return static_cast<T>(number.value);
