@@ -33,11 +33,11 @@ _WRITTEN: ContextVar[set[Path] | None] = ContextVar("written", default=None)
 def refuse_pipes() -> None:
     """From now on, opening what a path names and is no file raises ForetailError: a pipe would never come to its end.
 
-    Below ``/dev`` and ``/proc`` somebody means it.
+    Below ``/dev`` and ``/proc`` somebody means it, and so does a caller of ``os.open``, whose event has no mode.
     """
 
     def check(event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], (str, bytes)):
+        if event != "open" or not isinstance(arguments[0], (str, bytes)) or arguments[1] is None:
             return
         path = os.fsdecode(arguments[0])
         try:

@@ -52,7 +52,8 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
                     if name in counters:
                         counters[name] += int(np.count_nonzero(chosen & (records["outcome"] == outcome)))
         if not counters["data_packets"]:
-            raise ForetailError(f"{run.scenario['name']} has no data packet, so nothing to label: give other arrivals")
+            name = run.scenario.get("name", "the run")
+            raise ForetailError(f"{name} has no data packet, so nothing to label: give other arrivals")
     return counters
 
 

@@ -296,7 +296,7 @@ def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path:
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("important")
-    with pytest.raises(ForetailError, match="is no earlier export"):
+    with pytest.raises(ForetailError, match="is not an earlier export"):
         export(stumps([0.0, 1.0]), C(), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 

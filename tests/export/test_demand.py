@@ -337,5 +337,5 @@ def test_untrained_predictors_and_bad_names_are_refused(tmp_path: Path) -> None:
         export_demand(LastValue().fit(runs()), "c", tmp_path / "out", "Bad name")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "file").write_text("mine")
-    with pytest.raises(ForetailError, match="no earlier export"):
+    with pytest.raises(ForetailError, match="not an earlier export"):
         export_demand(LastValue().fit(runs()), "c", tmp_path / "else")

@@ -384,7 +384,7 @@ def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Pa
     with pytest.raises(ForetailError, match="no integer votes"):
         render_onnx(trained.ensemble)
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(ForetailError, match="no earlier export"):
+    with pytest.raises(ForetailError, match="not an earlier export"):
         export(trained.ensemble, Onnx(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

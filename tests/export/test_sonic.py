@@ -128,7 +128,7 @@ def _swap(files: dict[str, bytes], name: str, change: Callable[[str], str]) -> F
         ("slow_rules.json", lambda text: text.replace("register_write", "register_reset"), "has the command"),
         ("slow_rules.json", lambda text: text.replace('"if"', '"when"'), "it does not hold what export writes"),
         ("slow_rules.json", lambda text: text.replace("255", "256"), "a rule has the bounds"),
-        ("slow_rules.json", lambda text: text.replace("1000000", "true"), "is no whole number"),
+        ("slow_rules.json", lambda text: text.replace("1000000", "true"), "is not a whole number"),
         ("slow_rules.json", lambda text: text.replace("1000000", "100000"), "another interval"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
     _refused(
         tmp_path / "absent", r"absent is not a dataset, manifest\.json cannot be read \(No such file or directory\)"
     )
-    _refused(tmp_path, r"is no dataset, manifest\.json cannot be read")
+    _refused(tmp_path, r"is not a dataset, manifest\.json cannot be read")
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -259,9 +259,9 @@ def test_a_killed_write_leaves_no_dataset_and_its_remains_go_with_the_next_write
     target = tmp_path / "run"
     _interrupt_write(target, signal.SIGKILL)
     assert not target.exists()
-    _refused(target, "is no dataset")
+    _refused(target, "is not a dataset")
     (remains,) = tmp_path.iterdir()
-    _refused(remains, "is no dataset")
+    _refused(remains, "is not a dataset")
     write_trace(tmp_path / "other", make_arrivals(10))
     assert [folder.name for folder in tmp_path.iterdir()] == ["other"]
 

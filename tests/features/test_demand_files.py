@@ -83,7 +83,7 @@ def test_what_is_no_demand_is_refused(case: str, kind: str, tmp_path: Path) -> N
         (b"0,1_0\n1,0\n", "'1_0', which is not a number"),
         (b"0,1\n1\n", "row 1 of"),
         (b"0,1\n1,\xff\n", "cannot be read"),
-        (b"0,1\x00\n1,0\n", "no number"),
+        (b"0,1\x00\n1,0\n", "not a number"),
         (b"," * 20_000 + b"1\n", "more than 16384"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_csv_of_something_else_is_refused(text: bytes, complaint: str, tmp_pat
 def test_an_npy_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "demand.npy"
     np.save(path, np.array([[0, {}], [1, 0]], dtype=object), allow_pickle=True)
-    assert "no NPY file of numbers" in complaint_about(path)
+    assert "not an NPY file of numbers" in complaint_about(path)
     for values in (np.eye(2, dtype=complex), np.array([["0", "1"], ["1", "0"]]), np.eye(2, dtype=bool)):
         np.save(path, values)
         assert "elements of type" in complaint_about(path)

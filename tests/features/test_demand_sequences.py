@@ -100,7 +100,7 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"flows that run/flows.bin lacks"):
         carried_demand(short, 1000, 10)
     other = write_trace(tmp_path / "b", make_arrivals(10))
-    with pytest.raises(ForetailError, match="no leaf-spine run"):
+    with pytest.raises(ForetailError, match="not a leaf-spine run"):
         carried_demand(other, 1000, 10)
     good = (0, 10, 10, 0, 5)
     for flows, says in (
@@ -117,7 +117,7 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
     for interval_ns, steps in ((0, 2), (100, 0)):
         with pytest.raises(ForetailError, match="give positive numbers"):
             offered_demand(make_flows(good), RACKS, interval_ns, steps, "a")
-    with pytest.raises(ForetailError, match="no network"):
+    with pytest.raises(ForetailError, match="is not a network"):
         Racks(1, 1, 1)
 
 

@@ -101,7 +101,7 @@ def test_a_damaged_file_is_refused_or_is_another_whole_predictor(data: st.DataOb
     ("change", "says"),
     [
         (lambda d: d.update(version=2), "format version 2"),
-        (lambda d: d.update(schema="other"), "no demand predictor"),
+        (lambda d: d.update(schema="other"), "not a demand predictor"),
         (lambda d: d.update(name="oracle"), "no predictor is called 'oracle'"),
         (lambda d: d.update(more=1), "other keys"),
         (lambda d: d.pop("nodes"), "other keys"),
@@ -130,7 +130,7 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     document["learned"]["weight"][0][0] = 0.125
     with pytest.raises(ForetailError, match="finite ones are due"):
         from_json(json.dumps(document).replace("0.125", "1e999", 1))
-    with pytest.raises(ForetailError, match="no demand predictor"):
+    with pytest.raises(ForetailError, match="not a demand predictor"):
         from_json("[" * 100_000)
 
 

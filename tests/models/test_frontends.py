@@ -305,11 +305,11 @@ def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkey
 @pytest.mark.parametrize(
     ("feature", "says"),
     [
-        (FeatureInput('queue"; system("x");//', "", 10), "no identifier"),
-        (FeatureInput("", "", 10), "no identifier"),
-        (FeatureInput("7up", "", 10), "no identifier"),
-        (FeatureInput("queue\n", "", 10), "no identifier"),
-        (FeatureInput("q" * 64, "", 10), "no identifier"),
+        (FeatureInput('queue"; system("x");//', "", 10), "not an identifier"),
+        (FeatureInput("", "", 10), "not an identifier"),
+        (FeatureInput("7up", "", 10), "not an identifier"),
+        (FeatureInput("queue\n", "", 10), "not an identifier"),
+        (FeatureInput("q" * 64, "", 10), "not an identifier"),
         (FeatureInput("queue", "", None), "has no range"),  # type: ignore[arg-type]
         (FeatureInput("queue", "", 0), "has no range"),
         (FeatureInput("queue", "", 33), "has no range"),

@@ -263,21 +263,21 @@ def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
 
     monkeypatch.setattr(xgboost.Booster, "save_raw", save_raw)
     (tmp_path / "model.json").write_bytes(files["json"])
-    with pytest.raises(ForetailError, match="no valid XGBoost JSON model"):
+    with pytest.raises(ForetailError, match="not a valid XGBoost JSON model"):
         load_model_file(tmp_path / "model.json", TWO)
 
 
 BROKEN = {
-    "nothing": (b"", "no model file"),
-    "noise": (b"\x9f" * 200, "no model file"),
-    "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "no model file"),
-    "a list": (b"[1, 2, 3]", "no model file"),
-    "truncated JSON": (b'{"learner": {"attributes"', "no valid XGBoost JSON model"),
+    "nothing": (b"", "not a model file"),
+    "noise": (b"\x9f" * 200, "not a model file"),
+    "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "not a model file"),
+    "a list": (b"[1, 2, 3]", "not a model file"),
+    "truncated JSON": (b'{"learner": {"attributes"', "not a valid XGBoost JSON model"),
     "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
     "deep JSON of ours": (b'{"schema": "foretail.ensemble", "trees": ' + b"[" * 100_000, "nested too deeply"),
     "an ensemble of another version": (b'{"schema": "foretail.ensemble", "version": 9}', "version 9"),
-    "an XGBoost model without trees": (b'{"learner": {}}', "no valid XGBoost JSON model"),
-    "half a ZIP file": (b"PK\x03\x04" + b"\0" * 40, "no valid skops file"),
+    "an XGBoost model without trees": (b'{"learner": {}}', "not a valid XGBoost JSON model"),
+    "half a ZIP file": (b"PK\x03\x04" + b"\0" * 40, "not a valid skops file"),
 }
 
 

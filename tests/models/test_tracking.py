@@ -221,8 +221,8 @@ def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: s
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("models:/foretail-drop", "no model address"),
-        ("runs:/", "no model address"),
+        ("models:/foretail-drop", "not a model address"),
+        ("runs:/", "not a model address"),
         ("runs:/abc", "has no model"),
         ("models:/foretail-drop@nobody", "has no model"),
         ("models:/nothing/1", "has no model"),
@@ -294,8 +294,8 @@ def _logged_model(uri: str, run_id: str, name: str) -> str:
         ("pickled", PAPER_INPUTS, "is a pickle"),
         ("none", PAPER_INPUTS, "has flavors python_function, but"),
         ("outside", PAPER_INPUTS, "points outside its own folder"),
-        ("nothing", PAPER_INPUTS, "is no MLflow model"),
-        ("nothing/file.txt", PAPER_INPUTS, "no model file"),
+        ("nothing", PAPER_INPUTS, "is not an MLflow model"),
+        ("nothing/file.txt", PAPER_INPUTS, "not a model file"),
         ("absent", PAPER_INPUTS, "has no model"),
     ],
 )

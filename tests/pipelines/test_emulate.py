@@ -276,7 +276,7 @@ def test_an_emulated_trace_is_a_dataset_like_any_other(
 
 def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
     config = collect_config(tmp_path, "emulation.factor=100", "emulation.lateness_share=1e-6")
-    with pytest.raises(ForetailError, match=r"no trace of its network, because the 99th percentile of .* raise"):
+    with pytest.raises(ForetailError, match=r"not a trace of its network, because the 99th percentile of .* raise"):
         collect(config, tmp_path)
     assert not list((tmp_path / "store").rglob("manifest.json"))
 

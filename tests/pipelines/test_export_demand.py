@@ -74,7 +74,7 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
         ("linear_entries", ["demand.max_error_uplinks=0"], "demand.max_error_uplinks"),
         ("linear_entries", ["columns=[queue]"], "columns is for drop predictors"),
         ("linear_entries", ["name=BAD"], "cannot prefix names"),
-        ("damaged", [], "is no valid demand predictor"),
+        ("damaged", [], "is not a valid demand predictor"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_nothing_is_written(

@@ -49,7 +49,7 @@ def test_folders_without_datasets_are_refused_by_name(tmp_path: Path, traces: li
     (tmp_path / "broken").mkdir()
     for text in ("{", "[" * 100_000):
         (tmp_path / "broken" / "result.json").write_text(text)
-        with pytest.raises(ForetailError, match="is no result of foretail collect"):
+        with pytest.raises(ForetailError, match="is not a result of foretail collect"):
             seeds([tmp_path / "broken"])
     with pytest.raises(ForetailError, match="absent"):
         seeds([tmp_path / "absent"])

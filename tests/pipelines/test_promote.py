@@ -461,7 +461,7 @@ def test_only_the_gate_moves_its_aliases(stage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("", "is no table"), ("a,b\n", "has 0 rows"), ("a\n" + "1\n" * 2001, "has 2001 rows")]
+    ("text", "complaint"), [("", "is not a table"), ("a,b\n", "has 0 rows"), ("a\n" + "1\n" * 2001, "has 2001 rows")]
 )
 def test_a_table_of_shift_tests_is_checked(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "shift.csv").write_text(text)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretail.core.errors import printable
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.glossary import glossary
@@ -140,7 +141,7 @@ def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
                 found[-1] += data
 
     Cells(render_page([record]))
-    assert found[: len(cells)] == ["-" if cell is None else str(cell) for cell in cells]
+    assert found[: len(cells)] == ["-" if cell is None else printable(str(cell)) for cell in cells]
 
 
 def sweep(folder: Path, *numbers: int) -> Path:
@@ -238,8 +239,8 @@ def led_out(folder: Path, name: str, make: Callable[[Path], Any] | None = None) 
 
 
 REFUSED: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda folder: folder.mkdir(), "holds no result.json: give the folder of a finished run or sweep"),
-    (lambda folder: None, "holds no result.json"),
+    (lambda folder: folder.mkdir(), "contains no result.json: give the folder of a finished run or sweep"),
+    (lambda folder: None, "contains no result.json"),
     (lambda folder: written(folder, json.dumps(document(tables=[]))[:-30]), "run/result.json is damaged"),
     (lambda folder: written(folder, "[" * 100_000), "run/result.json is damaged"),
     (lambda folder: written(folder, "[1]"), "no stage that this version of Foretail has (collect, train"),

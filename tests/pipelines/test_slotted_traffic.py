@@ -59,7 +59,7 @@ def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
         tmp_path / "train",
     )
     model = "model=models:/foretail-drop@candidate"
-    with pytest.raises(ForetailError, match="is no held-out run: the model was given it"):
+    with pytest.raises(ForetailError, match="is not a held-out run: the model was given it"):
         promote_model(config("promote", tmp_path, of(seen[2:]), model, tracked), tmp_path / "seen")
     result = promote_model(
         config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "promote"

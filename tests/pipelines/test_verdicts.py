@@ -50,7 +50,7 @@ def compared(**slowdowns: list[float]) -> FlowsResult:
     [
         ([5.0, 6.0, 5.5], [9.0, 10.0, 9.6], "so predictions help here"),
         ([9.0, 10.0, 9.6], [5.0, 6.0, 5.5], "so predictions do harm here"),
-        ([5.0, 9.0, 5.5], [9.0, 5.0, 5.6], "no difference that these seeds can tell from chance"),
+        ([5.0, 9.0, 5.5], [9.0, 5.0, 5.6], "not a difference that these seeds can tell from chance"),
     ],
 )
 def test_a_comparison_says_what_predictions_are_worth(

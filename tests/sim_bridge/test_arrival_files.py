@@ -183,7 +183,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         ("a.txt", "a.txt is neither .csv nor .parquet"),
         ("folder.csv", "there is no file"),
         ("text.parquet", "is truncated or no Parquet file"),
-        ("binary.csv", "is no CSV text"),
+        ("binary.csv", "is not CSV text"),
     ],
 )
 def test_a_file_that_is_none(tmp_path: Path, name: str, complaint: str) -> None:

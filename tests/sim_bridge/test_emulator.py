@@ -296,5 +296,5 @@ def test_racks_that_cannot_be_emulated_are_refused_in_one_sentence(
 
 
 def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="holds no complete simulation"):
+    with pytest.raises(ForetailError, match="contains no complete simulation"):
         EmulatorRun.open(tmp_path)

@@ -244,7 +244,7 @@ ONE = HEADERS[0][0]
     ("content", "complaint"),
     [
         (b"", "is empty"),
-        (b"hello world, no capture", "is no capture"),
+        (b"hello world, no capture", "is not a capture"),
         (b"\x1f\x8b\x08rest", r"is compressed \(gzip\): unpack it"),
         (b"\x28\xb5\x2f\xfdrest", r"is compressed \(zstd\)"),
         (struct.pack("<IHHiII", 0xA1B23C4D, 2, 4, 0, 0, 96), "is truncated"),
@@ -291,8 +291,8 @@ def test_a_capture_cut_anywhere_is_truncated_or_shorter(tmp_path: Path, kind: st
         try:
             read.append(len(read_captures(path, {}, table_of(tmp_path), PORTS).port))
         except ForetailError as error:
-            said.add(re.sub(r".*(truncated|no capture|no IP packet|byte order).*", r"\1", str(error)))
-    assert said <= {"truncated", "no capture", "no IP packet", "byte order"}
+            said.add(re.sub(r".*(truncated|not a capture|no IP packet|byte order).*", r"\1", str(error)))
+    assert said <= {"truncated", "not a capture", "no IP packet", "byte order"}
     assert read == [1]  # what ends with a whole record is shorter, and nothing tells
 
 
@@ -334,7 +334,7 @@ def test_other_ports_and_files_are_refused(tmp_path: Path) -> None:
     table.write_text("a,b\n")
     refused(lambda: PortTable.read(table, PORTS), "does not begin with the line prefix,port", table)
     table.write_bytes(b"\xff\xfe")
-    refused(lambda: PortTable.read(table, PORTS), "is no CSV file", table)
+    refused(lambda: PortTable.read(table, PORTS), "is not a CSV file", table)
     refused(lambda: PortTable.read(tmp_path / "b", PORTS), "cannot read", tmp_path / "b")
 
 

@@ -391,7 +391,7 @@ def test_stopping_the_caller_stops_the_simulation(tmp_path: Path) -> None:
 
 
 def test_no_ns3_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ForetailError, match="holds no ns-3"):
+    with pytest.raises(ForetailError, match="contains no ns-3"):
         find_ns3(tmp_path)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libns3.41-core.so").touch()
