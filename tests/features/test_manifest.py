@@ -88,7 +88,7 @@ def test_a_wrong_manifest_is_refused_in_one_sentence(path: list[str | int], valu
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", b"\xff\xfe"])
 def test_a_file_that_is_no_manifest_is_refused(text: str | bytes) -> None:
-    with pytest.raises(ForetailError, match=r"^m\.json is not a valid ") as caught:
+    with pytest.raises(ForetailError, match=r"^m\.json is not (a )?valid ") as caught:
         Manifest.from_json(text, "m.json")
     assert "\n" not in str(caught.value)
 
