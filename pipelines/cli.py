@@ -233,9 +233,9 @@ def _verify(paths: Sequence[str]) -> int | None:
 
     if not paths or paths[0].startswith("-"):
         return None
-    found = verify(paths)
-    show([found.table()])
-    return 0 if found.is_whole else EXIT_BAD_INPUT
+    verified = verify(paths)
+    show([verified.table()])
+    return 0 if verified.is_whole else EXIT_BAD_INPUT
 
 
 def _doctor(arguments: Sequence[str]) -> int | None:

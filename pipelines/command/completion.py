@@ -63,11 +63,11 @@ def _of_command(command: Command, word: str) -> Iterator[str]:
     if not has_value and word.startswith("-"):
         yield from FLAGS
         return
-    found = list(settings_of(command))  # before the groups: it registers their options
+    settings = list(settings_of(command))  # before the groups: it registers their options
     groups = dict(groups_of(command))
     if has_value:
-        of_setting = [option for one in found if one.name == name for option in one.options]
+        of_setting = [option for one in settings if one.name == name for option in one.options]
         yield from (f"{name}={option}" for option in groups.get(name, of_setting))
         return
     yield from (f"{group}=" for group in groups)
-    yield from (f"{one.name}=" for one in found if one.default is not None)
+    yield from (f"{one.name}=" for one in settings if one.default is not None)

@@ -149,10 +149,10 @@ def _groups(command: Command, described: Sequence[SettingHelp], used: Sequence[S
 
 def _of_group(group: str, described: Sequence[SettingHelp], named: str) -> list[SettingHelp]:
     """The settings of a group; ForetailError when there is no such group."""
-    found = [one for one in described if one.name == group or one.name.startswith(f"{group}.")]
-    if not found:
+    members = [one for one in described if one.name == group or one.name.startswith(f"{group}.")]
+    if not members:
         raise ForetailError(f"foretail {named} has no group of settings {group}: --help lists the groups")
-    return found
+    return members
 
 
 def _explained(described: Sequence[SettingHelp]) -> list[str]:

@@ -46,13 +46,13 @@ class ArrivalsResult:
     comparison: Comparison  #: what the policies did
 
     def document(self) -> dict[str, Any]:
-        found = self.comparison
+        compared = self.comparison
         return {
             "file": self.path,
-            "ports": found.ports,
-            "buffer": found.buffer,
-            "arrivals": found.arrivals,
-            "optimum": found.optimum,
+            "ports": compared.ports,
+            "buffer": compared.buffer,
+            "arrivals": compared.arrivals,
+            "optimum": compared.optimum,
             "policies": self._policies(),
             "predictions": self.worth().document(),
         }
@@ -63,18 +63,18 @@ class ArrivalsResult:
 
     def worth(self) -> PredictionScores:
         """What the predictions are worth."""
-        found = self.comparison
-        scores = {name: region_scores(getattr(found, name), found.ports) for name in ("whole", "asked")}
+        compared = self.comparison
+        scores = {name: region_scores(getattr(compared, name), compared.ports) for name in ("whole", "asked")}
         return PredictionScores(
             self.source,
             "packets",
-            found.lqd,
-            found.followlqd,
-            found.accept,
-            found.credence,
-            found.eta,
-            found.recovered_loss,
-            found.sent_percent_of_lqd,
+            compared.lqd,
+            compared.followlqd,
+            compared.accept,
+            compared.credence,
+            compared.eta,
+            compared.recovered_loss,
+            compared.sent_percent_of_lqd,
             scores,
         )
 

@@ -119,9 +119,9 @@ def resample(samples: Mapping[str, Mapping[int, FlowSample]], seed: int, draws: 
             sample = runs[traffic]
             of_flows = np.concatenate(list(_figures(sample, block, counts)), axis=1)
             fixed = np.array([_or_nan(sample.scalars[name]) for name in scalars])
-            found = np.hstack([of_flows, np.broadcast_to(fixed, (len(counts), len(scalars)))])
-            whole[policy][0] += found[0] / len(seeds)
-            np.add.at(whole[policy], 1 + rows, found[1:] / len(seeds))
+            columns = np.hstack([of_flows, np.broadcast_to(fixed, (len(counts), len(scalars)))])
+            whole[policy][0] += columns[0] / len(seeds)
+            np.add.at(whole[policy], 1 + rows, columns[1:] / len(seeds))
     return Resampled(whole, metrics, seeds)
 
 
@@ -145,9 +145,9 @@ def _weighted(slowdown: Array, timed_out: NDArray[np.bool_], weights: NDArray[np
 
     The percentiles are NumPy's linear ones of the repeated values. `weights` has shape (rows, flows).
     """
-    found = np.full((len(weights), len(PERCENTILES) + 1), np.nan)
+    percentiles = np.full((len(weights), len(PERCENTILES) + 1), np.nan)
     if not len(slowdown):
-        return found
+        return percentiles
     upto = np.cumsum(weights, axis=1)
     total = upto[:, -1]
     filled = total > 0
@@ -158,10 +158,10 @@ def _weighted(slowdown: Array, timed_out: NDArray[np.bool_], weights: NDArray[np
         low = np.floor(position).astype(np.int64)
         high = np.minimum(low + 1, np.maximum(total - 1, 0))
         ends = [slowdown[_nth(ascending, offset, which, len(slowdown))] for which in (low, high)]
-        found[:, column] = ends[0] + (ends[1] - ends[0]) * (position - low)
-    found[:, -1] = 100 * (weights @ timed_out) / np.maximum(total, 1)
-    found[~filled] = np.nan
-    return found
+        percentiles[:, column] = ends[0] + (ends[1] - ends[0]) * (position - low)
+    percentiles[:, -1] = 100 * (weights @ timed_out) / np.maximum(total, 1)
+    percentiles[~filled] = np.nan
+    return percentiles
 
 
 def _nth(

@@ -76,12 +76,12 @@ class EmulationResult:
     def verdict(self) -> list[str]:
         """What the comparison comes to, and whether its runs can be believed."""
         late = [run for run in self.runs if not run.is_valid]
-        said = self.compared.verdict()[:1]
+        sentences = self.compared.verdict()[:1]
         if self.fidelity is not None:
-            said = [*said, self.fidelity.verdict()]
+            sentences = [*sentences, self.fidelity.verdict()]
         if not late:
-            return [*said, "All runs were in time, so that is what this machine's TCP does in such a network."]
-        return [*said, f"{len(late)} of {len(self.runs)} runs were late, and say nothing about the network."]
+            return [*sentences, "All runs were in time, so that is what this machine's TCP does in such a network."]
+        return [*sentences, f"{len(late)} of {len(self.runs)} runs were late, and say nothing about the network."]
 
     def tables(self) -> list[Table]:
         """Policies, then how late each run was."""
@@ -178,7 +178,7 @@ def emulate_policies(
 
 
 def _emulated(name: str, seed: int, run: EmulatorRun) -> EmulatedRun:
-    found = run.summary["emulation"]
+    lateness = run.summary["emulation"]
     seconds = run.summary["simulation_wall_seconds"]
     if seconds <= 0:
         raise ForetailError(f"{run.folder} is an emulation that took no time: its scenario plans no flow")
@@ -187,11 +187,11 @@ def _emulated(name: str, seed: int, run: EmulatorRun) -> EmulatedRun:
         is_valid=run.is_valid,
         why_invalid=run.why_invalid,
         lateness=run.lateness,
-        limit_ns=found["lateness_limit_ns"],
-        packets=found["packets_read"],
-        packets_per_second=found["packets_read"] / seconds,
-        cpu_seconds=run.summary["simulation_cpu_seconds"] + found["host_cpu_seconds"],
+        limit_ns=lateness["lateness_limit_ns"],
+        packets=lateness["packets_read"],
+        packets_per_second=lateness["packets_read"] / seconds,
+        cpu_seconds=run.summary["simulation_cpu_seconds"] + lateness["host_cpu_seconds"],
         network_ns=run.summary["end_ns"],
-        kernel=found["kernel"],
-        exit_code=found["exit_code"],
+        kernel=lateness["kernel"],
+        exit_code=lateness["exit_code"],
     )

@@ -73,10 +73,10 @@ class Fidelity:
 
     def verdict(self) -> str:
         """What it comes to, over all policies."""
-        found = [one["all"] for one in self.ratios.values() if "all" in one]
-        if not found:
+        ratios = [one["all"] for one in self.ratios.values() if "all" in one]
+        if not ratios:
             return "No flow ended without a timeout both here and in ns-3, so times cannot be compared."
-        most = max(found, key=lambda one: abs(one.percent.mean or 0))
+        most = max(ratios, key=lambda one: abs(one.percent.mean or 0))
         return (
             "Flows without a timeout took as long as in ns-3 up to "
             f"{interval_text(most.percent)} % in the geometric mean, over {most.flows:,} flows."
@@ -123,9 +123,9 @@ def _ratios(pairs: list[tuple[PolicyRun, PolicyRun]]) -> dict[str, TimeRatio]:
             ratio = here["fct_ns"][mask & smooth] / there["fct_ns"][mask & smooth]
             if len(ratio):
                 by_class.setdefault(name, []).append(ratio)
-    found = {}
+    summaries = {}
     for name, ratios in by_class.items():
         p10, p50, p90 = (float(value) for value in np.percentile(np.concatenate(ratios), (10, 50, 90)))
         percent = mean_interval([100 * float(np.expm1(np.log(ratio).mean())) for ratio in ratios])
-        found[name] = TimeRatio(sum(map(len, ratios)), percent, p10, p50, p90)
-    return found
+        summaries[name] = TimeRatio(sum(map(len, ratios)), percent, p10, p50, p90)
+    return summaries

@@ -108,22 +108,22 @@ class PolicyRun:
 
     def metrics(self) -> dict[str, float | None]:
         """The run's figures by dotted name; lower is better for all of them."""
-        found: dict[str, float | None] = {}
+        metrics: dict[str, float | None] = {}
         for group in FLOW_GROUPS:
             summary = self.flows[group]
             for percentile in ("p50", "p95", "p99"):
-                found[f"slowdown.{group}.{percentile}"] = getattr(summary, percentile)
-            found[f"timed_out_percent.{group}"] = _percent(summary.timeout_share)
-        found["cost"] = self.cost.cost
-        found |= {"slowdown.query.mean": self.cost.query, "slowdown.query.p99": self.cost.p99_query}
-        found["timeouts_per_query"] = self.cost.query_timeouts
-        found["timed_out_percent"] = _percent(self.flows["all"].timeout_share)
-        found |= {f"occupancy_percent.{name}": _percent(value) for name, value in self.occupancy.items()}
-        found["drops"] = float(sum(value for name, value in self.counters.items() if name.startswith("data_drops.")))
-        found["timeouts"] = float(self.flows["all"].timeouts)
-        found["retransmissions"] = float(self.flows["all"].retransmissions)
-        found["unfinished"] = float(self.flows["all"].unfinished)
-        return found
+                metrics[f"slowdown.{group}.{percentile}"] = getattr(summary, percentile)
+            metrics[f"timed_out_percent.{group}"] = _percent(summary.timeout_share)
+        metrics["cost"] = self.cost.cost
+        metrics |= {"slowdown.query.mean": self.cost.query, "slowdown.query.p99": self.cost.p99_query}
+        metrics["timeouts_per_query"] = self.cost.query_timeouts
+        metrics["timed_out_percent"] = _percent(self.flows["all"].timeout_share)
+        metrics |= {f"occupancy_percent.{name}": _percent(value) for name, value in self.occupancy.items()}
+        metrics["drops"] = float(sum(value for name, value in self.counters.items() if name.startswith("data_drops.")))
+        metrics["timeouts"] = float(self.flows["all"].timeouts)
+        metrics["retransmissions"] = float(self.flows["all"].retransmissions)
+        metrics["unfinished"] = float(self.flows["all"].unfinished)
+        return metrics
 
 
 @dataclass(frozen=True)
@@ -226,13 +226,15 @@ class FlowsResult:
         unseen, seen = self.apart()
         if seen is not None:
             where = ", ".join(map(str, self.seen))
-            said = f"The model was trained or tuned on seed {where}: what it does there is shown apart."
-            return [said, *unseen.verdict()]
+            sentence = f"The model was trained or tuned on seed {where}: what it does there is shown apart."
+            return [sentence, *unseen.verdict()]
         if self.seen:
-            said = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
-            return [said, *replace(self, seen=()).verdict()]
+            sentence = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
+            return [sentence, *replace(self, seen=()).verdict()]
         metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
-        means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
+        means = {
+            policy: difference.mean for policy, difference in self.means(metric).items() if difference.mean is not None
+        }
         if len(means) < 2:
             return []
         best = min(means, key=lambda policy: means[policy])
@@ -243,13 +245,13 @@ class FlowsResult:
             second = min((policy for policy in means if policy != "lqd"), key=lambda policy: means[policy])
             first += f"; of those that push nothing out, {policy_words(second)} is next with {means[second]:.4g}"
         seeds = len({run.seed for run in self.runs})
-        found = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
-        if found is None or found.mean is None:
+        difference = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
+        if difference is None or difference.mean is None:
             return [f"{first}.", "What predictions are worth is not known without both credence and credence_accept."]
-        verdict = chance_text(found, "seed", above="so predictions do harm here", below="so predictions help here")
+        verdict = chance_text(difference, "seed", above="so predictions do harm here", below="so predictions help here")
         return [
             f"{first}.",
-            f"Asking the predictor instead of always accepting changes it by {interval_text(found)} "
+            f"Asking the predictor instead of always accepting changes it by {interval_text(difference)} "
             f"({seeds} seed{'s' if seeds > 1 else ''}, lower is better), {verdict}.",
         ]
 

@@ -201,9 +201,9 @@ def model_predictions(model: AskedModel) -> Predictions:
 
 def region_scores(agreement: Agreement, ports: int) -> dict[str, Score]:
     """The counts of a region and every score of them; `ports` is the N of the closed form."""
-    found = Confusion(agreement.tp, agreement.fp, agreement.tn, agreement.fn).scores(ports)
+    scores = Confusion(agreement.tp, agreement.fp, agreement.tn, agreement.fn).scores(ports)
     if agreement.score is not None and agreement.drops is not None and agreement.rows is not None:
         tp = np.cumsum(agreement.drops[::-1])
         fp = np.cumsum(agreement.rows[::-1]) - tp
-        found["average_precision"] = Ranking(agreement.score[::-1], tp, fp).average_precision
-    return found
+        scores["average_precision"] = Ranking(agreement.score[::-1], tp, fp).average_precision
+    return scores

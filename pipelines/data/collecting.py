@@ -182,18 +182,20 @@ def dataset_table(runs: Sequence[CollectedRun]) -> Table:
 
 def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     """What a reader of an import's labels has to know."""
-    found = imported["survey"]
-    if not found:
+    survey = imported["survey"]
+    if not survey:
         return [f"{seed}: rows in the order of their fates, for training and scores only"]
     notes = [
         f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
     ]
-    if found.get("without_ip"):
-        notes.append(f"{seed}: {found['without_ip']:,} frames without IP, such as ARP, were left out")
-    if found.get("active_ports") == 1:
+    if survey.get("without_ip"):
+        notes.append(f"{seed}: {survey['without_ip']:,} frames without IP, such as ARP, were left out")
+    if survey.get("active_ports") == 1:
         notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")
-    if "active_voqs" in found and found["active_voqs"] <= found["racks"]:
-        notes.append(f"{seed}: {found['active_voqs']} VOQs were active among {found['racks']} racks: little is shared")
+    if "active_voqs" in survey and survey["active_voqs"] <= survey["racks"]:
+        notes.append(
+            f"{seed}: {survey['active_voqs']} VOQs were active among {survey['racks']} racks: little is shared"
+        )
     return notes
 
 

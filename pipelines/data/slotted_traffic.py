@@ -23,9 +23,9 @@ from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slo
 def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
     """Everything that the dataset of a seed depends on."""
     code = code_digest("sim_bridge.arrivals", write_open_loop_dataset, slotted_run)
-    found = {"run": asdict(replace(_run(settings, seed), versions={})), "code": code}
+    document = {"run": asdict(replace(_run(settings, seed), versions={})), "code": code}
     source = source_sha256(type(_workload(settings)))
-    return found if source is None else {**found, "plugin": source}
+    return document if source is None else {**document, "plugin": source}
 
 
 def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Report) -> dict[str, int]:

@@ -53,10 +53,10 @@ class Comparison:
 
         ``last_value`` is less that of the last values, ``truth`` less that of the true matrices with the same trust.
         """
-        found = _by_run(self.evaluations[name], "predicted")
+        by_run = _by_run(self.evaluations[name], "predicted")
         return {
-            "last_value": paired_difference(found, _by_run(self.last_value, "predicted")),
-            "truth": paired_difference(found, _by_run(self.evaluations[name], "true")),
+            "last_value": paired_difference(by_run, _by_run(self.last_value, "predicted")),
+            "truth": paired_difference(by_run, _by_run(self.evaluations[name], "true")),
         }
 
     def ratios(self, name: str) -> dict[int, PairedDifference]:
@@ -113,19 +113,19 @@ class DemandResult:
 
     def verdict(self) -> list[str]:
         """The best predictor of the first workload, and what it carries beside the last value and the truth."""
-        found = self.comparisons[0]
-        worth, last = worth_of(found.evaluations[found.best]), worth_of(found.last_value)
-        less = found.differences(found.best)["last_value"]
-        said = [
-            f"On {found.workload}: {found.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
+        first = self.comparisons[0]
+        worth, last = worth_of(first.evaluations[first.best]), worth_of(first.last_value)
+        less = first.differences(first.best)["last_value"]
+        sentences = [
+            f"On {first.workload}: {first.best}, best on the validation runs, carries {worth.predicted:.4g} times the "
             f"demand of the test runs; schedules of the last value carry {last.predicted:.4g}, of the truth "
             f"{worth.true:.4g}."
         ]
         if less.low is None or less.high is None:
-            return [*said, "One test run cannot tell whether the difference to the last value is chance."]
+            return [*sentences, "One test run cannot tell whether the difference to the last value is chance."]
         verdict = chance_text(less, "run", above="so predicting helps", below="so predicting does harm")
         verdict = verdict.removeprefix("which is ")
-        return [*said, f"Against the last value that is {interval_text(less)}, {verdict}."]
+        return [*sentences, f"Against the last value that is {interval_text(less)}, {verdict}."]
 
     def tables(self) -> list[Table]:
         """Errors and throughput on the test runs, with the trust of the validation runs, and relative to it all."""
@@ -231,9 +231,9 @@ def compare(
 
     known = LastValue()
     last = evaluated(known)
-    found = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
+    evaluations = {name: last if isinstance(p, LastValue) else evaluated(p) for name, p in predictors.items()}
     files = {name: to_json(known if isinstance(p, LastValue) else p) for name, p in predictors.items()}
-    return Comparison(workload, split, found, last, files)
+    return Comparison(workload, split, evaluations, last, files)
 
 
 def worth_of(evaluation: Evaluation, side: str = "test") -> ScheduleScore:

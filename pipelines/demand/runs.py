@@ -54,9 +54,9 @@ def _split(runs: Mapping[int, DemandSequence], split: Split) -> SequenceSplit:
 
 
 def _of_datasets(config: DemandConfig, interval_ns: int) -> SequenceSplit:
-    found = split_datasets(config.split, open_datasets(config.datasets))
+    split = split_datasets(config.split, open_datasets(config.datasets))
     return SequenceSplit(
-        **{side: tuple(_recorded(item.dataset, config, interval_ns) for item in getattr(found, side)) for side in SIDES}
+        **{side: tuple(_recorded(item.dataset, config, interval_ns) for item in getattr(split, side)) for side in SIDES}
     )
 
 

@@ -52,12 +52,12 @@ class Listed:
 @cache
 def experiments() -> dict[str, Listed]:
     """All experiments by name, in the order of their names."""
-    found = {}
+    files = {}
     for family in resources.files(STUDIES).iterdir():
         for file in family.iterdir() if family.is_dir() else ():
             if file.name.endswith(".yaml"):
-                found[file.name.removesuffix(".yaml")] = _listed(family.name, file)
-    return dict(sorted(found.items(), key=lambda item: _in_order(item[0])))
+                files[file.name.removesuffix(".yaml")] = _listed(family.name, file)
+    return dict(sorted(files.items(), key=lambda item: _in_order(item[0])))
 
 
 def listed(name: str) -> Listed:
@@ -76,8 +76,8 @@ def sizes_of(name: str) -> list[str]:
 def declared(name: str) -> Experiment[Any]:
     """What declares an experiment."""
     module, _, attribute = str(_inherited(listed(name), "declaration")).rpartition(".")
-    found: Experiment[Any] = getattr(importlib.import_module(f"{STUDIES}.{module}"), attribute)
-    return found
+    experiment: Experiment[Any] = getattr(importlib.import_module(f"{STUDIES}.{module}"), attribute)
+    return experiment
 
 
 def command_of(name: str, size: str = USUAL_SIZE) -> Command:

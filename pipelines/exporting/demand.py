@@ -29,34 +29,34 @@ class DemandExport:
 
     def verdict(self) -> list[str]:
         """How far the code is from the predictor."""
-        found = self.certificate
-        if found.target == "c":
+        proof = self.certificate
+        if proof.target == "c":
             reach = (
-                "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks} uplinks"
+                "any history" if proof.largest_uplinks is None else f"histories up to {proof.largest_uplinks} uplinks"
             )
             return [
-                f"No entry that the C predicts is farther than {found.error_uplinks} uplinks from the predictor's.",
+                f"No entry that the C predicts is farther than {proof.error_uplinks} uplinks from the predictor's.",
                 f"That is proven for {reach}, before the projection into the hose model.",
             ]
         return [
-            f"On random histories no entry of the ONNX graph differs by more than {found.relative_difference:.3g}, "
+            f"On random histories no entry of the ONNX graph differs by more than {proof.relative_difference:.3g}, "
             "relative to the largest value.",
-            f"That is a check, no proof; {found.tolerance:.3g} is allowed.",
+            f"That is a check, no proof; {proof.tolerance:.3g} is allowed.",
         ]
 
     def tables(self) -> list[Table]:
         """The error that is proven, or the difference that was met."""
-        found = self.certificate
-        if found.target == "c":
-            reach = "any history" if found.largest_uplinks is None else f"histories up to {found.largest_uplinks}"
-            row: dict[str, Cell] = {"error in uplinks": found.error_uplinks, "holds for": reach}
-            row |= {"fraction bits": found.fraction_bits}
+        proof = self.certificate
+        if proof.target == "c":
+            reach = "any history" if proof.largest_uplinks is None else f"histories up to {proof.largest_uplinks}"
+            row: dict[str, Cell] = {"error in uplinks": proof.error_uplinks, "holds for": reach}
+            row |= {"fraction bits": proof.fraction_bits}
             note = "error: proven, of every entry, before the projection into the hose model"
         else:
-            row = {"relative difference": found.relative_difference, "allowed": found.tolerance}
+            row = {"relative difference": proof.relative_difference, "allowed": proof.tolerance}
             note = "difference: the largest met on random histories, before the projection into the hose model"
-        title = f"Demand predictor in {'C' if found.target == 'c' else 'ONNX'}"
-        whole = {"predictor": found.kind, **row, "seconds": self.seconds}
+        title = f"Demand predictor in {'C' if proof.target == 'c' else 'ONNX'}"
+        whole = {"predictor": proof.kind, **row, "seconds": self.seconds}
         return [Table.of_rows(title, [whole], note, f"folder: {self.folder}")]
 
 
@@ -74,7 +74,7 @@ def export_demand_predictor(config: ExportConfig, run_dir: Path) -> DemandExport
             raise ForetailError(f"{setting} is for drop predictors and {config.model} predicts demand: leave it out")
     started = time.monotonic()
     out = Path(config.out) if config.out is not None else run_dir / config.target
-    certificate = export_demand(
+    proof = export_demand(
         load(Path(config.model)),
         config.target,
         out,
@@ -82,4 +82,4 @@ def export_demand_predictor(config: ExportConfig, run_dir: Path) -> DemandExport
         max_error_uplinks=config.demand.max_error_uplinks,
         largest_uplinks=config.demand.largest_uplinks,
     )
-    return DemandExport(out, certificate, time.monotonic() - started)
+    return DemandExport(out, proof, time.monotonic() - started)

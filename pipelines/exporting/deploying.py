@@ -83,12 +83,12 @@ class DeployResult:
         banks = [
             (bank.bank, "yes" if bank.decides else "no", bank.tag or "none", bank.tau, bank.rows) for bank in self.banks
         ]
-        found = self.decisions
+        counts = self.decisions
         counted = (
-            ("accept", "accept", found.both_accept),
-            ("accept", "drop", found.other_drops),
-            ("drop", "accept", found.live_drops),
-            ("drop", "drop", found.both_drop),
+            ("accept", "accept", counts.both_accept),
+            ("accept", "drop", counts.other_drops),
+            ("drop", "accept", counts.live_drops),
+            ("drop", "drop", counts.both_drop),
         )
         shown = [Table("Banks", ("bank", "decides", "model", "tau", "rows"), tuple(banks))]
         shown.append(Table("Packets by decision", ("live bank", "other bank", "packets"), counted))

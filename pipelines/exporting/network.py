@@ -57,15 +57,15 @@ class NetworkExport:
 
     def sentence(self, otherwise: int | None = None, rows: int | None = None) -> str:
         """What the C is beside its network; on how many rows it decides otherwise, where that was counted."""
-        found = self.certificate
+        proof = self.certificate
         counted = (
             "on how many packets it decides otherwise, foretail replay datasets=[...] with this model counts"
             if otherwise is None
             else f"on {otherwise:,} of {rows:,} packets it decides otherwise"
         )
         return (
-            f"the C of network {found.network_sha256[:12]} is a quantised form: its probabilities are proven to be off "
-            f"by at most {found.error_probability}, its logits by {found.error_logit}; {counted}"
+            f"the C of network {proof.network_sha256[:12]} is a quantised form: its probabilities are proven to be off "
+            f"by at most {proof.error_probability}, its logits by {proof.error_logit}; {counted}"
         )
 
     def document(self) -> dict[str, Any]:
@@ -73,41 +73,41 @@ class NetworkExport:
 
     def verdict(self) -> list[str]:
         """How far the C is from the network, and on how many rows of a dataset it decides otherwise."""
-        found = self.certificate
+        proof = self.certificate
         first = (
             f"The C is a quantised form: for every input its probability is proven to be within "
-            f"{found.error_probability} of the network's, its logit within {found.error_logit}."
+            f"{proof.error_probability} of the network's, its logit within {proof.error_logit}."
         )
-        if found.on_rows is None:
+        if proof.on_rows is None:
             return [first, "On how many packets it decides otherwise is not known: dataset=FOLDER counts."]
-        rows = found.on_rows
+        rows = proof.on_rows
         return [first, f"It decides otherwise on {rows.decide_otherwise:,} of the {rows.rows:,} rows of the dataset."]
 
     def tables(self) -> list[Table]:
         """The error that is proven and what the code costs, then the rows of the dataset."""
-        found = self.certificate
-        ends = sorted({top.bit_length() for top in found.largest.values()})
+        proof = self.certificate
+        ends = sorted({top.bit_length() for top in proof.largest.values()})
         row = {
-            "error in logits": found.error_logit,
-            "in probability": found.error_probability,
+            "error in logits": proof.error_logit,
+            "in probability": proof.error_probability,
             "inputs of bits": ", ".join(map(str, ends)),
-            "multiplications": found.multiplications,
-            "bytes": found.table_bytes,
+            "multiplications": proof.multiplications,
+            "bytes": proof.table_bytes,
             "seconds": self.seconds,
         }
         note = "error: proven for every input of so many bits, against the float32 network in exact arithmetic"
-        proof = Table.of_rows("Network in C, in integers", [row], note, f"folder: {self.folder}")
-        if found.on_rows is None:
-            return [proof]
+        table = Table.of_rows("Network in C, in integers", [row], note, f"folder: {self.folder}")
+        if proof.on_rows is None:
+            return [table]
         counted = {
-            "rows": found.on_rows.rows,
-            "decide otherwise": found.on_rows.decide_otherwise,
-            "out of range": found.on_rows.out_of_range,
-            "probability differs by": found.on_rows.probability_difference,
-            "F1 in C": found.on_rows.f1,
-            "F1 of the network": found.on_rows.network_f1,
+            "rows": proof.on_rows.rows,
+            "decide otherwise": proof.on_rows.decide_otherwise,
+            "out of range": proof.on_rows.out_of_range,
+            "probability differs by": proof.on_rows.probability_difference,
+            "F1 in C": proof.on_rows.f1,
+            "F1 of the network": proof.on_rows.network_f1,
         }
-        return [proof, Table.of_rows("On the dataset", [counted])]
+        return [table, Table.of_rows("On the dataset", [counted])]
 
 
 class NetworkInC:
@@ -129,8 +129,8 @@ class NetworkInC:
     def probability(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the drop probability of each row as the score has it: float64[rows]."""
         logit = np.ldexp(self._library.score(x).astype(np.float64), -self.exported.certificate.score_bits)
-        found: npt.NDArray[np.float64] = expit(logit)
-        return found
+        probability: npt.NDArray[np.float64] = expit(logit)
+        return probability
 
     def say_difference(self) -> None:
         """Say at the end of the command what the C is, and on how many rows it decided otherwise."""
@@ -155,8 +155,8 @@ def export_network_predictor(network: Network, config: ExportConfig, run_dir: Pa
     rows = None if config.dataset is None else model_rows(network.features, Dataset.open(Path(config.dataset)))
     out = Path(config.out) if config.out is not None else run_dir / config.target
     name = config.name or NAME
-    certificate = export_network(network, out, name, input_bits=config.c.input_bits, rows=rows)
-    return NetworkExport(out, name, certificate, False, time.monotonic() - started)
+    proof = export_network(network, out, name, input_bits=config.c.input_bits, rows=rows)
+    return NetworkExport(out, name, proof, False, time.monotonic() - started)
 
 
 def predictor_to_store(model: Ensemble | Network, store: Store) -> ExportedPredictor | NetworkExport:

@@ -157,13 +157,13 @@ def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[
     document = plan.document(case)
     with scratch_run(document, plan.ns3, so_far) as run:
         flows, switches = run.flows(), counters(run)
-        found = cost.run_cost(flows, run.summary["end_ns"], document)
-        if found.cost is None:
+        run_cost = cost.run_cost(flows, run.summary["end_ns"], document)
+        if run_cost.cost is None:
             raise ForetailError(
                 f"{case.where} has no queries, no short and no long flows on seed {case.seed}: lengthen it"
             )
         return {
-            **asdict(found),
+            **asdict(run_cost),
             "flows_sha256": flows_sha256(flows, document),
             "asked": switches["asked"],
             "predicted_drops": switches["data_drops.predicted"],

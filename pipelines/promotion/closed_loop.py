@@ -43,8 +43,8 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
     measure_rules("gate", config, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
     model, holder = Rule(config.asking, MODEL), Rule(config.asking, HOLDER)
     other = CS if judging.holder is None else holder
-    found = costs.family_difference(list(plan.scenarios), model, other)
-    check = _check(found, None if judging.holder is None else config.cost_margin_percent, judging.against)
+    difference = costs.family_difference(list(plan.scenarios), model, other)
+    check = _check(difference, None if judging.holder is None else config.cost_margin_percent, judging.against)
     held_out = [
         {
             "family": where.family,

@@ -131,12 +131,12 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutSco
     check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
     columns = training_columns([item.name for item in model.features], own_queues=False)
     judged = judge_run(model, dataset, columns)
-    found = judged.rows.scores(max(switch.ports for switch in manifest.switches))
-    f1, recovered = found["asked"]["f1"], judged.asked_replay.recovered_loss
+    scores = judged.rows.scores(max(switch.ports for switch in manifest.switches))
+    f1, recovered = scores["asked"]["f1"], judged.asked_replay.recovered_loss
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
-    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, found)
+    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, scores)
 
 
 def compare(

@@ -249,11 +249,11 @@ def _document(
 
 
 def _tags(candidate: Ensemble, checks: Sequence[Check]) -> dict[str, str]:
-    said = {True: "passed", False: "refused"}
+    verdicts = {True: "passed", False: "refused"}
     return {
         "candidate_sha256": candidate.sha256,
-        "gate": said[all(check.passed for check in checks)],
-        **{f"gate.{check.name}": said[check.passed] for check in checks},
+        "gate": verdicts[all(check.passed for check in checks)],
+        **{f"gate.{check.name}": verdicts[check.passed] for check in checks},
     }
 
 
@@ -262,8 +262,8 @@ def _log(run: TrackedRun, gate: Mapping[str, Any], checks: Sequence[Check], fold
     run.log_file(folder / CARD_FILE)
     for check in checks:
         if check.difference is not None:
-            found = asdict(check.difference)
-            run.log_metrics({f"gate/{check.name}/{key}": float(found[key]) for key in ("mean", "low", "high")})
+            difference = asdict(check.difference)
+            run.log_metrics({f"gate/{check.name}/{key}": float(difference[key]) for key in ("mean", "low", "high")})
         elif check.figures is not None:
             run.log_file(folder / check.name / "certificate.json", check.name)
 

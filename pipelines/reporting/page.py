@@ -105,10 +105,10 @@ def overview(runs: Sequence[RunRecord]) -> Table:
 def stacked(runs: Sequence[RunRecord]) -> list[Table]:
     """Tables that two runs or more have, by title and columns, with the rows of all of them and what differs."""
     names = varied(runs)
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, Table]]] = {}
+    stacks: dict[tuple[str, tuple[str, ...]], list[tuple[int, Table]]] = {}
     for number, run in enumerate(runs, 1):
         for table in run.tables or ():
-            found.setdefault((table.title, table.columns), []).append((number, table))
+            stacks.setdefault((table.title, table.columns), []).append((number, table))
     return [
         Table(
             title,
@@ -118,7 +118,7 @@ def stacked(runs: Sequence[RunRecord]) -> list[Table]:
             ),
             tuple(dict.fromkeys(note for _, table in tables for note in table.notes)),
         )
-        for (title, columns), tables in found.items()
+        for (title, columns), tables in stacks.items()
         if len({number for number, _ in tables}) > 1
     ]
 
@@ -138,8 +138,8 @@ def _version_table(run: RunRecord) -> Table:
 
 def _values(run: RunRecord, names: Sequence[str]) -> list[Cell]:
     """Numbers stay numbers; all else is written as JSON has it."""
-    found = (run.settings().get(name) for name in names)
-    return [value if type(value) in (int, float, str) else _json(value) for value in found]
+    values = (run.settings().get(name) for name in names)
+    return [value if type(value) in (int, float, str) else _json(value) for value in values]
 
 
 def _time(iso: str) -> str:

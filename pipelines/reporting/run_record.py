@@ -155,37 +155,37 @@ class RunRecord(_Written):
 
     def seeds(self) -> dict[str, Any]:
         """The settings that are seeds; sizes that were not chosen are left out."""
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for name, value in self.settings().items():
             *parents, last = name.split(".")
             other_size = len(parents) > 1 and parents[1] in SIZES and parents[1] != self.config.get("size")
             is_seed = re.search(r"(?:^|_)seeds?$", last) or ("split" in parents and last in _SPLIT)
             if is_seed and not other_size and value not in (None, []):
-                found[name] = value
-        return found
+                settings[name] = value
+        return settings
 
     def hashes(self) -> list[tuple[str, str, str]]:
         """SHA-256 of datasets, traffic and models, each once: where the result names it, of what, and the hash."""
-        found: dict[str, tuple[str, str, str]] = {}
+        rows: dict[str, tuple[str, str, str]] = {}
         for where, item in _mappings(self.document, ""):
             about = [str(item[key]) for key in ("scenario", "side", "policy") if isinstance(item.get(key), str)]
             about += [f"seed {item['seed']}"] if isinstance(item.get("seed"), int) else []
             for key, value in item.items():
                 if key.endswith("_sha256") and isinstance(value, str):
                     name = f"{where} ({', '.join(about)})" if about else where
-                    found.setdefault(value, (name or self.stage, key.removesuffix("_sha256"), value))
-        return list(found.values())
+                    rows.setdefault(value, (name or self.stage, key.removesuffix("_sha256"), value))
+        return list(rows.values())
 
     def tracked(self) -> list[Tracked]:
         """Runs in MLflow that the result names, each once."""
-        found: dict[str, Tracked] = {}
+        tracked: dict[str, Tracked] = {}
         for where, item in _mappings(self.document, ""):
             run_id, uri, experiment = item.get("run_id"), item.get("uri"), item.get("experiment_id")
             if isinstance(run_id, str) and isinstance(uri, str):
                 has_page = experiment is not None and uri.startswith(("http://", "https://"))
                 page = f"{uri.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}" if has_page else None
-                found.setdefault(run_id, Tracked(where.removesuffix("tracked").rstrip("."), run_id, uri, page))
-        return list(found.values())
+                tracked.setdefault(run_id, Tracked(where.removesuffix("tracked").rstrip("."), run_id, uri, page))
+        return list(tracked.values())
 
 
 def find_runs(folder: Path) -> tuple[list[Path], list[str]]:

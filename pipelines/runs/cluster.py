@@ -57,10 +57,10 @@ def run_on_cluster(
     points : what to run, by name; called with a function that takes progress, which does not leave the node
     address : of the cluster's head, ``host:port``
     """
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     failed: dict[str, str] = {}
     if not points:
-        return found, failed
+        return results, failed
     _check_cluster(address)
     if address.rpartition(":")[0] in LOOPBACK:
         os.environ.setdefault(_OFF_LOOPBACK, "0")  # read when Ray is imported, here and in the driver
@@ -72,7 +72,7 @@ def run_on_cluster(
         try:
             driver.start()
             there.close()  # so that the end of the driver ends the pipe
-            while (ended := len(found) + len(failed)) < len(points):
+            while (ended := len(results) + len(failed)) < len(points):
                 progress.update(title, ended / len(points), f"{ended:,} of {len(points):,} points")
                 try:
                     name, outcome = cloudpickle.loads(here.recv_bytes())  # from our own child
@@ -87,14 +87,14 @@ def run_on_cluster(
                 if isinstance(outcome, _Failed):
                     failed[name] = outcome.sentence
                 else:
-                    found[name] = outcome
+                    results[name] = outcome
             driver.join(CANCEL_SECONDS)
         finally:
             if driver.is_alive():
                 driver.terminate()
                 driver.join(2 * CANCEL_SECONDS)
                 driver.kill()
-    return in_order(points, found), in_order(points, failed)
+    return in_order(points, results), in_order(points, failed)
 
 
 def in_order(points: Iterable[str], outcomes: Mapping[str, Result]) -> dict[str, Result]:

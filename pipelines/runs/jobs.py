@@ -70,7 +70,7 @@ def run_points(
     if launcher is not None and launcher.name == "ray":
         return run_on_cluster(title, points, launcher.address)
     waiting = iter(points.items())
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     failed: dict[str, str] = {}
     running: dict[str, float] = {}
     started = time.monotonic()
@@ -80,14 +80,14 @@ def run_points(
 
             def so_far(fraction: float, words: str, name: str = name) -> None:
                 running[name] = fraction
-                ended = len(found) + len(failed)
+                ended = len(results) + len(failed)
                 done = (ended + sum(list(running.values()))) / len(points)
                 left = "" if done == 0 else f", {_minutes((time.monotonic() - started) * (1 - done) / done)} left"
                 report(done, f"{ended:,} of {len(points):,} points{left}, now {name}, {words}".removesuffix(", "))
 
             try:
                 so_far(0.0, "")
-                found[name] = point(so_far)
+                results[name] = point(so_far)
             except Exception as error:
                 if not is_bad_input(error):
                     raise
@@ -97,7 +97,7 @@ def run_points(
 
     workers = min(jobs, len(points))
     run_jobs({f"{title} {worker + 1} of {workers}": work for worker in range(workers)}, max(workers, 1))
-    return in_order(points, found), in_order(points, failed)
+    return in_order(points, results), in_order(points, failed)
 
 
 def _minutes(seconds: float) -> str:

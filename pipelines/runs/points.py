@@ -94,8 +94,8 @@ def points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
 
 def _measured(point: Point, store: Store, report: Report) -> Measurement:
     def build(folder: Path) -> None:
-        found = point.measure(partial(report, 0.0))
-        (folder / POINT_FILE).write_text(json.dumps(found, allow_nan=False) + "\n", encoding="ascii")
+        measurement = point.measure(partial(report, 0.0))
+        (folder / POINT_FILE).write_text(json.dumps(measurement, allow_nan=False) + "\n", encoding="ascii")
 
     return _read(store.get_or_build(point.key, build))
 

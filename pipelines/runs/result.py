@@ -68,8 +68,8 @@ class Table:
         """The least width of a column: names break between words, and so do texts longer than `SENTENCE`."""
         name, *cells = self._texts(position)
         words = [word for text in (name, *cells) for word in text.split()]
-        kept = [cell_len(line) for text in cells for line in text.splitlines()]
-        return max(*(cell_len(word) for word in words), min(SENTENCE, max(kept, default=0)), 1)
+        widths = [cell_len(line) for text in cells for line in text.splitlines()]
+        return max(*(cell_len(word) for word in words), min(SENTENCE, max(widths, default=0)), 1)
 
     def _texts(self, position: int) -> list[str]:
         return [self.columns[position], *(cell_text(row[position]) for row in self.rows)]
@@ -143,13 +143,13 @@ def blocks(table: Table) -> list[dict[int, int]]:
     if _together(least) <= COLUMNS:
         return [_widths(table, range(len(least)))]
     key = _key(table, least)
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for position in range(len(key), len(least)):
-        if found and _together(least[one] for one in (*found[-1], position)) <= COLUMNS:
-            found[-1].append(position)
+        if groups and _together(least[one] for one in (*groups[-1], position)) <= COLUMNS:
+            groups[-1].append(position)
         else:
-            found.append([*key, position])
-    return [_widths(table, block) for block in found or [list(key)]]
+            groups.append([*key, position])
+    return [_widths(table, block) for block in groups or [list(key)]]
 
 
 def _key(table: Table, least: Sequence[int]) -> range:
@@ -173,8 +173,8 @@ def _widths(table: Table, block: Sequence[int]) -> dict[int, int]:
 
 
 def _together(widths: Iterable[int]) -> int:
-    found = list(widths)
-    return sum(found) + GAP * (len(found) - 1)
+    all_widths = list(widths)
+    return sum(all_widths) + GAP * (len(all_widths) - 1)
 
 
 def _sentence(text: str) -> str:

@@ -101,9 +101,9 @@ class Store:
 
         Whatever stops `build` (an error, Ctrl-C), the partial folder is removed and nothing is stored.
         """
-        found = self.find(key)
-        if found is not None:
-            return found
+        entry = self.find(key)
+        if entry is not None:
+            return entry
         path = self.folder / key.kind / key.digest
         started = time.monotonic()
         try:
@@ -115,10 +115,10 @@ class Store:
                 with writing(path):
                     (partial / KEY_FILE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", "utf-8")
         except ForetailError:
-            found = self.find(key)
-            if found is None:
+            entry = self.find(key)
+            if entry is None:
                 raise
-            return found  # another process was faster
+            return entry  # another process was faster
         return Entry(path / CONTENT, key.digest, False, seconds)
 
     def remove(self, entry: Entry) -> None:

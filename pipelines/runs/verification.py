@@ -59,18 +59,30 @@ def verify(paths: Sequence[str]) -> Verified:
     folders; MLflow's SQLite files, whose models are compared with the hash in their run. ForetailError when a path is
     not there or holds nothing of ours.
     """
-    found = Verified()
+    verified = Verified()
     for path in map(Path, paths):
-        before = (found.folders, found.files, found.models, len(found.damaged), len(found.without_digest))
+        before = (
+            verified.folders,
+            verified.files,
+            verified.models,
+            len(verified.damaged),
+            len(verified.without_digest),
+        )
         if path.is_file():
-            _verify_file(path, found)
+            _verify_file(path, verified)
         elif path.is_dir():
-            _verify_below(path, found)
+            _verify_below(path, verified)
         else:
             raise ForetailError(f"there is no {path}: give a folder or file that Foretail wrote")
-        if before == (found.folders, found.files, found.models, len(found.damaged), len(found.without_digest)):
+        if before == (
+            verified.folders,
+            verified.files,
+            verified.models,
+            len(verified.damaged),
+            len(verified.without_digest),
+        ):
             raise ForetailError(f"{path} holds nothing that Foretail wrote: give a folder or file of it")
-    return found
+    return verified
 
 
 def _verify_below(folder: Path, found: Verified) -> None:

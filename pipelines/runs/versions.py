@@ -25,8 +25,8 @@ VERSIONS_OF = (
 
 def versions() -> dict[str, str | None]:
     """Versions of Python and the packages that figures depend on; None where one is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    return found | {package: version_of(package) for package in VERSIONS_OF}
+    by_package: dict[str, str | None] = {"python": platform.python_version()}
+    return by_package | {package: version_of(package) for package in VERSIONS_OF}
 
 
 def version_of(package: str) -> str | None:

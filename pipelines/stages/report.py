@@ -48,9 +48,11 @@ class ReportResult:
 def report(config: ReportConfig, run_dir: Path) -> ReportResult:
     """Read every run, then write the page; raises ForetailError, and leaves no page, when one cannot be shown."""
     given = [config.run] if isinstance(config.run, str) else config.run
-    found = [find_runs(Path(folder)) for folder in given]
-    runs = tuple(RunRecord.open(folder) for folders, _ in found for folder in folders)
-    missing = [str(Path(folder) / name) for folder, (_, names) in zip(given, found, strict=True) for name in names]
+    runs_of_folders = [find_runs(Path(folder)) for folder in given]
+    runs = tuple(RunRecord.open(folder) for folders, _ in runs_of_folders for folder in folders)
+    missing = [
+        str(Path(folder) / name) for folder, (_, names) in zip(given, runs_of_folders, strict=True) for name in names
+    ]
     page = Path(config.out) if config.out is not None else run_dir / PAGE_FILE
     text = render_page(runs, missing)
     write_file(page, text)

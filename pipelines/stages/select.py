@@ -130,8 +130,8 @@ def select(config: SelectConfig, run_dir: Path) -> SelectResult:
             report=partial(progress.update, "select"),
         )
     all_of_them = make().fit(rows.x, rows.lqd_drop, rows.weight)
-    found = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
-    importances = dict(zip(names, found, strict=True))
+    importance = permutation_importance(all_of_them, validation.x, validation.lqd_drop, config.repeats, config.seed)
+    importances = dict(zip(names, importance, strict=True))
     figure, numbers = draw_importances(importances, path[-1].names)
     files = write_figure(run_dir, FIGURE, figure, numbers)
     return SelectResult(collected, importances, path, budget, region, labelled.ports, files)

@@ -37,9 +37,13 @@ class ModelIdentity:
 
     def document(self) -> dict[str, Any]:
         """The identity, JSON-like."""
-        found = asdict(self)
-        found.pop("lineage")
-        return {"address": found.pop("address"), f"{found.pop('kind')}_sha256": found.pop("sha256"), **found}
+        document = asdict(self)
+        document.pop("lineage")
+        return {
+            "address": document.pop("address"),
+            f"{document.pop('kind')}_sha256": document.pop("sha256"),
+            **document,
+        }
 
     def sentence(self) -> str:
         """The identity for readers."""

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 def load_model(model: str, tracking: Tracking, store: Store, **reading: Any) -> Ensemble:
     """The trees of :func:`load_predictor`, with the same `reading`; ForetailError when there is a network."""
-    found = load_predictor(model, tracking, store, **reading)
-    if not isinstance(found, Ensemble):
+    predictor = load_predictor(model, tracking, store, **reading)
+    if not isinstance(predictor, Ensemble):
         raise not_trees(model)
-    return found
+    return predictor
 
 
 def load_predictor(
@@ -45,10 +45,10 @@ def load_predictor(
     `inputs` describes the columns of a model that another framework trained, and `limits` what reading it may take, see
     :func:`foretail.models.ensemble.model_files.load_model_file`.
     """
-    found: Ensemble | Network
+    predictor: Ensemble | Network
     if model.startswith(("models:/", "runs:/")):
         uri = tracking_uri(tracking.uri, store.folder.parent)
-        found = load_drop_predictor(model, uri, inputs, allow_pickle, limits)
+        predictor = load_drop_predictor(model, uri, inputs, allow_pickle, limits)
     else:
         path = Path(model)
         if path.is_dir():
@@ -59,14 +59,14 @@ def load_predictor(
                 f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
             )
         network = path.suffix == Path(NETWORK_FILE).suffix
-        found = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits)
-    refuse_window(found.features, model)
-    identity = identify(found, model, tracking, store)
+        predictor = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits)
+    refuse_window(predictor.features, model)
+    identity = identify(predictor, model, tracking, store)
     use_model(identity.document(), identity.sentence())
     use_lineage(identity.lineage)
-    if isinstance(found, Ensemble) and found.output != "value":
-        say_if_constant(f"model {model}", "the threshold", constant_decision(found))
-    return found
+    if isinstance(predictor, Ensemble) and predictor.output != "value":
+        say_if_constant(f"model {model}", "the threshold", constant_decision(predictor))
+    return predictor
 
 
 def load_network(path: Path) -> Network:

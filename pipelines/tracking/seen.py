@@ -17,8 +17,8 @@ SEEN = "on runs that the model has seen"
 
 def given_to_models(traffic_sha256: str, content_sha256: str = "") -> UsedDataset | None:
     """What a model of the command was given of such a run, other than to test it; None if nothing, as far as known."""
-    found = (lineage.given(traffic_sha256, content_sha256) for lineage in lineages())
-    return next(filter(None, found), None)
+    given = (lineage.given(traffic_sha256, content_sha256) for lineage in lineages())
+    return next(filter(None, given), None)
 
 
 def seen_seeds(scenario: Scenario, seeds: Sequence[int], where: str = "the scenario") -> list[int]:

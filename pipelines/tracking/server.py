@@ -117,13 +117,13 @@ def postgres_programs() -> Path:
     """The folder of PostgreSQL's programs: on PATH, else the newest where Debian and others put them."""
     on_path = shutil.which("initdb")
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    found = Path(on_path) if on_path else next(iter(versions[::-1]), None)
-    if found is None:
+    program = Path(on_path) if on_path else next(iter(versions[::-1]), None)
+    if program is None:
         raise ForetailError(
             "there is no PostgreSQL on this machine (no initdb): install it, as apt install postgresql does, or stay "
             "with the SQLite file that needs no server"
         )
-    return found.resolve().parent
+    return program.resolve().parent
 
 
 def _owner() -> pwd.struct_passwd:

@@ -40,10 +40,10 @@ class Job:
 
     def score(self, name: str) -> float | None:
         """A score by ``side/region/name``; None where the job has none."""
-        found: Any = self.document.get("scores")
+        score: Any = self.document.get("scores")
         for part in name.split("/"):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return float(found) if isinstance(found, (int, float)) else None
+            score = score.get(part) if isinstance(score, Mapping) else None
+        return float(score) if isinstance(score, (int, float)) else None
 
 
 class Sweep(Callback):
@@ -95,12 +95,12 @@ class Sweep(Callback):
 
 def finished_jobs(folder: Path) -> list[Job]:
     """The jobs below the folder of a sweep, in their order."""
-    found = []
+    varied = []
     for path in folder.glob(f"*/{RESULT_FILE}"):
         check_folder(path.parent, "run its stage again")
         document = parse_json(path.read_text(encoding="utf-8"))
-        found.append(Job(path.parent.name, tuple(shlex.split(document["command"])[2:]), document))
-    return sorted(found, key=lambda job: (len(job.number), job.number))
+        varied.append(Job(path.parent.name, tuple(shlex.split(document["command"])[2:]), document))
+    return sorted(varied, key=lambda job: (len(job.number), job.number))
 
 
 def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None) -> Table:
@@ -154,5 +154,5 @@ def _swept(overrides: Sequence[Any]) -> list[str]:
 def _tracking(config: DictConfig) -> Tracking | None:
     if "tracking" not in config:
         return None
-    found = OmegaConf.to_object(config.tracking)
-    return found if isinstance(found, Tracking) else None
+    settings = OmegaConf.to_object(config.tracking)
+    return settings if isinstance(settings, Tracking) else None

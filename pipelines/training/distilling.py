@@ -121,10 +121,10 @@ class DistillResult:
 def load_teacher(config: DistillConfig, store: Store) -> Network:
     """The network of a train run's folder, of a file, or of an address in MLflow."""
     if config.model.startswith(("models:/", "runs:/")):
-        found = load_predictor(config.model, config.tracking, store)
-        if isinstance(found, Ensemble):
+        loaded = load_predictor(config.model, config.tracking, store)
+        if isinstance(loaded, Ensemble):
             raise ForetailError(f"{config.model} holds trees, and only a network is distilled: export it as it is")
-        return found
+        return loaded
     path = Path(config.model)
     if path.is_dir():
         path = path / NETWORK_FILE
@@ -219,9 +219,9 @@ def _losses(loss: Mapping[str, Mapping[str, float | None]]) -> str:
 
 def _agreement(teacher: JudgedSide, student: JudgedSide) -> dict[str, dict[str, Any]]:
     """How alike two models decide on a side, by region: rows, drops of each, accuracy and F1 of the student's."""
-    found = {}
+    scores = {}
     for region, chosen in teacher.regions.items():
         confusion = Confusion.count(teacher.predicted[chosen], student.predicted[chosen])
         drops = (confusion.tp + confusion.fn, confusion.tp + confusion.fp)
-        found[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
-    return found
+        scores[region] = dict(zip(AGREEMENT, (confusion.rows, *drops, confusion.accuracy, confusion.f1), strict=True))
+    return scores

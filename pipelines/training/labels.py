@@ -47,9 +47,9 @@ def training_labels(
                 "labels.reassign needs whole traces with tail victims: split by run, and set scenario.rules.victim=tail"
             )
         ends = np.cumsum([selection.dataset.manifest.rows for selection in side])[:-1]
-        found = reassignments(known, config.reassign, lambda labels: fit(np.split(labels, ends)), score, worth)
-        best = best_reassignment(found)
-        return np.split(best.lqd_drop, ends), [{"moved": one.moved, "validation_f1": one.worth} for one in found]
+        rounds = reassignments(known, config.reassign, lambda labels: fit(np.split(labels, ends)), score, worth)
+        best = best_reassignment(rounds)
+        return np.split(best.lqd_drop, ends), [{"moved": one.moved, "validation_f1": one.worth} for one in rounds]
     if config.rule is None or all(item.dataset.manifest.rules.victim == config.rule for item in side):
         return None, []
     if any(selection.where is not None for selection in side):

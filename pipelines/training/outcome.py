@@ -133,9 +133,9 @@ def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] 
 
 def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
     """The entry of a model, built again when its MLflow run is gone, so that there is one."""
-    found = store.find(key)
-    if found is not None and not _is_tracked(read_outcome(found)):
-        store.remove(found)
+    entry = store.find(key)
+    if entry is not None and not _is_tracked(read_outcome(entry)):
+        store.remove(entry)
     return store.get_or_build(key, build)
 
 

@@ -183,8 +183,8 @@ class _Tables:
             share = float(part[f"{of}_unfinished"].sum() / part[f"{of}_flows"].sum())
             row: list[Cell] = [f"{100 * load:g} %", design, self.settings.designs[design].routing]
             for metric in metrics:
-                found = self._found(load, design, metric)
-                row += [found["mean"], _ratio(found) if design in others else None]
+                value = self._found(load, design, metric)
+                row += [value["mean"], _ratio(value) if design in others else None]
             rows.append((*row, int(part[f"{of}_flows"].sum()), f"{100 * share:.1f} %"))
         limit = f"below {SHORT_BELOW_BYTES:,} bytes" if of == "short" else f"of {LONG_FROM_BYTES:,} bytes and more"
         titles = [column for metric in metrics for column in (_title(metric), f"{first} / this")]
@@ -202,9 +202,9 @@ class _Tables:
         first, *others = self.settings.designs
         rows: list[tuple[Cell, ...]] = []
         for load, design in self._lines():
-            found = {metric: self._found(load, design, metric) for metric in UTILISED}
-            ratio = _ratio(found["delivered"]) if design in others else None
-            means = [found[metric]["mean"] for metric in UTILISED]
+            values = {metric: self._found(load, design, metric) for metric in UTILISED}
+            ratio = _ratio(values["delivered"]) if design in others else None
+            means = [values[metric]["mean"] for metric in UTILISED]
             rows.append(
                 (f"{100 * load:g} %", design, self.settings.designs[design].routing, means[0], ratio, *means[1:])
             )

@@ -82,8 +82,8 @@ def _by_noise(rows: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame], None], al
 
 def designs_of(curves: pd.DataFrame) -> list[tuple[str, str, int]]:
     """Design, routing and k in one order for table and figure: Vermilion first, k rising."""
-    found = dict.fromkeys(curves[["design", "routing", "k"]].itertuples(index=False, name=None))
-    return sorted(sorted(found, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
+    designs = dict.fromkeys(curves[["design", "routing", "k"]].itertuples(index=False, name=None))
+    return sorted(sorted(designs, key=lambda design: int(design[2])), key=lambda design: str(design[0]), reverse=True)
 
 
 @styled

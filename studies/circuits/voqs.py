@@ -302,12 +302,12 @@ def _whole(part: pd.DataFrame) -> pd.DataFrame:
 def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:
     """What growing is worth against the same small VOQ that stays."""
     late = sum(bool(run.why_invalid) for run in runs)
-    said = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
+    lateness = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
     valid = [run for run in runs if not run.why_invalid]
     small = [run for run in valid if run.case == VoqCase(voq_packets=settings.small_packets)]
     grown = [run for run in valid if run.case.ahead_ns is not None]
     if not small or not grown:
-        return [said]
+        return [lateness]
     best = max(grown, key=lambda run: run.emulated.use.utilisation_percent)
     assert best.case.ahead_ns is not None
     used = small[0].emulated.use.utilisation_percent
@@ -315,5 +315,5 @@ def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:
         f"VOQs of {settings.small_packets} packets let their flows use {used:.3g} % of a circuit; "
         f"growing to {settings.resized_packets} packets {best.case.ahead_ns / 1000:g} us before it, "
         f"{best.emulated.use.utilisation_percent:.3g} %.",
-        said,
+        lateness,
     ]

@@ -105,12 +105,12 @@ def measured_branches(case: FlipCase, so_far: SoFar, plan: Branching) -> list[di
 
 
 def _cost(flows: Records, end_ns: int, document: Mapping[str, Any], case: FlipCase) -> dict[str, Any]:
-    found = run_cost(flows, end_ns, document)
-    if found.cost is None:
+    branch_cost = run_cost(flows, end_ns, document)
+    if branch_cost.cost is None:
         raise ForetailError(f"{case.run} has no queries, no short and no long flows: lengthen it")
     return {
-        "cost": found.cost,
-        **{kind: getattr(found, kind) for kind in KINDS},
+        "cost": branch_cost.cost,
+        **{kind: getattr(branch_cost, kind) for kind in KINDS},
         "timeouts": int(flows["timeouts"].sum()),
     }
 

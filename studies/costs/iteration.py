@@ -47,9 +47,9 @@ class Round:
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
-        found = {name: getattr(self, name) for name in ("number", "under", "flips", "spread", "cost", "sharing_cost")}
+        columns = {name: getattr(self, name) for name in ("number", "under", "flips", "spread", "cost", "sharing_cost")}
         return {
-            **plain(found),
+            **plain(columns),
             "chosen": plain(asdict(self.chosen)),
             "budget": asdict(self.budget),
             "ensemble_sha256": self.ensemble.sha256,
@@ -166,8 +166,8 @@ def _tested(
 ) -> tuple[pd.DataFrame, PairedDifference]:
     """The best round beside Complete Sharing on the test seeds: J in each condition, geometric means over seeds."""
     simulations, rule = learning.simulations, _rule(best.number)
-    wheres = [*learning.wheres, *left_out]
-    simulations.levels({rule: best.ensemble, CS: None}, wheres, settings.test_seeds)
+    conditions = [*learning.wheres, *left_out]
+    simulations.levels({rule: best.ensemble, CS: None}, conditions, settings.test_seeds)
 
     def cost(where: Condition, of: Rule) -> float:
         return math.exp(simulations.costs.level(where, of, settings.test_seeds))
@@ -179,7 +179,7 @@ def _tested(
             "cost": cost(where, rule),
             "sharing_cost": cost(where, CS),
         }
-        for where in wheres
+        for where in conditions
     ]
     return pd.DataFrame(rows), simulations.costs.family_difference(left_out, rule, CS)
 

@@ -34,9 +34,11 @@ def cost_labels(rows: pd.DataFrame, branches: Sequence[Mapping[str, Any]], hold_
         {"cost": _logs(frame["cost"]), **{kind: _logs(frame[kind]) for kind in KINDS}, "timeouts": frame["timeouts"]}
     ).assign(row=frame["row"], repeat=frame["repeat"])
     run = values[frame["row"].isna()].iloc[:1]
-    kept = pd.concat([values[~turned & frame["row"].notna()], *(run.assign(row=row) for row in rows["arrival"])])
+    labelled = pd.concat([values[~turned & frame["row"].notna()], *(run.assign(row=row) for row in rows["arrival"])])
     index = ["row", "repeat"]
-    differences = values[turned].set_index(index).sort_index() - kept.set_index(index).sort_index()  # turned less kept
+    differences = (
+        values[turned].set_index(index).sort_index() - labelled.set_index(index).sort_index()
+    )  # turned less kept
     signs = pd.Series(np.where(rows["accepted"], 1.0, -1.0), rows["arrival"])
     means = differences.groupby("row").mean().mul(signs, axis=0).loc[rows["arrival"]]
     variance = differences["cost"].groupby("row").var(ddof=1).loc[rows["arrival"]]

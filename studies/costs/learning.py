@@ -108,8 +108,8 @@ class Learning:
         """Compose it; ForetailError on unknown conditions, or cells of several sizes."""
         plan = SharingPlan.of(settings.shared, settings.training(), {CS.policy: {}}, Ns3(settings.ns3_prefix))
         named = conditions_of(settings.conditions, plan, "conditions")
-        wheres = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
-        return cls(settings, plan, wheres, Simulations.of(settings, plan, wheres, store), store)
+        conditions = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
+        return cls(settings, plan, conditions, Simulations.of(settings, plan, conditions, store), store)
 
     def labelled(self, policies: Mapping[str, Policy]) -> Labelled:
         """Draw arrivals of every run under these policies, measure branches and keep the labels as datasets."""
@@ -136,7 +136,7 @@ class Learning:
                             rows = drawn_arrivals(traces[run], count, [settings.seed, run.seed, int(hold_ns > 0)])
                             drawn[run, hold_ns] = rows
                             cases += parts(run, hold_ns, rows, settings.flips_per_point)
-        found = measure_cases(
+        measured = measure_cases(
             "drop costs",
             BRANCHES,
             cases,
@@ -152,7 +152,7 @@ class Learning:
             budget += Budget(1, 0, traffic_ns)
             mine = [
                 (case, one, e.digest)
-                for case, one, e in zip(cases, found.measurements, found.entries, strict=True)
+                for case, one, e in zip(cases, measured.measurements, measured.entries, strict=True)
                 if case.run == run
             ]
             for _, one, _ in mine:  # the run itself is among them
@@ -179,7 +179,7 @@ class Learning:
             described = Run(**{field.name: getattr(trace.manifest, field.name) for field in fields(Run)})
             entry = self.store.get_or_build(key, partial(_write, described, labelled))
             kept.append((run, Dataset.open(entry.path / DATASET), labelled.assign(**asdict(run))))
-        return Labelled(kept, len(cases), found.reused, budget)
+        return Labelled(kept, len(cases), measured.reused, budget)
 
     def trees(self, labelled: pd.DataFrame) -> Ensemble:
         """Trees whose sum is what dropping gains, from labels."""
@@ -227,8 +227,8 @@ class Learning:
             return Candidate(limit, share, math.exp(levels[rule]), less)
 
         ranked = sorted(limited, key=lambda rule: levels[rule])
-        found = [candidate(rule, limited[rule][0]) for rule in ranked]
-        return (*found, candidate(CS, None)), limited[ranked[0]][1]
+        candidates = [candidate(rule, limited[rule][0]) for rule in ranked]
+        return (*candidates, candidate(CS, None)), limited[ranked[0]][1]
 
 
 def labelled_policies(settings: CostSettings, store: Store) -> dict[str, Policy]:

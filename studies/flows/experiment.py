@@ -311,7 +311,7 @@ def _simulated(
     points: Sequence[FlowPoint], store: Store, ns3: Ns3, settings: FlowSettings
 ) -> tuple[dict[str, PolicyRun], dict[str, str]]:
     """Runs and failures by the points' names; what the store lacks is simulated."""
-    found: dict[str, PolicyRun] = {}
+    runs: dict[str, PolicyRun] = {}
     failed: dict[str, str] = {}
     missing = {}
     for point in points:
@@ -320,11 +320,11 @@ def _simulated(
             if entry is None:
                 missing[point.name] = partial(simulate, point.simulation, store, ns3)
             else:
-                found[point.name] = point.simulation.opened(entry)
+                runs[point.name] = point.simulation.opened(entry)
         except ForetailError as error:
             failed[point.name] = str(error)
     simulated, failures = run_points(settings.experiment, missing, settings.jobs, settings.launcher)
-    return found | simulated, failed | failures
+    return runs | simulated, failed | failures
 
 
 def _samples(runs: Sequence[PolicyRun]) -> dict[str, dict[int, FlowSample]]:

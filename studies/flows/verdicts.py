@@ -141,13 +141,13 @@ def claims_table(experiment: str, conditions: Conditions, models: Sequence[str])
 
 def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -> list[str]:
     """How many claims of the paper hold with each model."""
-    found = []
+    sentences = []
     for model in models:
         verdicts = [judge(claim, conditions, model)[1] for claim in CLAIMS[experiment]]
         counts = {word: verdicts.count(word) for word in (REPRODUCED, IN_SHAPE, NOT, UNKNOWN)}
         words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        found.append(f"Of the paper's {len(verdicts)} claims, with Credence that asks {model}: {words}.")
-    return found
+        sentences.append(f"Of the paper's {len(verdicts)} claims, with Credence that asks {model}: {words}.")
+    return sentences
 
 
 def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:

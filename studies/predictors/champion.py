@@ -72,12 +72,12 @@ def promote_best(
     validation : the candidates on validation runs
     held_out : runs that none of them saw, for the gate, which proves C and P4 as well
     """
-    found = {
+    scores = {
         name: ReplayScores.together([run.asked_replay for run in validation if run.candidate == name])
         for name in candidates
     }
-    recovered = {name: one.recovered_loss for name, one in found.items()}
-    chosen = max(found, key=lambda name: -math.inf if recovered[name] is None else float(recovered[name] or 0))
+    recovered = {name: one.recovered_loss for name, one in scores.items()}
+    chosen = max(scores, key=lambda name: -math.inf if recovered[name] is None else float(recovered[name] or 0))
     model, store = candidates[chosen].ensemble, Store(store_dir)
     run_dir.mkdir(parents=True, exist_ok=True)
     model.save(run_dir / ENSEMBLE_FILE)
@@ -85,11 +85,11 @@ def promote_best(
     if holder is not None:
         held = load_model(f"models:/{tracking.registered_model}/{holder}", tracking, store)
         if held.sha256 == model.sha256:
-            return Promotion(found, chosen, None)
+            return Promotion(scores, chosen, None)
     gate = compose_settings(PromoteConfig, [f"model={run_dir / ENSEMBLE_FILE}", "p4=true"], "budget")
     paths = [str(dataset.path) for dataset in held_out]
     return Promotion(
-        found,
+        scores,
         chosen,
         promote_model(replace(gate, datasets=paths, store_dir=store_dir, tracking=tracking), run_dir / CHAMPION),
     )

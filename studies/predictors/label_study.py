@@ -143,8 +143,8 @@ class _Study:
         return JudgedSide(rows.lqd_drop, rows.asked, ensemble.exceeds(rows.x), ensemble.probability(rows.x))
 
     def by_region(self, side: JudgedSide) -> dict[str, dict[str, Any]]:
-        found = side.scores(self.ports)
-        return {region: {name: found[region][name] for name in SCORES} for region in REGIONS}
+        scores = side.scores(self.ports)
+        return {region: {name: scores[region][name] for name in SCORES} for region in REGIONS}
 
     def victim_rule(self, victim: Victim) -> Records:
         places = [[feature.name for feature in FEATURES].index(name) for name in self.names]

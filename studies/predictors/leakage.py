@@ -42,14 +42,14 @@ def leakage(
     first = drops <= TRAIN_SHARE * drops[-1]  # a run goes on long after its last drop
     apart = read_rows(tuple(Selection(other) for other in others), columns)
     sides = dict(zip(SPLITS, ((rows[drawn], rows[~drawn]), (rows[first], rows[~first]), (rows, apart)), strict=True))
-    found = []
+    leaks = []
     for split, (train, test) in sides.items():
         for count in trees:
             forest = RandomForest(trees=count, depth=depth, seed=seed).fit(train.x, train.lqd_drop)
             confusion = Confusion.count(test.lqd_drop, forest.probability(test.x) > 0.5)
             scores = {name: getattr(confusion, name) for name in SHOWN}
-            found.append({"split": split, "trees": count, "drops": confusion.tp + confusion.fn, **scores})
-    return found
+            leaks.append({"split": split, "trees": count, "drops": confusion.tp + confusion.fn, **scores})
+    return leaks
 
 
 @styled

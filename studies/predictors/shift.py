@@ -38,14 +38,14 @@ class ShiftMatrix:
         replays = {
             pair: ReplayScores.together([run.asked_replay for run in runs]) for pair, runs in self.held_out.items()
         }
-        found: dict[str, Matrix] = {
+        matrices: dict[str, Matrix] = {
             F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
-            RECOVERED: {pair: found.recovered_loss for pair, found in replays.items()},
-            SENT: {pair: found.sent_percent_of_lqd for pair, found in replays.items()},
+            RECOVERED: {pair: matrices.recovered_loss for pair, matrices in replays.items()},
+            SENT: {pair: matrices.sent_percent_of_lqd for pair, matrices in replays.items()},
         }
         if self.closed_loop:
-            found[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
-        return found
+            matrices[INCAST] = {pair: _ratio(flows) for pair, flows in self.closed_loop.items()}
+        return matrices
 
     def frame(self) -> pd.DataFrame:
         """One row per pair of conditions, one column per matrix."""

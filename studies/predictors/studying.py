@@ -165,10 +165,10 @@ class Studied:
         rows = []
         for seen in (True, False):
             for name in (ACCEPT, *self.trained):
-                found = [run for run in self.held_out if run.candidate == name and run.seen == seen]
-                if found:
-                    which = {"candidate": name, "conditions": "seen" if seen else "new", "runs": len(found)}
-                    rows.append({**which, **HeldOut.together(found)})
+                runs = [run for run in self.held_out if run.candidate == name and run.seen == seen]
+                if runs:
+                    which = {"candidate": name, "conditions": "seen" if seen else "new", "runs": len(runs)}
+                    rows.append({**which, **HeldOut.together(runs)})
         return Table.of_rows(
             "Predictors on held-out runs",
             rows,
@@ -281,8 +281,8 @@ def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store
 
     def judged(one: str, other: str) -> list[HeldOut]:
         named, runs = f"{chosen} on {one}", conditions[other].of(settings.split.test)
-        found = judge_held_out(settings, runs, other, one == other, {named: trained[one]}, {named: candidate})
-        return [run for run in found if run.candidate == named]
+        judged = judge_held_out(settings, runs, other, one == other, {named: trained[one]}, {named: candidate})
+        return [run for run in judged if run.candidate == named]
 
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)

@@ -121,31 +121,31 @@ class Learnable:
 def show(settings: AlphaSettings, run: Run) -> Shown:
     """Measure the fixed alphas, learn a tree, and run it beside them."""
     plan = SharingPlan.of(settings.shared, settings.training(), {DT: {}}, Ns3(settings.ns3_prefix))
-    families, wheres = list(settings.training()), list(plan.scenarios)
+    families, conditions = list(settings.training()), list(plan.scenarios)
     usual = plan.rules[Rule(DT, DEFAULT)]
     fixed = {_fixed(exponent): replace(usual, alpha=2.0**exponent) for exponent in settings.exponents}
     costs = Costs()
-    every = {where: list(fixed) for where in wheres}
+    every = {where: list(fixed) for where in conditions}
     with_counters = replace(plan, rules=fixed, logged_rows=settings.rows)
     measure_rules(settings.experiment, settings, with_counters, costs, every, settings.seeds)
-    learnable = _learnable(settings, costs, wheres)
+    learnable = _learnable(settings, costs, conditions)
     depths = pd.DataFrame([_depth(settings, learnable, families, depth) for depth in settings.depths])
     depth = int(depths.sort_values("lost_percent", kind="stable")["depth"].iloc[0])
     ensemble = learnable.fitted(settings, depth, families)
     exponent = settings.exponents[int(learnable.lost.mean(axis=0).argmin())]
-    best = {where: settings.exponents[int(learnable.lost[number].argmin())] for number, where in enumerate(wheres)}
+    best = {where: settings.exponents[int(learnable.lost[number].argmin())] for number, where in enumerate(conditions)}
     predicted = replace(compose_policy(DT_PREDICTED, DT_PREDICTED), alpha_interval_ns=settings.interval_ns)
     policy = predicted.ask(export_to_store(ensemble, run.store).library)
     looped = Costs()
-    beside = {where: list(dict.fromkeys([PREDICTED, _fixed(exponent), _fixed(best[where])])) for where in wheres}
+    beside = {where: list(dict.fromkeys([PREDICTED, _fixed(exponent), _fixed(best[where])])) for where in conditions}
     in_loop = replace(plan, rules={**fixed, PREDICTED: policy})
     measure_rules(settings.experiment, settings, in_loop, looped, beside, settings.test_seeds)
-    rows = pd.DataFrame([_row(looped, settings, where, exponent, best[where]) for where in wheres])
-    less_fixed = looped.family_difference(wheres, PREDICTED, _fixed(exponent))
-    less_best = looped.difference_to(wheres, PREDICTED, {where: _fixed(best[where]) for where in wheres})
+    rows = pd.DataFrame([_row(looped, settings, where, exponent, best[where]) for where in conditions])
+    less_fixed = looped.family_difference(conditions, PREDICTED, _fixed(exponent))
+    less_best = looped.difference_to(conditions, PREDICTED, {where: _fixed(best[where]) for where in conditions})
     learned = Learned(
         ensemble,
-        f"Tree of Dynamic Thresholds' alphas every {settings.interval_ns} ns, from {len(wheres)} conditions of the "
+        f"Tree of Dynamic Thresholds' alphas every {settings.interval_ns} ns, from {len(conditions)} conditions of the "
         f"training families, size {settings.size}, seeds {', '.join(map(str, settings.seeds))}.",
         {f"depth_{one}/lost_percent": lost for one, lost in zip(depths["depth"], depths["lost_percent"], strict=True)},
         lambda logged: _log_inputs(logged, costs, run.store),
@@ -266,14 +266,14 @@ def _log_inputs(run: TrackedRun, costs: Costs, store: Store) -> None:
     """The rows of every condition and seed as inputs of the run."""
     for where, rules in costs.runs.items():
         for seed in next(iter(rules.values())):
-            found = [of_rule[seed] for of_rule in rules.values()]
-            rows = np.array([row for one in found for row in one["counters"]], np.int64)
+            of_seed = [of_rule[seed] for of_rule in rules.values()]
+            rows = np.array([row for one in of_seed for row in one["counters"]], np.int64)
             run.log_dataset(
                 f"{where}-{seed}",
                 hashlib.sha256(rows.tobytes()).hexdigest(),
-                found[0]["flows_sha256"],
+                of_seed[0]["flows_sha256"],
                 str(store.folder),
                 len(rows),
-                sum(one["drops"] for one in found),
+                sum(one["drops"] for one in of_seed),
                 "train",
             )

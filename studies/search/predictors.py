@@ -121,8 +121,8 @@ class Finished:
         if self.tested is None:
             return ["No trial is within the budget.", tried]
         score = self.settings.objectives[0]
-        found = next(trial.found for trial in self.trials if trial.number == self.tested.trial) or {}
-        words = " and ".join(f"{name.replace('_', ' ')} {found[name]:.4g}" for name in self.settings.objectives)
+        scores = next(trial.found for trial in self.trials if trial.number == self.tested.trial) or {}
+        words = " and ".join(f"{name.replace('_', ' ')} {scores[name]:.4g}" for name in self.settings.objectives)
         return [f"Trial {self.tested.trial} is the best {score.replace('_', ' ')} within the budget: {words}.", tried]
 
     def tables(self) -> list[Table]:
@@ -239,9 +239,9 @@ def draw_front(frame: pd.DataFrame, score: str, cost: str, chosen: int | None) -
 
 def what_is_searched(settings: SearchSettings, space: Space, split: Split) -> dict[str, Any]:
     """Everything that decides the trials."""
-    kept = ("candidate", "objectives", "p4_profile", "sampler", "population", "batch", "seed")
+    decisive = ("candidate", "objectives", "p4_profile", "sampler", "population", "batch", "seed")
     return {
-        **{name: getattr(settings, name) for name in kept},
+        **{name: getattr(settings, name) for name in decisive},
         "space": {setting: repr(distribution) for setting, distribution in space.distributions.items()},
         "runs": {
             side: [selection.dataset.manifest.content_sha256 for selection in getattr(split, side)] for side in SIDES
@@ -270,10 +270,10 @@ def evaluate_trials(
         drawn, candidate = prepared
         try:
             here = replace(candidate, store_dir=settings.store_dir, jobs=1)
-            found = _evaluated(here, settings.objectives, split, profile)
+            evaluated = _evaluated(here, settings.objectives, split, profile)
         except ForetailError as error:
             return Trial(drawn.number, drawn.values, None, str(error))
-        return Trial(drawn.number, drawn.values, found, None)
+        return Trial(drawn.number, drawn.values, evaluated, None)
 
     with StageProgress() as progress, ThreadPoolExecutor(settings.jobs) as pool:
         progress.update("search", before / total if before < total else 1.0)
@@ -371,12 +371,12 @@ def trial_log(run: TrackedRun | None, space: Space, split: Split) -> Log:
         for trial in trials:
             if str(trial.number) in there:
                 continue
-            found = {name: value for name, value in (trial.found or {}).items() if isinstance(value, (int, float))}
+            numbers = {name: value for name, value in (trial.found or {}).items() if isinstance(value, (int, float))}
             tags = {TRIAL: str(trial.number)} | ({} if trial.failed is None else {"error": trial.failed})
             inner = run.log_nested(
                 f"trial {trial.number}",
                 dict(override.split("=", 1) for override in space.overrides(trial.values)),
-                {f"validation/{name}" if name in COLUMN_OF else f"cost/{name}": found[name] for name in found},
+                {f"validation/{name}" if name in COLUMN_OF else f"cost/{name}": numbers[name] for name in numbers},
                 tags,
                 failed=trial.failed is not None,
             )

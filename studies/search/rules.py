@@ -262,8 +262,8 @@ def _all_trials(
         rules = {drawn.number: rule_of(drawn.values) for drawn in batch}
         best = _best(settings, trials.finished(), len(conditions)) if settings.conditions == "all" else None
         losses = _raced(settings, simulations, rules, conditions, best)
-        found = {number: {settings.score: _score(settings, one, best), LOSSES: one} for number, one in losses.items()}
-        trials.keep([Trial(drawn.number, drawn.values, found[drawn.number], None) for drawn in batch])
+        scores = {number: {settings.score: _score(settings, one, best), LOSSES: one} for number, one in losses.items()}
+        trials.keep([Trial(drawn.number, drawn.values, scores[drawn.number], None) for drawn in batch])
     return trials.finished()[: settings.trials]
 
 
@@ -320,9 +320,9 @@ def _finalists(settings: RuleSettings, trials: Sequence[Trial], simulations: Sim
     for trial in sorted(trials, key=lambda one: _score_of(one, settings.score)):
         if len(chosen) < settings.finalists:
             chosen.setdefault(rule_of(trial.values), trial.number)
-    wheres = list(simulations.plan.scenarios)
-    losses = losses_in(simulations, settings.score, list(chosen), wheres, settings.seeds)
-    levels = level(simulations, list(chosen), wheres, settings.seeds)
+    conditions = list(simulations.plan.scenarios)
+    losses = losses_in(simulations, settings.score, list(chosen), conditions, settings.seeds)
+    levels = level(simulations, list(chosen), conditions, settings.seeds)
     ranked = sorted(zip(losses, levels, chosen.items(), strict=True), key=lambda one: sum(one[0]))
     first = _name(ranked[0][2][0])
     return tuple(
@@ -331,7 +331,7 @@ def _finalists(settings: RuleSettings, trials: Sequence[Trial], simulations: Sim
             rule,
             math.exp(level),
             None if settings.score == COST else float(np.mean(lost)),
-            simulations.costs.family_difference(wheres, _name(rule), first),
+            simulations.costs.family_difference(conditions, _name(rule), first),
         )
         for lost, level, (rule, number) in ranked
     )

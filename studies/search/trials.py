@@ -113,9 +113,9 @@ class Trials:
                 )
             )
         start = self._open[0].number
-        kept = self._stored.get_trials(deepcopy=False)[start:]
-        if len(kept) == len(self._open):
-            for open_one, one in zip(self._open, kept, strict=True):
+        finished = self._stored.get_trials(deepcopy=False)[start:]
+        if len(finished) == len(self._open):
+            for open_one, one in zip(self._open, finished, strict=True):
                 self._drawing.tell(open_one, one.values, state=one.state)
 
     def front(self) -> frozenset[int]:
@@ -124,8 +124,8 @@ class Trials:
 
     def tracked(self, uri: str) -> str | None:
         """The MLflow run of the search in the store at `uri`, if there was one."""
-        found: dict[str, str] = self._stored.user_attrs.get(TRACKED, {})
-        return found.get(uri)
+        tracked: dict[str, str] = self._stored.user_attrs.get(TRACKED, {})
+        return tracked.get(uri)
 
     def track(self, uri: str, run_id: str) -> None:
         """Remember the MLflow run of the search."""

@@ -46,14 +46,14 @@ def against(rows: pd.DataFrame, asking: str) -> Table:
     for policy, which, part in shown(rows[rows["held_out"] & (rows["policy"] != asking)]):
         other = part.set_index(["family", "condition"])["cost"]
         less = np.log(own.loc[other.index]) - np.log(other)
-        found = mean_over_groups([group.to_numpy() for _, group in less.groupby(level="family", sort=False)])
+        mean = mean_over_groups([group.to_numpy() for _, group in less.groupby(level="family", sort=False)])
         made.append(
             {
                 "against": policy_words(policy),
                 "setting": part["setting"].iloc[0] if which == "frozen" else which,
-                "%": change_text(found),
+                "%": change_text(mean),
                 "cheaper in families": int((less.groupby(level="family").mean() < 0).sum()),
-                "of": found.pairs,
+                "of": mean.pairs,
             }
         )
     return Table.of_rows(
@@ -77,8 +77,12 @@ def settings(finished: Race) -> Table:
     plan, costs, training = finished.plan, finished.costs, finished.training()
 
     def regret_percent(rule: Rule) -> float:
-        found = [costs.difference(where, rule, finished.best(where)).mean for where in training]
-        return float(100 * np.mean(np.expm1(np.array(found, dtype=np.float64)))) if None not in found else float("nan")
+        differences = [costs.difference(where, rule, finished.best(where)).mean for where in training]
+        return (
+            float(100 * np.mean(np.expm1(np.array(differences, dtype=np.float64))))
+            if None not in differences
+            else float("nan")
+        )
 
     rows = [
         (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))

@@ -102,8 +102,8 @@ def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdic
         return race.costs.family_difference(wheres, rule, other)
 
     def no_worse(rule: Rule, than: Sequence[Rule]) -> bool:
-        found = [less(rule, other) for other in than if other != rule]
-        return all(one.high is not None and one.high <= close for one in found)
+        differences = [less(rule, other) for other in than if other != rule]
+        return all(one.high is not None and one.high <= close for one in differences)
 
     lqd_cs = less(LQD, CS)
     dt = race.frozen.get("dt")
@@ -127,9 +127,9 @@ def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdic
 
 def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | None:
     """Of what LQD saves against Complete Sharing, the part that the policy saves, %."""
-    found = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
+    difference = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
     lqd = race.costs.family_difference(wheres, LQD, CS).mean
-    return None if found is None or not lqd else 100 * found / lqd
+    return None if difference is None or not lqd else 100 * difference / lqd
 
 
 def _below(found: PairedDifference) -> bool:
@@ -142,13 +142,13 @@ def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
     counts: Mapping[str, int] = {
         words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)
     }
-    said = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
+    counted = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
     cheaper = [
         one.family for one in verdicts if _below(one.lqd_less_cs) and one.lqd_less_dt and _below(one.lqd_less_dt)
     ]
     frozen = race.frozen.get("dt")
     return [
-        f"Of {len(verdicts)} families: {said}.",
+        f"Of {len(verdicts)} families: {counted}.",
         f"LQD is cheaper than Complete Sharing and than {policy_words('dt')}{f' ({frozen.setting})' if frozen else ''} "
         f"with whole intervals in {len(cheaper)}{': ' if cheaper else ''}{', '.join(cheaper)}.",
     ]

@@ -76,11 +76,11 @@ def draw(points: pd.DataFrame) -> Figure:
         shown = policies_of(part, "lqd_over_")
         others = [policy for policy in shown if not may_ask(policy)]
         for number, policy in enumerate(others, start=1):
-            found = next(iter(over_seeds(part, "flip_probability", f"lqd_over_{policy}").values()))
+            interval = next(iter(over_seeds(part, "flip_probability", f"lqd_over_{policy}").values()))
             style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
-            axes.axhline(_mean(found), color=f"C{number}", linestyle=style, label=policy_words(policy))
-            if found.low is not None and found.high is not None:
-                axes.axhspan(found.low, found.high, color=f"C{number}", alpha=0.12, linewidth=0)
+            axes.axhline(_mean(interval), color=f"C{number}", linestyle=style, label=policy_words(policy))
+            if interval.low is not None and interval.high is not None:
+                axes.axhspan(interval.low, interval.high, color=f"C{number}", alpha=0.12, linewidth=0)
         for number, policy in enumerate(policy for policy in shown if may_ask(policy)):
             color = "C0" if policy in POLICIES else f"C{len(others) + 1 + number}"
             _means(axes, part, policy, "oxsD^v"[number % 6], color)
@@ -94,11 +94,11 @@ def draw(points: pd.DataFrame) -> Figure:
 
 
 def _means(axes: Axes, part: pd.DataFrame, policy: str, marker: str, color: str) -> None:
-    found = over_seeds(part, "flip_probability", f"lqd_over_{policy}")
-    means = [_mean(item) for item in found.values()]
-    margins = [0.0 if item.high is None else item.high - _mean(item) for item in found.values()]
+    intervals = over_seeds(part, "flip_probability", f"lqd_over_{policy}")
+    means = [_mean(item) for item in intervals.values()]
+    margins = [0.0 if item.high is None else item.high - _mean(item) for item in intervals.values()]
     axes.errorbar(
-        list(found),
+        list(intervals),
         means,
         yerr=margins,
         marker=marker,

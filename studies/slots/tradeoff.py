@@ -334,8 +334,8 @@ def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterato
     for alpha in sorted(settings.alphas):
         yield _row("dt", traffic, settings, buffer, alpha=alpha)
     for name, answer in (("always accept", 0), ("always drop", 1)):
-        told = np.full(len(traffic), answer, np.uint8)
-        yield _row("credence", traffic, settings, buffer, told) | {"policy": name}
+        answers = np.full(len(traffic), answer, np.uint8)
+        yield _row("credence", traffic, settings, buffer, answers) | {"policy": name}
 
 
 def _row(

@@ -86,15 +86,15 @@ def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -
 
 
 def _summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
-    found = summary_of(curves)
-    for place, row in enumerate(found[found["predictor"] == "rules"].to_dict("records")):
+    summary = summary_of(curves)
+    for place, row in enumerate(summary[summary["predictor"] == "rules"].to_dict("records")):
         axes.plot(row["robustness"], row["consistency"], MARKERS[place], color=GREY)  # the markers of the legend
         if row["way"] not in RULES.values():
             axes.annotate(row["way"], (row["robustness"], row["consistency"]), (6, 4), textcoords="offset points")
-    fixed = found[found["predictor"] == "dt"]
+    fixed = summary[summary["predictor"] == "dt"]
     axes.plot(fixed["robustness"], fixed["consistency"], "s--", color=GREY, markersize=3, linewidth=0.8)
     for predictor, style in _styles(curves):
-        mine = found[found["predictor"] == predictor]
+        mine = summary[summary["predictor"] == predictor]
         own, grid = mine[mine["threshold"].isna()], mine[mine["threshold"].notna()].sort_values("threshold")
         axes.plot(grid["robustness"], grid["consistency"], markersize=3, linewidth=0.8, **style)
         axes.plot(own["robustness"], own["consistency"], **{**style, "marker": "*", "markersize": 12})

@@ -37,8 +37,8 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
         row = dict(zip(["workload", "proof", *LINE], values, strict=True))
         for name in ("lqd", "optimum"):
             percents = part[f"percent_of_{name}"].tolist()
-            found = mean_interval(percents)
-            row |= {f"of_{name}": found.mean, f"of_{name}_low": found.low, f"of_{name}_high": found.high}
+            interval = mean_interval(percents)
+            row |= {f"of_{name}": interval.mean, f"of_{name}_low": interval.low, f"of_{name}_high": interval.high}
             row[f"least_of_{name}"] = min(percents)
         made.append(row | {name: part[name].mean() for name in ("arrivals", "sent", "asked", "predicted_drops")})
     curves = pd.DataFrame(made)
@@ -54,8 +54,8 @@ def is_rule(curves: pd.DataFrame, policy: str) -> pd.Series:
 
 def told(curves: pd.DataFrame, predictor: str, flip: float | None = None) -> pd.DataFrame:
     """Credence with a predictor at its own threshold: at every flip, or at one."""
-    found = curves[(curves["predictor"] == predictor) & curves["threshold"].isna()]
-    return found if flip is None else found[found["flip_probability"] == flip]
+    own_threshold = curves[(curves["predictor"] == predictor) & curves["threshold"].isna()]
+    return own_threshold if flip is None else own_threshold[own_threshold["flip_probability"] == flip]
 
 
 def predictors_of(curves: pd.DataFrame) -> list[str]:
@@ -160,9 +160,9 @@ def _wide(
     rows: list[tuple[Cell, ...]] = []
     for workload, part in curves.groupby("workload", sort=False):
         for predictor in predictors_of(curves):
-            found = chosen(part, predictor).set_index(along)["of_lqd"]
-            if len(found):
-                rows.append((str(workload), predictor, *(float(found[value]) for value in values)))
+            shares = chosen(part, predictor).set_index(along)["of_lqd"]
+            if len(shares):
+                rows.append((str(workload), predictor, *(float(shares[value]) for value in values)))
     return Table(title, ("workload", "predictor", *(f"{value:g}" for value in values)), tuple(rows))
 
 
