@@ -278,6 +278,7 @@ def cases(how: str, ns3: bool = False) -> list[object]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("command", "rule"), cases("compose"))
 def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)

@@ -67,6 +67,7 @@ def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
     typed(composed("demo", f"size={size}"), DemoConfig)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("experiment", experiments())
 def test_every_experiment_composes_in_every_size_and_its_file_begins_with_its_command(experiment: str) -> None:
     one = listed(experiment)

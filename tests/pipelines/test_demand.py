@@ -381,6 +381,7 @@ def test_logs_without_steps_to_score_get_one_sentence(
         assert {path.name for path in tmp_path.iterdir()} == {f"{name}.npy" for name in logs}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_sentence_and_nothing_is_written(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

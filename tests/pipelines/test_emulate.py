@@ -103,6 +103,7 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
 UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [

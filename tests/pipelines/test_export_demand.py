@@ -65,6 +65,7 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
         assert row["relative difference"] == certificate["relative_difference"] <= certificate["tolerance"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "overrides", "complaint"),
     [

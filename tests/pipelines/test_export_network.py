@@ -59,6 +59,7 @@ def exported(folder: Path, out: Path, *overrides: str) -> NetworkExport:
     return result
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path: Path) -> None:
     result = exported(folder, tmp_path / "c", f"model={folder / name}", f"dataset={folder / 'test'}")

@@ -113,6 +113,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("target", ["c", "p4", "onnx"])
 def test_what_does_not_describe_the_model_is_refused(

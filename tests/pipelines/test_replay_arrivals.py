@@ -263,6 +263,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("overrides", "text", "complaint"), REFUSED, ids=lambda value: str(value)[:50])
 def test_bad_input_gets_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], text: str, complaint: str

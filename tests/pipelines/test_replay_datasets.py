@@ -169,6 +169,7 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
     assert found["predictions"]["credence_bytes"] == Sent.together(sent).bytes
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [

@@ -273,6 +273,7 @@ def test_links_inside_of_a_run_are_followed(tmp_path: Path) -> None:
     assert opened(tmp_path / "link").figures == opened(folder).figures != ()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("make", "complaint"), REFUSED)
 def test_is_refused_in_one_sentence(
     make: Callable[[Path], Any],
@@ -294,6 +295,7 @@ def test_is_refused_in_one_sentence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.nightly
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "complaint"),

@@ -167,6 +167,7 @@ BAD = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_sentence(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -162,6 +162,7 @@ def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("model", "complaint"),
     [

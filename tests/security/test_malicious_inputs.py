@@ -107,6 +107,7 @@ def skops_files() -> Iterator[tuple[str, bytes]]:
         yield name, stream.getvalue()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", [pytest.param(content, id=name) for name, content in pickles()])
 @pytest.mark.parametrize("name", ["model", "model.json", "model.skops", "demand.npy"])
 def test_nothing_is_unpickled(name: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +120,7 @@ def test_nothing_is_unpickled(name: str, content: bytes, tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", [pytest.param(content, id=name) for name, content in skops_files()])
 def test_skops_brings_trees_and_nothing_else(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -267,6 +269,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_within_bounded_memory(name: str, tmp_path: Path) -> None:
     file, make, call = BOMBS[name]

@@ -54,6 +54,7 @@ def test_memory_in_the_driver_is_aligned_and_bounded(tmp_path: Path) -> None:
     assert run(program) == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
 def test_a_header_compiles_alone_without_a_warning(header: Path) -> None:
     cxx = compiler("CXX", "c++", "g++", "clang++")

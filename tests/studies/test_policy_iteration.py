@@ -46,6 +46,7 @@ def test_a_budget_counts_every_simulation_once() -> None:
     assert Budget(5, 7, 2003).sentence().startswith("budget: 5 simulations and 7 branches, 2e-06 simulated seconds")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

@@ -201,6 +201,7 @@ def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: 
     assert "Cost J under held-out conditions" in (tmp_path / "gate" / "model_card.md").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

@@ -199,6 +199,7 @@ BAD = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("override", BAD)
 def test_bad_settings_get_one_sentence(override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(arguments("vermilion_fig9_5", tmp_path, "run", override))

@@ -276,6 +276,7 @@ def test_a_budget_that_nothing_fits_chooses_nothing(folder: Path, candidate: lis
     assert result.tables()[-1].notes == ("No trial is within the budget: raise it.",)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("more", "message"),
     [

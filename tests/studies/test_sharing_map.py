@@ -215,6 +215,7 @@ WRONG = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("override", WRONG)
 def test_what_cannot_be_compared_is_refused_in_one_sentence(override: str) -> None:
     with pytest.raises(ForetailError, match=WRONG[override].replace("[", r"\[")):
@@ -296,6 +297,7 @@ def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
     assert (spread.high - spread.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
