@@ -196,6 +196,7 @@ class DeployConfig(Stage):
         100.0,
         "Longest stay of a packet in the pipeline; a bank that decided is not written before this time has passed.",
         at_least=0,
+        at_most=3_600_000,
     )
     any_tau: bool = setting(True, "Keep votes that allow another threshold later, as in export.")
     model_limits: ModelLimits = part(ModelLimits, "Limits for reading another framework's model.")

@@ -67,6 +67,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.rows: dict[int, dict[bytes, p4r.TableEntry]] = {}  # table -> match -> entry
         self.defaults: dict[int, p4r.TableEntry] = {}
         self.counts = [0, 0, 0, 0]
+        self.is_silent = False  # whether it opens streams and never answers on them
         self.updates = 0
         self.primary: int | None = None
         #: called with the number of an update before it is carried out; an exception refuses it
@@ -118,6 +119,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     def StreamChannel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         for request in requests:
+            if self.is_silent:
+                continue
             wanted = U128.decode(request.arbitration.election_id)
             first = self.primary is None or wanted > self.primary
             if first:

@@ -405,6 +405,16 @@ def test_two_controllers_do_not_write_at_once(
     deploy(files[0])
 
 
+def test_a_switch_that_opens_the_stream_and_never_answers(
+    deploy: Callable[..., DeployResult], switch: FakeSwitch, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretail.export.p4.runtime.client.CONNECT_SECONDS", 0.3)
+    switch.is_silent = True
+    with pytest.raises(ForetailError, match=r"does not say within 0\.3 s whether this program may control it"):
+        deploy(files[0])
+    switch.is_silent = False
+
+
 def test_an_address_where_nothing_answers(
     deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +426,7 @@ def test_an_address_where_nothing_answers(
 @pytest.mark.parametrize(
     ("given", "match"),
     [
+        (["drain_ms=1e20"], "^drain_ms = 1e\\+20 is out of range: it must be at most 3600000$"),
         (["switch=somewhere"], "^switch = somewhere is not an address: write HOST:PORT, as in 127.0.0.1:9559$"),
         (["model=x", "rollback=true"], "rollback=true takes the model that the switch has: leave model out"),
         (["canary=true"], "canary .*a switch without model="),

@@ -6,6 +6,7 @@ Specification: P4Runtime 1.4 (p4.org). Messages and stubs are those of the packa
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -111,11 +112,30 @@ class P4RuntimeSwitch:
                     f"another address (switch=HOST:PORT)"
                 ) from None
             self._stream = self._stub.StreamChannel(iter(self._requests.get, None), timeout=None)
-            answer = next(self._stream)
+            answer = self._first_answer()
         if answer.arbitration.status.code != rpc_code.OK:
             raise ForetailError(
                 f"another controller is the primary of the switch at {self.address}: stop it, then try again"
             )
+
+    def _first_answer(self) -> p4r.StreamMessageResponse:
+        """The first message of the stream, which itself stays open without a deadline."""
+        deadline = threading.Timer(CONNECT_SECONDS, self._stream.cancel)
+        deadline.start()
+        try:
+            answer: p4r.StreamMessageResponse = next(self._stream)
+            return answer
+        except StopIteration:
+            pass
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.CANCELLED:
+                raise
+        finally:
+            deadline.cancel()
+        raise ForetailError(
+            f"the switch at {self.address} does not say within {CONNECT_SECONDS:g} s whether this program may control "
+            f"it: look at its log"
+        )
 
     def _close(self) -> None:
         self._requests.put(None)
