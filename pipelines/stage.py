@@ -22,10 +22,12 @@ from omegaconf import DictConfig, OmegaConf
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.stages import STAGES, register
+from foretail.configs.schema.tracking import Tracking
 from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import recording
 from foretail.core.plugins import FAILURES
+from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions
@@ -113,6 +115,9 @@ def run(command: Command, node: DictConfig) -> None:
     run_dir = Path(job.runtime.output_dir)
     try:
         config = typed(node, command.schema, job.overrides.task)
+        tracking = getattr(config, "tracking", None)
+        if isinstance(tracking, Tracking) and tracking.enabled:  # a folder in its place is refused before work begins
+            sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
         started = time.monotonic()
         with recording() as written, collecting_notes() as said, no_digest_allowed(config.allow_no_digest):
             result = command.work(config, run_dir)

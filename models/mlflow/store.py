@@ -62,8 +62,15 @@ def imported() -> ModuleType:
 
 
 def sqlite_file(address: str) -> Path | None:
-    """Return the file of an SQLite store; None for a server."""
-    return Path(address.removeprefix(SQLITE)).resolve() if address.startswith(SQLITE) else None
+    """Return the file of an SQLite store; None for a server. ForetailError when a folder has that name."""
+    if not address.startswith(SQLITE):
+        return None
+    file = Path(address.removeprefix(SQLITE)).resolve()
+    if file.is_dir():
+        raise ForetailError(
+            f"the tracking store {file} is a folder: name a file in tracking.uri, as in {SQLITE}runs.db"
+        )
+    return file
 
 
 def store_exists(address: str) -> bool:

@@ -150,3 +150,8 @@ def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
         run_meanwhile()
     with pytest.raises(ForetailError, match=sentence):
         run_meanwhile()
+
+
+def test_a_folder_in_the_place_of_the_store_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"is a folder: name a file in tracking\.uri"):
+        store_exists(f"sqlite:///{tmp_path}")
