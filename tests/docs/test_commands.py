@@ -294,6 +294,7 @@ def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: p
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
 def test_commands_run_on_ns3(

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize(
     "step", [pytest.param(step, id=step.stem, marks=[pytest.mark.ns3] if step.name == NS3 else []) for step in STEPS]
 )

@@ -158,6 +158,7 @@ def test_mlflow_loads_the_model_without_a_pickle(
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_mlflow_loads_the_model_without_what_trained_it(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained

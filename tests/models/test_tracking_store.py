@@ -76,6 +76,7 @@ def test_a_store_in_which_mlflow_itself_was_killed_is_set_aside(tmp_path: Path, 
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
     create_store(f"{SQLITE}{tmp_path}/mlflow.db")
@@ -131,6 +132,7 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "outputs").mkdir()

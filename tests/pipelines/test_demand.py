@@ -358,6 +358,7 @@ BAD = {
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_logs_without_steps_to_score_get_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

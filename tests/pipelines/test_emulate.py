@@ -63,6 +63,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
     result, _, folder = emulated
     assert [run.flows.policy for run in result.runs] == ["lqd", "credence"]
@@ -148,6 +149,7 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path

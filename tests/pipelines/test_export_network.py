@@ -120,6 +120,7 @@ def test_what_means_nothing_or_cannot_be_is_refused(
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_ns3_asks_the_library_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,6 +163,7 @@ def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(fo
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_tracked_network_has_a_version_that_replay_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
     tracking = [f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.alias=net"]
     datasets = [str(Dataset.open(folder / "test").path.resolve())]

@@ -48,6 +48,7 @@ def boosted(arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]]) -> xgboost.Bo
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["c", "p4", "onnx"])
 def test_a_model_of_xgboost_goes_to_every_target(target: str, boosted: xgboost.Booster, tmp_path: Path) -> None:
     boosted.save_model(tmp_path / "model.ubj")

@@ -54,6 +54,7 @@ def artifact_logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: Path) -> None:
     done = foretail(tmp_path, "collect", "source=etalon", f"log={etalon_log}", "etalon.buffer_bytes=300_000")
     assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
@@ -135,6 +136,7 @@ WHOLE = "operating_point.region=whole"
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_logs: list[Path]) -> None:
     logs = ",".join(map(str, artifact_logs))
     done = foretail(tmp_path, "collect", "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")

@@ -274,6 +274,7 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: str) -> None:
     (tmp_path / "stump.py").write_text(STUMP)
     (tmp_path / "conf" / "predictor").mkdir(parents=True)
@@ -343,6 +344,7 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, traces: str) -> 
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
     offered = (
         "[foretail.targets]\nmy_table = table:Table\nfails = table:Fails\nwrong = table:Other\nnone = table:Nothing\n"
@@ -363,6 +365,7 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.demand_predictors]\ntwice = twice:Twice\n", twice=DEMAND)
     tiny = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]", "tracking.enabled=false"]
@@ -378,6 +381,7 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
     slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")

@@ -37,6 +37,7 @@ def collected(folder: Path, *overrides: str) -> tuple[CollectedRun, ...]:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
     switch = ("slotted.buffer_per_port=10", "slotted.slots=2000")
     seen = collected(tmp_path, *switch, "slotted.settings={fan_in: 5, background_load: 0.6}", "seeds=[1,2,3,4,5,6]")

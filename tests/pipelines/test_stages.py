@@ -133,6 +133,7 @@ def evaluated(folder: Path, *overrides: str) -> FlowsResult:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
     result = evaluated(folder)
     assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
@@ -227,6 +228,7 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     model = paper_forest().ensemble
     inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])

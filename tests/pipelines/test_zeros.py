@@ -97,6 +97,7 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2, 3, 5, 6):

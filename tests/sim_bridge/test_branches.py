@@ -83,6 +83,7 @@ def test_the_run_is_what_it_is_without_branches(
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
 def test_a_fork_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int], hold_ns: int) -> None:
     forked, plain = simulate(rows, hold_ns), simulate()

@@ -129,6 +129,7 @@ def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[fl
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator: Path, tmp_path: Path) -> None:
     reason = why_not_here(emulator, control="retcp")
     if reason is not None:

@@ -28,6 +28,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_live_answers_are_those_of_the_compiled_model(tmp_path: Path) -> None:
     cell_bytes = document()["features"]["cell_bytes"]
     inputs = tuple(

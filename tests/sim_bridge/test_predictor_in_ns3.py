@@ -236,6 +236,7 @@ def test_what_is_no_predictor_library_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_another_run_arithmetic_refuses_the_model(labelled: Dataset, tmp_path: Path) -> None:
     names = ("queue", "occupancy")
     ensemble = trained(labelled, names, tmp_path / "export").ensemble

@@ -197,6 +197,7 @@ def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     "racks",

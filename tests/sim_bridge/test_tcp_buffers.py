@@ -47,6 +47,7 @@ def both(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("transport", ["dctcp", "cubic", "newreno", "theta_powertcp", "timely", "powertcp"])
 def test_every_transport_recovers_in_the_same_way(tmp_path: Path, transport: str) -> None:
     assert both(tmp_path, transport__name=transport, **ELEPHANTS)["timed_out"] > 0
@@ -85,6 +86,7 @@ def test_whatever_the_policy_drops(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_segments_of_odd_sizes(tmp_path: Path, seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -83,6 +83,7 @@ def test_there_is_an_experiment_for_every_figure() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_size_composes(experiment: str) -> None:
     for size, servers in {"medium": 32, "full": 256}.items():

@@ -46,6 +46,7 @@ def study(runs: dict[str, splits.Split]) -> LabelStudy:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
     tables = {table.title: table for table in study.tables()}
     assert {title: len(table.rows) for title, table in tables.items()} == {

@@ -54,6 +54,7 @@ def document_of(folder: Path, experiment: str) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", [COMPLETION, UTILISATION])
 def test_an_experiment_leaves_curves_points_and_a_figure(experiment: str, folder: Path) -> None:
     document = document_of(folder, experiment)

@@ -49,6 +49,7 @@ def samples_of(folder: Path, experiment: str) -> pd.DataFrame:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.parametrize("experiment", SHORT)
 def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder: Path) -> None:
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))

@@ -308,6 +308,7 @@ def test_bad_settings_are_refused_in_one_sentence(
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_another_search_of_the_same_name_and_files_of_others_are_refused(folder: Path, candidate: list[str]) -> None:
     named = (f"file={folder / 'named.db'}", "name=mine")
     run(folder, candidate, 1, *named, space={"trees": SPACE["trees"]})
