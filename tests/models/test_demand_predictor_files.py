@@ -101,7 +101,7 @@ def test_a_damaged_file_is_refused_or_is_another_whole_predictor(data: st.DataOb
     ("change", "says"),
     [
         (lambda d: d.update(version=2), "format version 2"),
-        (lambda d: d.update(schema="other"), "not a demand predictor"),
+        (lambda d: d.update(schema="other"), "but no demand predictor"),
         (lambda d: d.update(name="oracle"), "no predictor is called 'oracle'"),
         (lambda d: d.update(more=1), "other keys"),
         (lambda d: d.pop("nodes"), "other keys"),
