@@ -19,6 +19,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), without_passwords(text))
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, without its full stop; its type where there is no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
+
+
 class ForetailError(ValueError):
     """A user-facing error: its message is one sentence that names the thing and the fix, and is printable.
 

@@ -171,7 +171,10 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # StageFailed carries those of the stage
         if is_bad_input(error):
             raise
-        raise unreadable_settings(error, _config_folders(overrides)) from error
+        from hydra._internal.utils import get_args_parser
+
+        folder = get_args_parser().parse_args(overrides).config_dir
+        raise unreadable_settings(error, folder) from error
     except OSError as error:  # StageFailed carries those of the stage past here: this one is Hydra's
         if is_bad_input(error):  # as that about a config that there is none of
             raise
@@ -187,7 +190,7 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
 def _help(stage: str, arguments: Sequence[str]) -> int:
     from foretail.pipelines.command.reference import experiments_text, help_text
 
-    settings = _without_flags(arguments)
+    _, settings = _parted(arguments)
     overrides = [argument for argument in settings if "=" in argument]
     words = [argument for argument in settings if "=" not in argument]
     if stage != "run":
@@ -265,23 +268,17 @@ def _completion(arguments: Sequence[str]) -> int | None:
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
     """The arguments in the order in which Hydra takes them, wherever the flags stand."""
-    settings = _without_flags(arguments)
-    return [*(argument for argument in arguments if argument not in settings), *settings]
+    flags, settings = _parted(arguments)
+    return [*flags, *settings]
 
 
-def _without_flags(arguments: Sequence[str]) -> list[str]:
-    """The arguments that are neither flags nor their values."""
-    pairs = zip(("", *arguments), arguments, strict=False)
-    return [argument for before, argument in pairs if not argument.startswith("-") and before not in WITH_VALUE]
-
-
-def _config_folders(arguments: Sequence[str]) -> list[str]:
-    """The folders that ``--config-dir`` names."""
-    return [
-        argument
-        for before, argument in zip(("", *arguments), arguments, strict=False)
-        if before in ("--config-dir", "-cd")
-    ]
+def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags with their values, and everything else."""
+    flags: list[str] = []
+    settings: list[str] = []
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        (flags if argument.startswith("-") or before in WITH_VALUE else settings).append(argument)
+    return flags, settings
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:
@@ -295,7 +292,7 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
 
     from foretail.configs.plugins import check_aliases
 
-    nameless = [override for override in _without_flags(overrides) if override.startswith("=")]
+    nameless = [override for override in _parted(overrides)[1] if override.startswith("=")]
     if nameless:
         return f"{nameless[0]} has no name: write name=value"
     usage_and_error = io.StringIO()

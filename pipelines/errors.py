@@ -13,7 +13,7 @@ import yaml
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.sim_bridge.policies import POLICIES
 
 
@@ -53,11 +53,6 @@ def is_bad_input(error: BaseException | None) -> bool:
     return isinstance(error, OverflowError) and _OF_A_SETTING.search(str(error)) is not None
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, without its full stop; its type where there is no text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
-
-
 def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = ()) -> str:
     """`error` as one line that ends with a full stop.
 
@@ -92,20 +87,20 @@ def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[st
     return str(error)
 
 
-def unreadable_settings(error: Exception, folders: Iterable[str]) -> ForetailError:
+def unreadable_settings(error: Exception, folder: str | None) -> ForetailError:
     """What Hydra raised while it read files of settings, as an error that names the file and the place.
 
     Parameters
     ----------
     error : which :func:`is_bad_input` does not know
-    folders : that the user gave, among whose files one is to blame
+    folder : that the user gave, among whose files one is to blame
     """
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
         return ForetailError(f"{mark.name} is not valid YAML ({place}): correct it there")
     if isinstance(error, (UnicodeDecodeError, yaml.reader.ReaderError)):
-        files = [path for folder in folders for path in sorted(Path(folder).rglob("*.yaml")) if not _is_text(path)]
+        files = [path for path in sorted(Path(folder).rglob("*.yaml")) if not _is_text(path)] if folder else []
         named = ", ".join(map(str, files)) or "a file of settings"
         return ForetailError(f"{named} cannot be read as UTF-8 text: save it as UTF-8")
     if isinstance(error, RecursionError):

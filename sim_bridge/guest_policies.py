@@ -78,9 +78,7 @@ class GuestPolicy:
         """
         key = (self.content, self.type, os.environ.get("CXXFLAGS", ""))
         digests = _digests(_READ.get(key, {}))
-        if (
-            key not in _READ or digests != _READ[key]
-        ):  # with the files unchanged, so are the names of those they include
+        if key not in _READ or digests != _READ[key]:  # unchanged files include the same files
             digests = _READ[key] = _digests(self._files_read())
         return hashlib.sha256(repr([*key, sorted(digests.values())]).encode()).hexdigest()
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_FLOW_BYTES, LONGEST_NS, PEERS, part, setting
-from foretail.configs.schema.messages import Collective, Elephants
+from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, PEERS, part, setting
+from foretail.configs.schema.messages import Collective, Elephants, FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, MOST_QUEUES, ORACLES, ORDERS, SCHEDULERS, VICTIMS
@@ -89,37 +88,6 @@ class Topology:
             raise ForetailError(
                 f"{where}.leaves = {self.leaves} and {where}.spines = {self.spines} are no leaf_spine, which has at "
                 f"least 2 and 1: raise them, or set {where}.kind=star"
-            )
-
-
-@dataclass
-class FlowSizes:
-    """A distribution of flow sizes, linear between its points."""
-
-    size_bytes: list[int] = setting(
-        MISSING, "Flow sizes at the points of the distribution, increasing.", at_least=0, at_most=LARGEST_FLOW_BYTES
-    )
-    cumulative: list[float] = setting(
-        MISSING, "Cumulative probability at each size, from 0 to 1, never falling.", at_least=0, at_most=1
-    )
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError unless sizes rise, and probabilities from 0 to 1 with them."""
-        size_bytes, cumulative = self.size_bytes, self.cumulative
-        if len(size_bytes) != len(cumulative) or len(size_bytes) < 2:
-            raise ForetailError(
-                f"{where}.size_bytes has {len(size_bytes)} points and {where}.cumulative has {len(cumulative)}: "
-                "give both the same number of points, at least 2"
-            )
-        for before, after in itertools.pairwise(size_bytes):
-            if after <= before:
-                raise ForetailError(f"{where}.size_bytes is not increasing at {after} after {before}: sort its points")
-        for low, high in itertools.pairwise(cumulative):
-            if high < low:
-                raise ForetailError(f"{where}.cumulative is not monotone: {high:g} follows {low:g}")
-        if cumulative[0] != 0 or cumulative[-1] != 1:
-            raise ForetailError(
-                f"{where}.cumulative must run from 0 to 1, not from {cumulative[0]:g} to {cumulative[-1]:g}"
             )
 
 

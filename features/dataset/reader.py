@@ -15,7 +15,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from foretail.core.digest import check_folder
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
@@ -170,8 +170,9 @@ class Dataset:
         try:
             yield
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise ForetailError(f"cannot read {self.path / table} ({reason}): collect the trace again") from error
+            raise ForetailError(
+                f"cannot read {self.path / table} ({first_line(error)}): collect the trace again"
+            ) from error
 
 
 def _check_sha256(path: Path, manifest: Manifest) -> None:

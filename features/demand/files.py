@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 
 FloatArray = npt.NDArray[np.float64]
@@ -68,8 +68,7 @@ def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what
     try:
         return readers[kind](path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ForetailError(f"{path} cannot be read ({reason}): write it again") from None
+        raise ForetailError(f"{path} cannot be read ({first_line(error)}): write it again") from None
 
 
 def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:

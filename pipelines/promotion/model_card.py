@@ -16,13 +16,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from foretail.core.digest import check_file
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.core.json_text import flat
 from foretail.features.catalog import feature
 from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import drops_of
-from foretail.pipelines.errors import first_line
 from foretail.pipelines.promotion.gate import held_out_table
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.outcome import SHOWN

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError
-from foretail.pipelines.errors import first_line, is_bad_input, sentence
+from foretail.core.errors import ForetailError, first_line
+from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 
 Result = TypeVar("Result")

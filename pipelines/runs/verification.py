@@ -39,6 +39,11 @@ class Verified:
         """Whether everything could be checked and nothing is damaged."""
         return not self.damaged and not self.without_digest
 
+    @property
+    def count(self) -> int:
+        """How much of ours there was, whole or not."""
+        return self.folders + self.files + self.models + len(self.damaged) + len(self.without_digest)
+
     def table(self) -> Table:
         """The counts, and a note for everything that is not as it was written."""
         counts = {
@@ -61,26 +66,14 @@ def verify(paths: Sequence[str]) -> Verified:
     """
     verified = Verified()
     for path in map(Path, paths):
-        before = (
-            verified.folders,
-            verified.files,
-            verified.models,
-            len(verified.damaged),
-            len(verified.without_digest),
-        )
+        before = verified.count
         if path.is_file():
             _verify_file(path, verified)
         elif path.is_dir():
             _verify_below(path, verified)
         else:
             raise ForetailError(f"there is no {path}: give a folder or file that Foretail wrote")
-        if before == (
-            verified.folders,
-            verified.files,
-            verified.models,
-            len(verified.damaged),
-            len(verified.without_digest),
-        ):
+        if verified.count == before:
             raise ForetailError(f"{path} holds nothing that Foretail wrote: give a folder or file of it")
     return verified
 

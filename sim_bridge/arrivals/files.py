@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_ROWS = 1 << 20
@@ -131,7 +131,7 @@ class ArrivalFile:
         except pa.ArrowInvalid as error:
             raise self._csv_fault(names, error) from None
         except pa.ArrowException as error:
-            raise ForetailError(f"{self.path} cannot be read as CSV ({_first_line(error)}): write it again") from None
+            raise ForetailError(f"{self.path} cannot be read as CSV ({first_line(error)}): write it again") from None
 
     def _csv_fault(self, names: Sequence[str], error: Exception) -> ForetailError:
         """What is wrong with the file: arrow does not tell the row, so it is looked for slowly."""
@@ -157,7 +157,7 @@ class ArrivalFile:
             error = strange
         if not row:
             return ForetailError(f"{self.path} has no rows: give a file with at least one arrival")
-        return ForetailError(f"{self.path} cannot be read as CSV ({_first_line(error)}): write it again")
+        return ForetailError(f"{self.path} cannot be read as CSV ({first_line(error)}): write it again")
 
     # -- Parquet -------------------------------------------------------------------------------------------------
 
@@ -185,8 +185,7 @@ class ArrivalFile:
                     yield batch
         except (OSError, pa.ArrowException) as error:
             raise ForetailError(
-                f"{self.path} is damaged after row {read} (data rows count from 1; {_first_line(error)}): "
-                "write it again"
+                f"{self.path} is damaged after row {read} (data rows count from 1; {first_line(error)}): write it again"
             ) from None
 
     # -- both ----------------------------------------------------------------------------------------------------
@@ -285,7 +284,3 @@ def _remedy(name: str) -> str:
 def _listed(names: Sequence[Any]) -> str:
     """Names from a file on one line: those of a damaged header can hold line breaks, and be of any length."""
     return " ".join(", ".join(str(name) for name in names).split())[:200] or "none"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")

@@ -18,7 +18,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.circuits import require_scheduler
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, part, setting
-from foretail.configs.schema.scenario import FlowSizes
+from foretail.configs.schema.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
