@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import cmake
 import ninja
 
 from foretail.core.errors import ForetailError
@@ -164,6 +163,8 @@ def build_simulator(
 
     ForetailError if it does not build, with the compiler's first error.
     """
+    import cmake
+
     cmake_program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     json_package = importlib.util.find_spec("nlohmann_json")
     if json_package is None or not json_package.submodule_search_locations:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from foretail.core.digest import check_folder
@@ -20,6 +18,10 @@ from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow.dataset as pads
 
 AGAIN = "remove the dataset and collect the trace again"
 
@@ -81,6 +83,8 @@ class Dataset:
 
     def count(self, where: pc.Expression | None = None) -> int:
         """Return the number of labelled rows for which `where` holds."""
+        if where is None:
+            return self.manifest.rows
         scanned = self._scan("rows")
         if scanned is None:
             return 0
@@ -92,6 +96,8 @@ class Dataset:
 
         Parameters are those of :meth:`rows`.
         """
+        import pandas as pd
+
         chosen = self._columns("rows", columns)
         schema = pa.schema([SCHEMAS[self.manifest.kind]["rows"].field(name) for name in chosen])
         table = pa.Table.from_batches(self.rows(chosen, where), schema)
@@ -144,6 +150,8 @@ class Dataset:
         return list(known if columns is None else columns)
 
     def _scan(self, table: str) -> pads.Dataset | None:
+        import pyarrow.dataset as pads  # which imports pandas
+
         parts = [str(self.path / f.path) for f in self.manifest.files if f.path.startswith(f"{table}/")]
         with self._reading(table):
             return pads.dataset(parts, SCHEMAS[self.manifest.kind][table], format="parquet") if parts else None

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -34,6 +33,9 @@ from foretail.features.dataset.schema import (
     Kind,
 )
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PART_ROWS = 1 << 22
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIDES = ("train", "validation", "test")
 

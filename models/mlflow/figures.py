@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from foretail.models.scoring.figure_style import styled
 from foretail.models.scoring.metrics import Confusion, rank
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -34,6 +34,8 @@ def write_figures(
     lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
     score : int64 or float64 array [rows], what the predictions were cut from
     """
+    import pandas as pd
+
     confusion = Confusion.count(lqd_drop, predicted_drop)
     ranking = rank(lqd_drop, score)
     curve = pd.DataFrame({"score": ranking.score, "true_positives": ranking.tp, "false_positives": ranking.fp})

@@ -28,7 +28,7 @@ from foretail.models.mlflow.registered import (
     create_version,
     point_alias,
 )
-from foretail.models.mlflow.store import connected, first_line, locked, store_exists, usable
+from foretail.models.mlflow.store import answered, connected, first_line, locked, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ MODEL_ADDRESS = re.compile(
 
 _LOGGED = {ENSEMBLE_FILE: ENSEMBLE_TAG, NETWORK_FILE: NETWORK_TAG}
 """What Foretail logs with a run, and the tag with its hash."""
+
+
+_VERSION_AT_ALIAS = """
+    SELECT version FROM registered_model_aliases JOIN model_versions USING (workspace, name, version)
+    WHERE workspace = 'default' AND name = ? AND alias = ? AND run_id = ? AND current_stage <> 'Deleted_Internal'
+"""
 
 
 class NoLineage(ForetailError):
@@ -302,6 +308,9 @@ def register_model(
     description : of a new version
     tags : of a new version
     """
+    if rows := answered(uri, _VERSION_AT_ALIAS, name, alias, run_id):
+        version = str(rows[0][0])
+        return RegisteredModel(name, version, alias, version)
     with _asked(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)
         try:

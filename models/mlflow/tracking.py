@@ -23,6 +23,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE, save_model
 from foretail.models.mlflow.store import (
+    answered,
     connected,
     create_store,
     first_line,
@@ -273,6 +274,8 @@ def track(
 
 def run_exists(run_id: str, uri: str) -> bool:
     """Return whether the tracking store at `uri` still has the run; also False when the store cannot be used."""
+    if (rows := answered(uri, "SELECT lifecycle_stage FROM runs WHERE run_uuid = ?", run_id)) is not None:
+        return rows == [("active",)]
     if not store_exists(uri):
         return False
     mlflow = imported()

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.tracking import Launcher
@@ -24,6 +23,9 @@ from foretail.models.scoring.figure_style import figure_style
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.store import Entry, Key, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POINT_FILE = "point.json"
 NAMED = 5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADER_BYTES = 40
 """IPv4 and TCP, without options."""
@@ -50,6 +52,8 @@ def round_table(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any
     Alone, a round takes as long as its longest chain of messages that wait for each other, and no less than the
     busiest link of a server.
     """
+    import pandas as pd
+
     messages = settings["messages"]
     number = np.array(messages["round"], dtype=np.int64)
     sent = flows[len(flows) - len(number) :]
@@ -67,6 +71,8 @@ def round_table(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any
 
 def _frame(flows: NDArray[np.void], group: NDArray[np.int64], end_ns: int, settings: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row per flow; what has not started starts, for its time, at the end."""
+    import pandas as pd
+
     alone_ns = link_time_ns(flows["size_bytes"], settings)
     started, delivered = flows["start_ns"] >= 0, flows["fct_ns"] >= 0
     return pd.DataFrame(

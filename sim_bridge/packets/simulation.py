@@ -9,15 +9,16 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Self
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.packets.queries import query_table, round_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)

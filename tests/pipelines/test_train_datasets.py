@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from foretail.features.dataset.manifest import Rules
 from foretail.features.dataset.schema import SCHEMA_VERSION
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.store import imported
+from foretail.models.mlflow.tracking import run_exists
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
@@ -166,3 +171,27 @@ def test_what_a_dataset_lacks_is_named(folder: Path, datasets: list[str], tmp_pa
     assert "999" in (older / "manifest.json").read_text(encoding="utf-8")
     with pytest.raises(ForetailError, match="schema_version 999"):
         trained(folder, [str(older), *datasets[1:]])
+
+
+@pytest.mark.nightly
+def test_a_reused_model_is_told_without_what_takes_long_to_import(folder: Path, datasets: list[str]) -> None:
+    arguments = ["train", f"datasets=[{','.join(datasets)}]", SHORT[0], f"store_dir={folder / 'tracked' / 'store'}"]
+    program = (
+        "import sys; from foretail.pipelines.cli import main; assert main(sys.argv[1:]) == 0; "
+        "print('loaded:', sorted({'mlflow', 'pandas', 'sklearn', 'scipy', 'matplotlib'} & sys.modules.keys()))"
+    )
+
+    def run() -> str:
+        command = [sys.executable, "-c", program, *arguments, "predictor.trees=1"]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    assert "is version 1 now\n" in run()
+    again = run()
+    assert "reused model" in again
+    assert "is version 1 now, as before\n" in again
+    assert again.endswith("loaded: []\n")
+    uri = f"sqlite:///{folder / 'tracked' / 'mlflow.db'}"
+    (run_id,) = re.findall(r"MLflow run (\w+) in", again)
+    imported().MlflowClient(uri).delete_run(run_id)
+    assert not run_exists(run_id, uri)
+    assert "is version 2 now; before: version 1\n" in run()
