@@ -7,14 +7,13 @@ import io
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretail.core.errors import ForetailError, printable
 from foretail.pipelines.command.moved import moved
+from foretail.pipelines.runs.ending import StageFailed, Terminated, stoppable
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ WITH_VALUE = frozenset(
 )
 """Hydra's flags that are followed by a value."""
 EXIT_DEFECT, EXIT_BAD_INPUT, EXIT_REFUSED, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 3, 4, 130, 143
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, cleaned up like Ctrl-C."""
 
 
 def usage() -> str:
@@ -60,9 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 2 bad input, 3 a gate says no, 4 points of a sweep failed, 130 Ctrl-C, 143 SIGTERM, 1 a defect of Foretail.
     """
-    given = with_command(sys.argv[1:] if arguments is None else arguments)
+    stopped: list[int] = []
+    given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
+    with stoppable(stopped, of_process=arguments is None):
+        try:
+            return _run(with_command(given))
+        except KeyboardInterrupt as stop:
+            return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
+        except BrokenPipeError:  # whoever reads has enough, as head has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except (Exception, StageFailed) as raised:
+            error = raised.error if isinstance(raised, StageFailed) else raised
+            return _failed(error, given, debug) if not stopped else _interrupted(error, stopped[0], debug)
+
+
+def _run(given: Sequence[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
@@ -77,26 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if stage not in (*STAGES, *COMMANDS):
         return _refuse(f"unknown command {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
     from foretail.core.files import refuse_pipes
-    from foretail.pipelines.stage import StageFailed
 
     refuse_pipes()
-    stopped: list[int] = []
-    try:
-        with _stoppable(stopped):
-            if stage in COMMANDS:
-                return _run_command(stage, overrides)
-            if not {"--help", "-h"}.isdisjoint(overrides):
-                return _help(stage, [override for override in overrides if override not in ("--help", "-h")])
-            return _run_stage(*_command(stage, overrides))
-    except KeyboardInterrupt as stop:
-        return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
-    except BrokenPipeError:  # whoever reads has enough, as head has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except StageFailed as failed:
-        return _failed(failed.error, given, debug) if not stopped else _interrupted(failed.error, stopped[0], debug)
-    except Exception as error:
-        return _failed(error, given, debug) if not stopped else _interrupted(error, stopped[0], debug)
+    if stage in COMMANDS:
+        return _run_command(stage, overrides)
+    if not {"--help", "-h"}.isdisjoint(overrides):
+        return _help(stage, [override for override in overrides if override not in ("--help", "-h")])
+    return _run_stage(*_command(stage, overrides))
 
 
 def _interrupted(error: BaseException, number: int, debug: bool) -> int:
@@ -311,28 +308,6 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
 def _refuse(line: str) -> int:
     print(f"foretail: {printable(line)}", file=sys.stderr)
     return EXIT_BAD_INPUT
-
-
-@contextlib.contextmanager
-def _stoppable(stopped: list[int]) -> Iterator[None]:
-    """SIGTERM raises ``Terminated`` as Ctrl-C does, so that partial outputs are removed; `stopped` gets the signals.
-
-    Only the main thread may set handlers.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.plugins import with_policies
@@ -28,6 +29,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import recording
 from foretail.core.plugins import FAILURES
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
+from foretail.pipelines.runs.ending import StageFailed, results_complete
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import Table, show, write_result
 from foretail.pipelines.runs.versions import versions
@@ -35,14 +37,6 @@ from foretail.pipelines.settings.validation import typed
 
 MOST_NAMED = 12
 """Files beside the result that are printed by name."""
-
-
-class StageFailed(BaseException):
-    """Carries a stage's error past Hydra, which prints a line of its own about every ``Exception`` of a job."""
-
-    def __init__(self, error: Exception | SystemExit) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 class StageResult(Protocol):
@@ -137,6 +131,8 @@ def run(command: Command, node: DictConfig) -> None:
         }
         path = write_result(run_dir, document)
         write_digest(run_dir, _own_files(run_dir, Path(config.store_dir), {*written, path.absolute()}))
+        if job.mode == RunMode.RUN:
+            results_complete()
     except BaseException as error:
         _remove_empty(run_dir)
         if isinstance(error, FAILURES):

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.store import settled
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -68,7 +69,7 @@ def point_alias(client: Any, name: str, alias: str, version: str) -> RegisteredM
         return RegisteredModel(name, version, alias)
     before = client.get_registered_model(name).aliases.get(alias)
     if before is None or str(before) != version:
-        client.set_registered_model_alias(name, alias, version)
+        settled(client.set_registered_model_alias, name, alias, version)
     return RegisteredModel(name, version, alias, None if before is None else str(before))
 
 
@@ -85,7 +86,11 @@ def create_version(
             raise
     address = f"models:/{model_id}"
     return str(
-        client.create_model_version(
-            name, address, run_id, tags=dict(tags), description=description, await_creation_for=0, model_id=model_id
+        settled(
+            *(client.create_model_version, name, address, run_id),
+            tags=dict(tags),
+            description=description,
+            await_creation_for=0,
+            model_id=model_id,
         ).version
     )

@@ -28,7 +28,7 @@ from foretail.models.mlflow.registered import (
     create_version,
     point_alias,
 )
-from foretail.models.mlflow.store import answered, connected, first_line, locked, store_exists, usable
+from foretail.models.mlflow.store import answered, connected, first_line, locked, settled, store_exists, usable
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ def move_alias(
                 f"train the model again"
             )
         for key, value in tags.items():
-            client.set_model_version_tag(name, version, key, value)
+            settled(client.set_model_version_tag, name, version, key, value)
         if holder is not None:
             point_alias(client, name, f"previous_{alias}", holder)
         return point_alias(client, name, alias, version)

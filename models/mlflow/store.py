@@ -10,12 +10,16 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import random
+import re
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from foretail.core.errors import ForetailError, without_passwords
@@ -24,6 +28,10 @@ from foretail.core.files import writing
 SQLITE = "sqlite:///"
 
 
+_RACE = re.compile(
+    "UniqueViolation|UNIQUE constraint|duplicate key|could not serialize|deadlock detected", re.IGNORECASE
+)
+Answer = TypeVar("Answer")
 _HTTP = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _CREDENTIALS = {"http": _HTTP, "https": _HTTP, "postgresql": ("PGUSER", "PGPASSWORD")}
 """Environment variables with the user and the password of a store, by the scheme of its address."""
@@ -211,6 +219,24 @@ def usable(address: str, otherwise: str = "") -> Iterator[None]:
         raise
     except Exception as error:  # every store brings exception types of its own
         raise unusable(address, error, otherwise) from error
+
+
+def settled(write: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+    """Make a write that another job may make in the same instant, and make it again if the other one was first.
+
+    MLflow looks whether a dataset, an alias or a tag is there before it inserts it. Between the two another job can
+    insert the same, which a server's database refuses.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for seconds in (0.05, 0.2, 0.8):
+        try:
+            return write(*arguments, **named)
+        except MlflowException as error:
+            if not _RACE.search(str(error)):
+                raise
+        time.sleep(seconds * random.random())
+    return write(*arguments, **named)
 
 
 def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailError:

@@ -29,6 +29,7 @@ from foretail.models.mlflow.store import (
     first_line,
     imported,
     locked,
+    settled,
     sqlite_file,
     store_exists,
     unusable,
@@ -97,7 +98,7 @@ class TrackedRun:
             profile=json.dumps({"rows": rows, "drops": drops}),
         )
         tag = InputTag(MLFLOW_DATASET_CONTEXT, context)
-        imported().MlflowClient(self.uri).log_inputs(self.run_id, [DatasetInput(dataset, [tag])])
+        settled(imported().MlflowClient(self.uri).log_inputs, self.run_id, [DatasetInput(dataset, [tag])])
 
     def log_scores(self, split: str, scores: Mapping[str, Mapping[str, Score]]) -> None:
         """Log scores of a split, region -> name -> value, as metrics ``split/region/name``; None only in the JSON."""
@@ -198,7 +199,7 @@ class TrackedRun:
             outputs = client.get_run(run_id).outputs
             if outputs is not None and outputs.model_outputs:
                 model_id = outputs.model_outputs[0].model_id
-                client.log_inputs(self.run_id, models=[LoggedModelInput(model_id)])
+                settled(client.log_inputs, self.run_id, models=[LoggedModelInput(model_id)])
                 self.model_id = model_id
                 return
 
@@ -319,7 +320,7 @@ def nest(run_id: str, parent_run_id: str, uri: str) -> None:
     tags, params = {_REUSED_TAG: run_id}, data.params.items()
     copy = _create_inside(client, experiment, parent_run_id, run.info.run_name, tags, data.metrics, params)
     if run.inputs.dataset_inputs:
-        client.log_inputs(copy, run.inputs.dataset_inputs)
+        settled(client.log_inputs, copy, run.inputs.dataset_inputs)
     client.set_terminated(copy)
 
 

@@ -23,9 +23,9 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.models.mlflow.registry import register_model
+from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.stage import StageFailed
 from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
 

@@ -303,3 +303,40 @@ def test_flags_may_stand_behind_settings(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "trees: 5" in done.stdout
+
+
+STOPS_AT = """
+import os, signal, sys
+class Stop:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Stop)
+"""
+AS_COMMAND = "\nfrom foretail.pipelines.cli import main\nsys.exit(main())"
+
+
+@pytest.mark.parametrize("module", ["hydra", "foretail.pipelines.errors", "foretail.pipelines.data.slotted_traffic"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_modules_are_imported(number: int, code: int, module: str, tmp_path: Path) -> None:
+    program = STOPS_AT.format(module=module, number=int(number)) + AS_COMMAND
+    command = [sys.executable, "-c", program, "collect", "source=slotted", "slotted.slots=10"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (code, "foretail: interrupted; only what is complete is kept.\n")
+    assert not list(tmp_path.rglob("result.json"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_result_changes_nothing(number: int, tmp_path: Path) -> None:
+    stopping = (
+        "import atexit, os, sys\n"
+        "import foretail.pipelines.stage as stage\n"
+        f"stop = lambda *given: os.kill(os.getpid(), {int(number)})\n"
+        "atexit.register(stop)\n"
+        "show = stage.show\n"
+        "stage.show = lambda tables: (stop(), show(tables))"
+    )
+    command = [sys.executable, "-c", stopping + AS_COMMAND, "collect", "source=slotted", "slotted.slots=10"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "result: " in done.stdout

@@ -25,7 +25,7 @@ LIMITS = ("full disk", "largest file", "read-only", "open files", "memory", "clo
 
 PROMISED = {
     "SIGKILL": (-9,),
-    "SIGTERM": (143, -15),  # by the signal itself while Python starts or ends
+    "SIGTERM": (143, -15),  # by the signal itself while Python starts
     "SIGINT": (130, -2),
     "server killed": (2, 4),
     "full disk": (2, 4),
