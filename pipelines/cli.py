@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import signal
@@ -76,7 +77,7 @@ def _run(given: Sequence[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(usage())
         return 0 if given else EXIT_BAD_INPUT
-    if given[0] == "--version":
+    if "--version" in given:
         from importlib import metadata
 
         print(f"foretail {metadata.version('foretail')}")
@@ -112,10 +113,12 @@ def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if is_bad_input(error):
         try:
-            of_command = list(setting_names(_command(given[0], given[1:])[0].schema))
+            schema = _command(given[0], given[1:])[0].schema
         except (ForetailError, KeyError):  # of no command that has settings
-            of_command = []
-        _refuse(sentence(error, setting_names(), of_command))
+            _refuse(sentence(error, setting_names()))
+        else:
+            lists = [field.name for field in dataclasses.fields(schema) if str(field.type).startswith("list")]
+            _refuse(sentence(error, setting_names(), setting_names(schema), lists))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT

@@ -53,7 +53,9 @@ def is_bad_input(error: BaseException | None) -> bool:
     return isinstance(error, OverflowError) and _OF_A_SETTING.search(str(error)) is not None
 
 
-def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = ()) -> str:
+def sentence(
+    error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = (), lists: Iterable[str] = ()
+) -> str:
     """`error` as one line that ends with a full stop.
 
     Parameters
@@ -61,20 +63,24 @@ def sentence(error: BaseException, settings: Iterable[str] = (), of_stage: Itera
     error : for which :func:`is_bad_input` holds
     settings : dotted names of all settings, to suggest the one that was meant
     of_stage : those of the stage at hand
+    lists : those of its settings that are lists
     """
-    return _one_line(_message(error, tuple(settings), tuple(of_stage)))
+    return _one_line(_message(error, tuple(settings), tuple(of_stage), tuple(lists)))
 
 
-def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[str, ...]) -> str:
+def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[str, ...], lists: tuple[str, ...]) -> str:
     if isinstance(error, OverrideParseException):
         return f"cannot read the override {error.override!r}: {first_line(error)}, write name=value"
     if isinstance(error, MissingConfigException):
         return _missing_config(error)
     if isinstance(error, ConfigCompositionException):
-        return _composition(error, settings, of_stage)
+        return _composition(error, settings, of_stage, lists)
     if isinstance(error, MissingMandatoryValue):
         name = str(error.full_key or first_line(error).rpartition(" ")[2])
-        return f"the setting {name} is missing: give {name}=..."
+        begin = "let its file begin with 'defaults: [base_scenario, /flow_sizes@background: websearch, _self_]'"
+        return f"the setting {name} is missing: give {name}=..." + (
+            f", or {begin}" if name.startswith("scenario.") else ""
+        )
     if isinstance(error, OmegaConfBaseException):
         where = f"the setting {error.full_key}: " if error.full_key else ""
         return f"{where}{first_line(error)}"
@@ -138,7 +144,9 @@ def _options(group: str) -> Iterator[str]:
         yield from POLICIES
 
 
-def _composition(error: ConfigCompositionException, settings: tuple[str, ...], of_stage: tuple[str, ...]) -> str:
+def _composition(
+    error: ConfigCompositionException, settings: tuple[str, ...], of_stage: tuple[str, ...], lists: tuple[str, ...]
+) -> str:
     cause = error.__cause__
     match = re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", str(error))
     several = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
@@ -148,6 +156,9 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
         reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else first_line(cause)
+        if merged and "is not a ListConfig" in reason:
+            name, _, value = merged[1].partition("=")
+            reason = f"it is a list, so write {_as_list(name, value)}"
         return f"{f'cannot set {merged[1]}' if merged else first_line(error)}: {reason}"
     composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
     if composing is not None:  # a file of settings
@@ -155,8 +166,10 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     if match is None:
         return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
-    if f"{name}s" in of_stage:
+    if f"{name}s" in lists:
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
+    if f"{name}s" in of_stage:
+        return f"unknown setting {name}: did you mean {name}s?"
     here = list(dict.fromkeys(setting for setting in of_stage if setting.endswith(f".{name}")))
     if name in settings and here:
         return f"{name} is a setting of another stage: this one has {', '.join(here)}"

@@ -65,6 +65,11 @@ def with_votes(
             relation = relate(ensemble, voted, cells, effort)  # cells with equal sums may reach leaves that round apart
             if relation.default and (relation.order or not order):
                 return voted
+    if ensemble.max_vote_bits < 1:
+        raise ForetailError(
+            "the values of the leaves are too large for votes whose sum has 64 bits: divide them, the base and the "
+            "threshold by the same power of two"
+        )
     raise ForetailError(
         f"no vote width up to {ensemble.max_vote_bits} bits separates the exact sums around the threshold "
         f"{float(ensemble.threshold):.17g}: choose a threshold in a wider gap (choose_operating_point does)"

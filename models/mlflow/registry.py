@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,17 @@ from foretail.models.mlflow.registered import (
     create_version,
     point_alias,
 )
-from foretail.models.mlflow.store import answered, connected, first_line, locked, settled, store_exists, usable
+from foretail.models.mlflow.store import (
+    answered,
+    connected,
+    first_line,
+    is_out_of_reach,
+    locked,
+    settled,
+    store_exists,
+    unusable,
+    usable,
+)
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 if TYPE_CHECKING:
@@ -62,6 +72,7 @@ class UsedDataset:
     context: str  #: what it served for: ``train``, ``validation``, ``test``
     content_sha256: str  #: identity of its rows
     traffic_sha256: str  #: identity of the traffic behind them
+    location: str = field(default="", compare=False)  #: folder in which it was then
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,10 @@ def load_ensemble(
 
 def not_trees(model: str) -> ForetailError:
     """Return the refusal of a network where only trees will do."""
-    return ForetailError(f"{model} holds a neural network, not trees: run foretail distill model={model} first")
+    return ForetailError(
+        f"{model} holds a neural network, not trees: run foretail distill model={model} on the datasets that "
+        f"trained it first, which moves tracking.alias to the trees"
+    )
 
 
 def load_drop_predictor(
@@ -131,8 +145,10 @@ def load_drop_predictor(
             place, wanted = _artifact_address(mlflow, uri, match)
             path = Path(mlflow.artifacts.download_artifacts(place, dst_path=folder))
         except Exception as error:  # every store brings exception types of its own
+            if is_out_of_reach(error):
+                raise unusable(uri, error) from error
             raise ForetailError(
-                f"{address} has no model in {uri} ({first_line(error)}): train and register the model first"
+                f"{address} has no model in {uri} ({first_line(error).rstrip('.')}): {_remedy(match)}"
             ) from error
         if path.is_dir():
             path = _model_file(path, address)
@@ -149,6 +165,14 @@ def load_drop_predictor(
                 f"the model again"
             )
         return model
+
+
+def _remedy(address: re.Match[str]) -> str:
+    if address["alias"]:
+        return (
+            "point the alias at a model: foretail train moves tracking.alias, foretail promote champion and challenger"
+        )
+    return "train and register the model first"
 
 
 def _network(path: Path) -> Network:
@@ -435,7 +459,7 @@ def _used(run: Any) -> Iterator[UsedDataset]:
         context = next((tag.value for tag in item.tags if tag.key == "mlflow.data.context"), "")
         try:
             source = parse_json(item.dataset.source)
-            yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"])
+            yield UsedDataset(item.dataset.name, context, source["sha256"], source["traffic_sha256"], source["uri"])
         except (ValueError, KeyError, TypeError) as error:
             raise NoLineage(
                 f"the run {run.info.run_id} does not say by hashes what its dataset {item.dataset.name} holds: "

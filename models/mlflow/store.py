@@ -31,6 +31,9 @@ SQLITE = "sqlite:///"
 _RACE = re.compile(
     "UniqueViolation|UNIQUE constraint|duplicate key|could not serialize|deadlock detected", re.IGNORECASE
 )
+_NO_ANSWER = re.compile(
+    "Max retries exceeded|Connection (refused|reset)|[Cc]ould not connect|(Read|[Cc]onnection) timed out"
+)
 Answer = TypeVar("Answer")
 _HTTP = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _CREDENTIALS = {"http": _HTTP, "https": _HTTP, "postgresql": ("PGUSER", "PGPASSWORD")}
@@ -241,10 +244,26 @@ def settled(write: Callable[..., Answer], *arguments: Any, **named: Any) -> Answ
 
 def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailError:
     """Return the sentence about a store that raised `error`."""
+    text = str(error)
+    if "database is locked" in text:
+        return ForetailError(
+            f"another program has locked the tracking store {address}: wait until it ends, and give jobs that run at "
+            f"the same time a tracking server (make tracking-server)"
+        )
+    if _NO_ANSWER.search(text):
+        return ForetailError(
+            f"no tracking server answers at {address}: start it, or set MLFLOW_TRACKING_URI or tracking.uri to one "
+            f"that runs{otherwise}"
+        )
     return ForetailError(
         f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a store that "
         f"works{otherwise}"
     )
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether a store raised `error` because it is locked or does not answer, whatever was asked."""
+    return "database is locked" in str(error) or _NO_ANSWER.search(str(error)) is not None
 
 
 @contextmanager

@@ -94,11 +94,13 @@ def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> No
     for dataset in datasets:
         used = lineage.given(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
         if used is not None and used.content_sha256 == dataset.manifest.content_sha256:
-            raise ForetailError(f"{dataset.path} is not a held-out run: {whose} was given it as {used.name}")
+            raise ForetailError(
+                f"{dataset.path} is not a held-out run: {whose} was given it as {used.name}: leave it out"
+            )
         if used is not None:
             raise ForetailError(
                 f"{dataset.path} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} "
-                f"was given"
+                f"was given: leave it out"
             )
 
 

@@ -28,6 +28,11 @@ def predictor_class(predictor: Mapping[str, Any]) -> type[DropPredictor]:
         kind = getattr(import_module(module), name) if module else None
     except (ForetailError, MemoryError):
         raise
+    except ModuleNotFoundError as error:
+        raise ForetailError(
+            f"predictor._target_ = {module}.{name} cannot be loaded, because Python finds no module {error.name}: "
+            f"install its package, or name its folder in PYTHONPATH, as in PYTHONPATH=. foretail train ..."
+        ) from error
     except FAILURES as error:  # an import runs whatever the module does
         raise ForetailError(
             f"predictor._target_ = {module}.{name} cannot be loaded: {type(error).__name__}: {error}"

@@ -102,7 +102,8 @@ class ArrivalFile:
         names = [name for name in highest if name in self.columns]
         most = None if allow_more_than_ports_per_slot else ports
         first, order = 0, _SlotOrder(self.path, most)
-        for batch in self._csv_batches(names) if self._is_csv else self._parquet_batches(names, batch_rows):
+        flags = [name for name in names if highest[name] == 1 and name not in (*_REQUIRED, "priority")]
+        for batch in self._csv_batches(names, flags) if self._is_csv else self._parquet_batches(names, batch_rows):
             for offset in range(0, batch.num_rows, batch_rows):
                 part = batch.slice(offset, batch_rows)
                 values = {name: self._values(part.column(name), name, highest[name], first) for name in names}
@@ -114,7 +115,7 @@ class ArrivalFile:
 
     # -- CSV -----------------------------------------------------------------------------------------------------
 
-    def _csv_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _csv_batches(self, names: Sequence[str], flags: Sequence[str]) -> Iterator[pa.RecordBatch]:
         size = self.path.stat().st_size
         try:
             with self.path.open("rb") as source:
@@ -122,18 +123,21 @@ class ArrivalFile:
                     source,
                     pyarrow.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
                     convert_options=pyarrow.csv.ConvertOptions(
-                        include_columns=names, column_types={name: pa.int64() for name in names}
+                        include_columns=names,
+                        column_types={name: pa.bool_() if name in flags else pa.int64() for name in names},
+                        true_values=_padded("1", "true", "True", "TRUE"),
+                        false_values=_padded("0", "false", "False", "FALSE"),
                     ),
                 )
                 for batch in reader:
                     self._fraction = source.tell() / size
                     yield batch
         except pa.ArrowInvalid as error:
-            raise self._csv_fault(names, error) from None
+            raise self._csv_fault(names, flags, error) from None
         except pa.ArrowException as error:
             raise ForetailError(f"{self.path} cannot be read as CSV ({first_line(error)}): write it again") from None
 
-    def _csv_fault(self, names: Sequence[str], error: Exception) -> ForetailError:
+    def _csv_fault(self, names: Sequence[str], flags: Sequence[str], error: Exception) -> ForetailError:
         """What is wrong with the file: arrow does not tell the row, so it is looked for slowly."""
         places = {name: self.columns.index(name) for name in names}
         row = 0
@@ -151,8 +155,12 @@ class ArrivalFile:
                             "write one field per column"
                         )
                     for name, place in places.items():
-                        if re.fullmatch(r"[ \t]*-?[0-9]{1,18}[ \t]*|", fields[place]) is None:
-                            return _not_an_integer(self.path, row, name, fields[place])
+                        text, flag = fields[place].strip(" \t"), name in flags
+                        if flag and re.fullmatch("-?[0-9]{1,18}", text) and text not in ("0", "1"):
+                            return _outside(self.path, row, name, text, 1)
+                        if re.fullmatch(f"{_FLAG}|" if flag else "-?[0-9]{1,18}|", text) is None:
+                            right = "0 or 1" if flag else "an integer below 2^62"
+                            return _wrong_value(self.path, row, name, fields[place], right)
         except csv.Error as strange:
             error = strange
         if not row:
@@ -199,13 +207,11 @@ class ArrivalFile:
             values: NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
             row = first + 1 + int(np.argmax(column.to_numpy() > LAST_SLOT))
-            raise _not_an_integer(self.path, row, name, str(column[row - first - 1])) from None
+            value = str(column[row - first - 1])
+            raise _wrong_value(self.path, row, name, value, "an integer below 2^62") from None
         if values.size and (values.min() < 0 or values.max() > highest):
             offset = int(np.argmax((values < 0) | (values > highest)))
-            raise ForetailError(
-                f"{_row(self.path, first + offset + 1)} has {name} {values[offset]}, outside 0 to "
-                f"{'2^62' if highest == LAST_SLOT else highest}: {_remedy(name)}"
-            )
+            raise _outside(self.path, first + offset + 1, name, values[offset], highest)
         return values
 
 
@@ -238,6 +244,14 @@ class _SlotOrder:
         self._before = joined[-(self._most or 1) :].copy()
 
 
+_FLAG = "[01]|true|True|TRUE|false|False|FALSE"
+
+
+def _padded(*words: str) -> list[str]:
+    """Words as they stand behind a comma with or without a space; Arrow takes spaces off numbers only."""
+    return [f"{before}{word}{after}" for word in words for before in ("", " ") for after in ("", " ")]
+
+
 def _slotted(values: dict[str, NDArray[np.int64]], prediction_column: str) -> Slotted:
     def flags(name: str) -> NDArray[np.uint8] | None:
         return values[name].astype(np.uint8) if name in values else None
@@ -266,9 +280,14 @@ def _row(path: Path, row: int) -> str:
     return f"row {row} of {path} (data rows count from 1)"
 
 
-def _not_an_integer(path: Path, row: int, column: str, text: str) -> ForetailError:
+def _outside(path: Path, row: int, name: str, value: object, highest: int) -> ForetailError:
+    most = "2^62" if highest == LAST_SLOT else highest
+    return ForetailError(f"{_row(path, row)} has {name} {value}, outside 0 to {most}: {_remedy(name)}")
+
+
+def _wrong_value(path: Path, row: int, column: str, text: str, right: str) -> ForetailError:
     shown = text if len(text) <= 40 else f"{text[:40]}..."
-    return ForetailError(f"{_row(path, row)} has {shown!r} in column {column}: write an integer below 2^62")
+    return ForetailError(f"{_row(path, row)} has {shown!r} in column {column}: write {right}")
 
 
 def _remedy(name: str) -> str:
@@ -278,7 +297,7 @@ def _remedy(name: str) -> str:
         return "count ports from 0, or set ports to their number"
     if name == "priority":
         return "count priorities from 0, and say how many there are in parameters.queues"
-    return "write 1 or 0"
+    return "write 0 or 1"
 
 
 def _listed(names: Sequence[Any]) -> str:

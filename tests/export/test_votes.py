@@ -69,6 +69,8 @@ def test_sums_that_differ_in_their_last_bits_get_a_width_for_their_threshold_onl
     assert _relation(voted).default
     with pytest.raises(ForetailError, match="no vote width up to 58 bits"):
         with_votes(ensemble.with_threshold(Fraction(1)))
+    with pytest.raises(ForetailError, match="values of the leaves are too large for votes"):
+        with_votes(stumps([0.0, 2.0**80], [0.0, 1.0], threshold=Fraction(1, 2)))
 
 
 def test_equal_sums_of_different_leaves_must_get_equal_scores() -> None:

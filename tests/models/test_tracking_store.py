@@ -147,11 +147,27 @@ def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
             server.wait()
             run.log_metrics({"a": 1.0})
 
-    sentence = rf"MLflow cannot use {address} .*or choose tracking=off"
+    sentence = f"no tracking server answers at {address}: start it, .*or choose tracking=off"
     with mlflow_server(tmp_path, port) as server, pytest.raises(ForetailError, match=sentence):
         run_meanwhile()
     with pytest.raises(ForetailError, match=sentence):
         run_meanwhile()
+
+
+@pytest.mark.nightly
+def test_a_store_that_another_program_locks_is_told_from_a_missing_model(tmp_path: Path) -> None:
+    address = f"{SQLITE}{tmp_path}/mlflow.db"
+    with track("drops", {}, uri=address):
+        pass
+    for alias in ("candidate", "champion"):
+        with pytest.raises(ForetailError, match=r"foretail train moves tracking\.alias, foretail promote champion"):
+            load_ensemble(f"models:/drops@{alias}", address)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            ForetailError, match=r"another program has locked the tracking store .*: wait until it ends"
+        ):
+            load_ensemble("models:/drops@champion", address)
 
 
 def test_a_folder_in_the_place_of_the_store_is_refused_at_once(tmp_path: Path) -> None:

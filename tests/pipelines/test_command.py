@@ -104,6 +104,12 @@ def test_help_follows_the_groups_that_are_chosen(capsys: pytest.CaptureFixture[s
     [
         (["evaluate", "seeds=1,2"], "seeds=1,2 are several values: write 'seeds=[1,2]' for all of them, or --multirun"),
         (["evaluate", "seed=1"], "unknown setting seed: it is called seeds and is a list, as in 'seeds=[1,2]'"),
+        (["replay", "prediction=perfect"], "unknown setting prediction: did you mean predictions?"),
+        (["replay", "parameters.alpha=16"], "it is a list, so write 'parameters.alpha=[16]'"),
+        (
+            ["train", "predictor._target_=mine.Forest"],
+            "finds no module mine: install its package, or name its folder in",
+        ),
         (["train", "seed=3"], "seed is a setting of another stage: this one has split.seed, sampling.seed"),
     ],
 )
@@ -114,9 +120,21 @@ def test_a_setting_of_nearly_the_right_name(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_file_of_a_scenario_without_its_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "scenario").mkdir()
+    (tmp_path / "scenario" / "mine.yaml").write_text(
+        "name: mine\ntopology: {leaves: 2, servers_per_leaf: 4, spines: 2}\n"
+    )
+    assert cli.main(["collect", "--config-dir", str(tmp_path), "scenario=mine"]) == 2
+    assert "or let its file begin with 'defaults: [base_scenario, " in capsys.readouterr().err
+
+
 def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("foretail ")
+    version = capsys.readouterr().out
+    assert version.startswith("foretail ")
+    assert cli.main(["schedule", "--version"]) == 0
+    assert capsys.readouterr().out == version
     for command in cli.COMMANDS:
         assert cli.main([command, "--help"]) == 0
         assert capsys.readouterr().out.startswith(f"usage: foretail {command}")

@@ -202,6 +202,10 @@ def test_what_cannot_be_distilled_is_refused(
         distill(distill_config(folder, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
     with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
         distill(distill_config(folder, "student.leaves=3"), tmp_path / "run")
+    with pytest.raises(
+        ForetailError, match=r"no run of scenario on_off_elephants is among its datasets: .*'datasets=\["
+    ):
+        distill(distill_config(folder, "scenario=on_off_elephants"), tmp_path / "run")
     with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
         distill_config(folder, "operating_point.maximise=recovered_loss")
     with pytest.raises(ForetailError, match="predictor=random_forest"):

@@ -434,7 +434,9 @@ def test_a_server_that_does_not_answer_is_one_sentence(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(ForetailError, match=r"cannot use http://127.0.0.1:9 .*tracking\.uri") as caught:
+    with pytest.raises(
+        ForetailError, match=r"no tracking server answers at http://127.0.0.1:9: start it.*tracking\.uri"
+    ) as caught:
         promoted(folder, "nowhere", str(folder / "strong"), "tracking.uri=http://127.0.0.1:9")
     assert "\n" not in str(caught.value)
 

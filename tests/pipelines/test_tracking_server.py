@@ -171,7 +171,9 @@ def test_jobs_that_write_the_same_at_once_both_succeed(folder: Path, monkeypatch
             registered.point_alias(client, f"model {number}", "candidate", version)
             together.wait(60)
             write(noted, client.set_model_version_tag, f"model {number}", "1", "same", "value")
-            assert len(client.get_run(run_id).inputs.dataset_inputs) == 2
+            inputs = client.get_run(run_id).inputs
+            assert inputs is not None
+            assert len(inputs.dataset_inputs) == 2
 
         for module in (tracking, registered):
             monkeypatch.setattr(module, "settled", functools.partial(write, noted))

@@ -333,6 +333,8 @@ def test_other_ports_and_files_are_refused(tmp_path: Path) -> None:
     refused(lambda: read_captures(path, {}, table, PORTS), "no prefix of .* holds their destination", path)
     table.write_text("a,b\n")
     refused(lambda: PortTable.read(table, PORTS), "does not begin with the line prefix,port", table)
+    table.write_text("\ufeffprefix,port\n10.0.0.0/8,1\n", encoding="utf-8")  # as spreadsheets save it
+    assert PortTable.read(table, PORTS).port_of
     table.write_bytes(b"\xff\xfe")
     refused(lambda: PortTable.read(table, PORTS), "is not a CSV file", table)
     refused(lambda: PortTable.read(tmp_path / "b", PORTS), "cannot read", tmp_path / "b")

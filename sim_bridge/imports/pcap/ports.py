@@ -28,7 +28,7 @@ class PortTable:
         ForetailError if the file cannot be read, or a line is not a prefix with a port of the switch, or repeats one.
         """
         try:
-            with path.open(encoding="utf-8", newline="") as file:
+            with path.open(encoding="utf-8-sig", newline="") as file:
                 rows = list(csv.reader(file))
         except OSError as error:
             raise ForetailError(f"cannot read the table of ports {path}: {error.strerror}; give another file") from None
