@@ -7,8 +7,9 @@ interruption nor the number of jobs changes it.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -162,13 +163,14 @@ def open_trials(
     name = settings.name or f"{kind}-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
     file = Path(settings.file) if settings.file else store.folder.parent / "search.db"
     url = f"sqlite:///{file.absolute()}"
-    with locked(url):
+    with locked(url), _readable(file):
+        if not file.exists():
+            make_sqlite_file(file.absolute(), _fill)
+        _require_whole(file)
         try:
-            if not file.exists():
-                make_sqlite_file(file.absolute(), _fill)
             storage = optuna.storages.RDBStorage(url)
-        except (SQLAlchemyError, RuntimeError, optuna.exceptions.OptunaError) as error:
-            raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error
+        except RuntimeError as error:  # a file of another version
+            raise _no_trials(file, error) from error
         try:
             stored = optuna.create_study(
                 storage=storage, study_name=name, directions=list(objectives.values()), load_if_exists=True
@@ -181,10 +183,39 @@ def open_trials(
                 raise ForetailError(
                     f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
                 )
+            for trial in stored.get_trials(deepcopy=False):
+                if not trial.state.is_finished():
+                    raise ForetailError(
+                        f"trial {trial.number} of {name} in {file} was begun by another program, which did not end it: "
+                        f"give another name"
+                    )
             yield Trials(settings, file, stored, distributions, objectives, sampler, first)
         finally:
             storage.remove_session()
             storage.engine.dispose()
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, optuna.exceptions.OptunaError) as error:
+        if "database is locked" in str(error):
+            raise ForetailError(f"another program has locked {file}: wait until it ends") from error
+        raise _no_trials(file, error) from error
+
+
+def _no_trials(file: Path, error: Exception) -> ForetailError:
+    return ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file")
+
+
+def _require_whole(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as database:
+        (complaint,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if complaint != "ok":
+        raise ForetailError(
+            f"{file} is damaged ({' '.join(complaint.split())}): restore it, or remove it to begin anew"
+        )
 
 
 def _fill(url: str) -> None:
