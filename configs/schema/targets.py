@@ -10,6 +10,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.fields import part, setting
 from foretail.core.errors import ForetailError
+from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 EXPORT_TARGETS = ("c", "p4", "onnx", "sonic")
 """Foretail's own."""
@@ -139,9 +140,27 @@ class SonicTarget:
 
     pool: str = setting("egress_lossy_pool", "Buffer pool that the queues share.")
     size_bytes: int = setting(0, "Bytes of the pool that are reserved for each queue.", at_least=0, at_most=2**30)
+    smallest_dynamic_th: int = setting(
+        FIRST_EXPONENT,
+        "Smallest dynamic_th, the log2 of alpha, that the platform takes.",
+        at_least=FIRST_EXPONENT,
+        at_most=LAST_EXPONENT,
+    )
+    largest_dynamic_th: int = setting(
+        LAST_EXPONENT,
+        "Largest dynamic_th that the platform takes; many take up to 3.",
+        at_least=FIRST_EXPONENT,
+        at_most=LAST_EXPONENT,
+    )
+    nearest: bool = setting(False, "Write the nearest dynamic_th that the platform takes instead of refusing a model.")
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on a name that no pool has."""
+        """Raise ForetailError on a name that no pool has, and on a platform that takes no alpha."""
+        if self.smallest_dynamic_th > self.largest_dynamic_th:
+            raise ForetailError(
+                f"{where}.smallest_dynamic_th = {self.smallest_dynamic_th} is above {where}.largest_dynamic_th = "
+                f"{self.largest_dynamic_th}: exchange them"
+            )
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", self.pool):
             raise ForetailError(f"{where}.pool = {self.pool!r} names no pool: use letters, digits, _, . and -")
 

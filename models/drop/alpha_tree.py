@@ -8,6 +8,7 @@ the alpha with the least mean cost. So a tree of depth 0 is the best fixed alpha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -75,6 +76,26 @@ def alpha_exponents(ensemble: Ensemble, counters: npt.NDArray[np.int64]) -> npt.
     columns = counters[:, [names.index(item.name) for item in ensemble.features]]
     (tree,) = ensemble.trees
     return tree.value[tree.leaf(columns)].astype(np.int64)
+
+
+def within_exponents(ensemble: Ensemble, first: int, last: int, nearest: bool) -> Ensemble:
+    """Return a tree of alphas whose exponents a platform takes, `first` to `last`.
+
+    Others become the nearest one that it takes if `nearest` is true, and are a ForetailError that names it otherwise.
+    """
+    (tree,) = ensemble.trees
+    exponents = tree.value[tree.leaves]
+    other = exponents[(exponents < first) | (exponents > last)].astype(int)
+    if not other.size:
+        return ensemble
+    if not nearest:
+        taken = min(max(int(other[0]), first), last)
+        raise ForetailError(
+            f"the model sets alpha = 2^{other[0]}, and the platform takes 2^{first} to 2^{last}, of which 2^{taken} is "
+            f"the nearest: search with alphas in that range, or write the nearest ones with sonic.nearest=true"
+        )
+    value = np.where(tree.feature < 0, np.clip(tree.value, first, last), tree.value)
+    return replace(ensemble, trees=(replace(tree, value=value),))
 
 
 def require_alpha_tree(ensemble: Ensemble, name: str) -> int:

@@ -30,6 +30,7 @@ from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
+from foretail.models.drop.alpha_tree import require_alpha_tree, within_exponents
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
@@ -125,6 +126,10 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble |
         raise not_trees(config.model)
     out = Path(config.out) if config.out is not None else run_dir / config.target
     started = time.monotonic()
+    if config.target == "sonic":
+        sonic = config.sonic
+        require_alpha_tree(given, config.model)
+        given = within_exponents(given, sonic.smallest_dynamic_th, sonic.largest_dynamic_th, sonic.nearest)
     target = target_of(config, given)
     with StageProgress() as progress:
         done = export(

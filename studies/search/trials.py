@@ -213,9 +213,8 @@ def _require_whole(file: Path) -> None:
     with closing(sqlite3.connect(file)) as database:
         (complaint,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if complaint != "ok":
-        raise ForetailError(
-            f"{file} is damaged ({' '.join(complaint.split())}): restore it, or remove it to begin anew"
-        )
+        reason = " ".join(complaint.split())
+        raise ForetailError(f"{file} is damaged ({reason}): restore it, or remove it to begin anew")
 
 
 def _fill(url: str) -> None:

@@ -20,7 +20,7 @@ from foretail.export.sonic.rules import SHIFT, ExportedRules
 from foretail.export.sonic.target import Sonic
 from foretail.export.target import Files, export, prove_files
 from foretail.features.counters import COUNTERS, counter_params
-from foretail.models.drop.alpha_tree import alpha_exponents
+from foretail.models.drop.alpha_tree import alpha_exponents, within_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
@@ -69,6 +69,16 @@ def test_the_profile_is_read_back(tmp_path: Path) -> None:
         "BUFFER_QUEUE": {"Ethernet0|3": {"profile": "slow_alpha_1_4"}}
     }
     assert read.register_write(17, counters) == f"register_write alpha_shift 17 {-2 + SHIFT}"
+
+
+def test_a_platform_takes_some_alphas_only() -> None:
+    assert within_exponents(TREE, -2, 6, nearest=False) is TREE
+    with pytest.raises(
+        ForetailError, match=r"sets alpha = 2\^4, and the platform takes 2\^-7 to 2\^3, of which 2\^3 is"
+    ):
+        within_exponents(TREE, -7, 3, nearest=False)
+    near = within_exponents(TREE, -1, 3, nearest=True)
+    assert near == of(("queue_dropped", 12, ("switch_marked", 99, 3.0, -1.0), 3.0))
 
 
 @pytest.mark.nightly

@@ -69,6 +69,6 @@ def test_a_file_that_another_program_locks(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: real(*given, **named | {"timeout": 0.1}))
     with contextlib.closing(real(file)) as database:
         database.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(ForetailError, match="another program has locked .*: wait until it ends"):
+        with pytest.raises(ForetailError, match=r"another program has locked .*: wait until it ends"):
             search(file, 4)
     assert len(search(file, 4)) == 4
