@@ -9,6 +9,9 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 
+MOST_PORTS = 32_768
+"""Ports of a switch."""
+
 
 def require_within(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     """Raise ForetailError unless a value is finite and within the limits of a setting.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.limits import MOST_PORTS, require_within
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
@@ -83,6 +84,9 @@ class Generated(Traffic):
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
     has_bytes = False
 
+    def __post_init__(self) -> None:
+        require_within("ports", self.ports, {"at_least": 1, "at_most": MOST_PORTS})
+
     def episode(self, seed: int) -> SlottedEpisode:
         """As :meth:`Traffic.episode`; raise :class:`ForetailError` if the workload has no packet in these slots."""
         batches = list(self.workload.batches(self.ports, self.buffer, self.slots, seed))
@@ -100,6 +104,9 @@ class FromFile(Traffic):
     buffer: int  #: as :class:`Generated`
     average_shift: int = 5  #: as :class:`Generated`
     has_bytes = False
+
+    def __post_init__(self) -> None:
+        require_within("ports", self.ports, {"at_least": 1, "at_most": MOST_PORTS})
 
     @cached_property
     def _episode(self) -> SlottedEpisode:

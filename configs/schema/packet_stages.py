@@ -36,6 +36,7 @@ from foretail.configs.schema.stage import Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
 from foretail.core.errors import ForetailError
+from foretail.core.limits import MOST_PORTS
 from foretail.features.catalog import training_columns
 
 
@@ -199,7 +200,9 @@ class ReplayConfig(Stage):
         "all named ones.",
     )
     model: str | None = setting(None, "Model that Credence asks, as in export.")
-    ports: int | None = setting(None, "With arrivals, the number of ports of the switch.", at_least=1, at_most=32_768)
+    ports: int | None = setting(
+        None, "With arrivals, the number of ports of the switch.", at_least=1, at_most=MOST_PORTS
+    )
     buffer: int | None = setting(
         None, "With arrivals, the number of packets that fit into the shared buffer.", at_least=1, at_most=2**40
     )

@@ -332,5 +332,8 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
     for name, value in itertools.product(("sent", "dropped", "decision"), (math.nan, math.inf, True, "1")):
         with pytest.raises(ForetailError, match=rf"^the reward's {name} must be a finite number, not "):
             Reward(**{name: value})  # type: ignore[arg-type]
+    for ports in (0, 10**6):  # before a workload is drawn, which would take a minute
+        with pytest.raises(ForetailError, match=f"ports = {ports} is out of range"):
+            BufferEnv(Generated(ports=ports))
     with pytest.raises(ForetailError, match=r"^render_mode is 'human', and a switch draws nothing: leave it out$"):
         BufferEnv(render_mode="human")
