@@ -112,6 +112,7 @@ docs/guide/plugins
 docs/guide/tracking
 docs/guide/live
 docs/guide/cluster
+docs/guide/how-do-i
 ```
 
 ```{toctree}

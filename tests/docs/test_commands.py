@@ -159,6 +159,16 @@ RULES = [
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
+    # docs/guide/how-do-i.md
+    Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
+    Rule(r"how-do-i.md: (evaluate|run credence_fig7|run retcp|run tune|run slow_setting) ", "compose"),
+    Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),
+    Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
+    Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
+    Rule(r"how-do-i.md: (verify|replay) ", "run"),
+    Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
+    Rule(r"how-do-i.md: export ", "compose"),
+    Rule(r"how-do-i.md: collect source=pcap", "run"),
     # docs/guide/tracking.md
     Rule(r"tracking.md: train ", "compose"),
     # elsewhere

@@ -17,10 +17,24 @@ from tests.torture.cases import Outcome, limit_case, perform, server_case, stop_
 from tests.torture.commands import COMMANDS, make_template
 from tests.torture.damage import WAYS, damage_case
 from tests.torture.faults import LIMITS, STOPS
+from tests.torture.hostile import HOSTILE, hostile_case
 
 ROOMS = ("configs", "core", "features", "sim_bridge", "models", "export", "pipelines", "studies")
-CYCLE = ("stop", "damage", "stop", "stop", "store", "damage", "stop", "limit", "stop", "damage")
-"""Families of ten cases in a row: half are stops, three are damaged files."""
+CYCLE = (
+    "stop",
+    "damage",
+    "hostile",
+    "stop",
+    "store",
+    "damage",
+    "stop",
+    "limit",
+    "hostile",
+    "stop",
+    "damage",
+    "hostile",
+)
+"""Families of twelve cases in a row."""
 SERVER_EVERY = 40
 WORK: dict[str, Callable[[Outcome, Path, np.random.Generator], None]] = {
     "stop": stop_case,
@@ -28,6 +42,7 @@ WORK: dict[str, Callable[[Outcome, Path, np.random.Generator], None]] = {
     "limit": limit_case,
     "damage": damage_case,
     "server": server_case,
+    "hostile": hostile_case,
 }
 CASES_PER_PROCESS = 25
 """MLflow keeps a connection to every database that a process has looked at."""
@@ -48,6 +63,8 @@ def planned(seed: int, number: int) -> tuple[Outcome, np.random.Generator]:
         fault = str(random.choice(LIMITS))
     elif family == "damage":
         fault = str(random.choice(WAYS))
+    elif family == "hostile":
+        command, fault = "hostile", str(random.choice(HOSTILE))
     elif family == "store":
         command, fault = "first store", "SIGKILL"
     else:

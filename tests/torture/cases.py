@@ -96,7 +96,7 @@ def stop_case(outcome: Outcome, place: Path, random: np.random.Generator) -> Non
     with contextlib.ExitStack() as stack:
         address, environment = stack.enter_context(cluster()) if COMMANDS[name].ray else (None, {})
         undisturbed = reference(name, place, address, environment)
-        folder = _folder(outcome, place)
+        folder = case_folder(outcome, place)
         if random.random() < 0.5:
             second = undisturbed.seconds * float(random.uniform(0.1, 1.05))
             outcome.moment = f"after {second:.2f} s of {undisturbed.seconds:.1f}"
@@ -122,7 +122,7 @@ def limit_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
     """The machine refuses something all along; then the same command again without that."""
     name, fault = outcome.command, outcome.fault
     undisturbed = reference(name, place)
-    folder = _folder(outcome, place)
+    folder = case_folder(outcome, place)
     prepare, before = None, list[str]()
     if fault in ("full disk", "read-only") and not faults.can_mount():
         outcome.moment = "no mount namespace here: the largest file instead"
@@ -157,7 +157,7 @@ def limit_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
 
 def store_case(outcome: Outcome, place: Path, random: np.random.Generator) -> None:
     """SIGKILL while the first tracking store is made; the next run has to make it."""
-    folder = _folder(outcome, place, empty=True)
+    folder = case_folder(outcome, place, empty=True)
     (folder / "outputs").mkdir()
     (folder / "tmp").mkdir()
     after = float(random.uniform(0, 4))
@@ -166,7 +166,7 @@ def store_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
     ended = faults.run(["-c", FIRST_STORE], folder, str(folder), most_seconds=120, strike=strike)
     outcome.struck = ended.struck and not (folder / "outputs" / "mlflow.db").exists()
     _note(outcome, ended, struck=outcome.struck)
-    _orphans(outcome, folder)
+    end_orphans(outcome, folder)
     again = faults.run(["-c", FIRST_STORE], folder, str(folder), most_seconds=120)
     if again.code != 0 or again.said:
         outcome.lost.append(f"the next run ends with {again.code}: {again.said}")
@@ -185,7 +185,7 @@ def store_case(outcome: Outcome, place: Path, random: np.random.Generator) -> No
 def server_case(outcome: Outcome, place: Path, random: np.random.Generator) -> None:
     """The MLflow server is killed in the middle and started again; then the same command again."""
     undisturbed = reference(outcome.command, place)
-    folder = _folder(outcome, place)
+    folder = case_folder(outcome, place)
     port = faults.free_port()
     address = f"http://127.0.0.1:{port}"
     environment = {"MLFLOW_TRACKING_URI": address}
@@ -213,7 +213,8 @@ def server_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
         _look_and_run_again(outcome, folder, undisturbed, place, address, environment)
 
 
-def _folder(outcome: Outcome, place: Path, empty: bool = False) -> Path:
+def case_folder(outcome: Outcome, place: Path, empty: bool = False) -> Path:
+    """Make the folder of a case: a copy of the template, or an empty one."""
     folder = place / f"case-{outcome.number}"
     if empty:
         shutil.rmtree(folder, ignore_errors=True)
@@ -238,7 +239,7 @@ def _note(outcome: Outcome, ended: Ended, struck: bool | None = None) -> None:
         outcome.rough = "a traceback"
 
 
-def _orphans(outcome: Outcome, folder: Path) -> None:
+def end_orphans(outcome: Outcome, folder: Path) -> None:
     """Wait for processes of the case that are just ending; those that stay are named, and ended."""
     since = time.monotonic()
     while (left := checks.processes(str(folder))) and time.monotonic() - since < ORPHAN_SECONDS:
@@ -257,7 +258,7 @@ def _look_and_run_again(
     address: str = "",
     environment: dict[str, str] | None = None,
 ) -> None:
-    _orphans(outcome, folder)
+    end_orphans(outcome, folder)
     outcome.unclean += [f"lock {lock}" for lock in checks.held_locks(folder)]
     found = verify(whole_paths(folder))
     outcome.lost += [f"damage: {sentence}" for sentence in found.damaged]
@@ -268,7 +269,7 @@ def _look_and_run_again(
             outcome.lost.append(f"{alias} is {model}")
     arguments = COMMANDS[outcome.command].arguments(address if COMMANDS[outcome.command].ray else None)
     again = faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed), environment=environment)
-    _orphans(outcome, folder)
+    end_orphans(outcome, folder)
     if again.code != 0:
         outcome.lost.append(f"the next run ends with {again.code}: {again.said}")
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretail.pipelines.runs.verification import verify
 from tests.torture import checks, faults
-from tests.torture.cases import Outcome, _folder, _patience, differences, whole_paths
+from tests.torture.cases import Outcome, _patience, case_folder, differences, whole_paths
 from tests.torture.commands import COMMANDS
 from tests.torture.reference import reference
 
@@ -46,7 +46,7 @@ def damage_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
     below = str(random.choice(list(READERS)))
     outcome.command = str(random.choice(READERS[below]))
     undisturbed = reference(outcome.command, place)
-    folder = _folder(outcome, place)
+    folder = case_folder(outcome, place)
     arguments = COMMANDS[outcome.command].arguments()
     if below.startswith(("outputs/store", "outputs/run")):
         faults.run(arguments, folder, str(folder), most_seconds=_patience(undisturbed))
