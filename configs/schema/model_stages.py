@@ -247,6 +247,12 @@ class PromoteConfig(Stage):
     recovered_loss_margin: float = setting(
         0.02, "By how much the recovered loss may be less than that of the model that holds the alias.", at_least=0
     )
+    baseline: str = setting(
+        "tuned",
+        "What a model has to recover more than: the best policy without a predictor, tuned on the runs that trained "
+        "the model, or nothing beside always accepting.",
+        one_of=("tuned", "always_accept"),
+    )
     p4: bool = setting(False, "Also prove P4 equal, which counts its table entries.")
     p4_profile: str = setting(
         "v1model", "With p4=true, what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file."

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
+OUTCOME_FILE = "outcome.json"
 MODEL_NAME = "model"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 

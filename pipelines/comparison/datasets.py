@@ -35,9 +35,12 @@ from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.baselines import baseline_rows, baselines_beside
 from foretail.pipelines.tracking.seen import SEEN, given_to_models
+from foretail.sim_bridge.open_loop.baselines import judged
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
-from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.open_loop.scores import SENT, Questions
 
 COLUMNS = {
     "transmitted": "packets sent",
@@ -58,6 +61,8 @@ class DatasetsResult:
     transmitted: Mapping[str, Sent]  #: data that every policy sent
     worth: PredictionScores  #: what the predictions are worth
     questions: Mapping[str, Questions]  #: of the policies that may ask
+    baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
+    chosen_on: str = ""  #: where their settings were chosen
     seen: DatasetsResult | None = None  #: the same of the datasets that the model has seen, which are not in the above
 
     def document(self) -> dict[str, Any]:
@@ -68,12 +73,13 @@ class DatasetsResult:
             "arrived_bytes": self.offered.bytes,
             "policies": self._policies(),
             "predictions": self.worth.document(),
+            "baselines": self.baselines,
         }
 
     def verdict(self) -> list[str]:
         """What the model has seen, who sends most beside LQD, and what the predictions are worth."""
         return self.seen_sentences() + self.worth.verdict(
-            {policy: sent.bytes for policy, sent in self.transmitted.items()}
+            {policy: sent.bytes for policy, sent in self.transmitted.items()}, self.baselines, self.chosen_on
         )
 
     def seen_sentences(self) -> list[str]:
@@ -96,13 +102,21 @@ class DatasetsResult:
         worth = self.worth.table()
         if self._is_seen:
             policies, worth = (replace(one, title=f"{one.title}, {SEEN}") for one in (policies, worth))
-        tables = [policies, worth]
+        tables = [policies, worth, *self._beside()]
         if self.seen is None:
             return tables
         datasets = [*self.datasets, *self.seen.datasets]
         columns = ("path", "rows", "drops", "seen")
         rows = tuple((str(one["path"]), one["rows"], one["drops"], one["seen"]) for one in datasets)
         return [Table("Datasets", columns, rows), *tables, *self.seen.tables()]
+
+    def _beside(self) -> list[Table]:
+        if not self.baselines:
+            return []
+        mine = ("the model", self.worth.recovered_loss, self.worth.sent_percent_of_lqd)
+        rows = [mine, *baseline_rows(self.baselines)]
+        note = f"Settings were chosen on {self.chosen_on}."
+        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), (note,))]
 
     def _policies(self) -> dict[str, dict[str, Cell]]:
         lqd = self.transmitted["lqd"].bytes
@@ -174,6 +188,7 @@ def _replayed(
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
+    chosen, where = ((), "") if model is None else baselines_beside(datasets, config.tracking, Store(config.store_dir))
     transmitted = {
         policy: Sent.together([found.transmitted[policy] for found in compared]) for policy in compared[0].transmitted
     }
@@ -185,6 +200,8 @@ def _replayed(
         offered=Sent.together([found.offered for found in compared]),
         transmitted=transmitted,
         questions=shown_questions(questions, transmitted),
+        baselines=judged(datasets, chosen, total.lqd_bytes, total.accept_bytes),
+        chosen_on=where,
         worth=PredictionScores(
             described(config, source, model),
             "bytes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,9 +78,11 @@ class PredictionScores:
             "scores": self.scores,
         }
 
-    def verdict(self, sent: Mapping[str, int]) -> list[str]:
+    def verdict(
+        self, sent: Mapping[str, int], baselines: Sequence[Mapping[str, Any]] = (), chosen_on: str = ""
+    ) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
-        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd)
+        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on)
         others = {policy: count for policy, count in sent.items() if policy not in PUSHING_OUT}
         if not others or not self.lqd:
             return [worth]

@@ -34,10 +34,13 @@ from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.training.scores import judge_run
+from foretail.sim_bridge.open_loop.baselines import Baseline
+from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.scores import SENT
 
 JUDGED_BY = {"asked_f1": "F1 of the asked region", "asked_recovered_loss": "recovered loss where Credence asks"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
+_OF_BASELINE = ("title", "recovered_loss", "sent_percent_of_lqd")
 _CELLS = 100_000
 _TIMED_ROWS = 50_000
 _ROUNDS = 5
@@ -63,6 +66,7 @@ class HeldOutScores:
     asked_recovered_loss: float  #: likewise
     #: what Credence sends with its predictions, in % of LQD; None when that sends nothing
     sent_percent_of_lqd: float | None
+    baselines: Sequence[Mapping[str, Any]]  #: tuned policies on this run, the best first
     scores: Mapping[str, Mapping[str, Score]]  #: by region and name
 
 
@@ -124,8 +128,8 @@ def refuse_unfit(datasets: Sequence[Dataset]) -> None:
         raise ForetailError("one held-out run gives no interval: name at least two datasets, or seeds")
 
 
-def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutScores:
-    """Score a model on a whole run as a switch would ask it: real features from the shadow Credence.
+def held_out_scores(model: Ensemble, dataset: Dataset, whose: str, baselines: Sequence[Baseline] = ()) -> HeldOutScores:
+    """Score a model, and baselines beside it, on a whole run as a switch would ask it: features of a shadow Credence.
 
     The recovered loss counts predictions where Credence asks; elsewhere nobody follows them.
     """
@@ -138,7 +142,8 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str) -> HeldOutSco
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
-    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, scores)
+    beside = baselines_on([dataset], baselines, judged.replay.lqd_bytes, judged.replay.accept_bytes)
+    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, beside, scores)
 
 
 def compare(
@@ -155,6 +160,18 @@ def compare(
     wanted = "has to lie above 0" if holder is None else f"must not lie below {-margin:.3g}"
     reason = f"{JUDGED_BY[name]} against {against}: {interval_text(difference)}, which {wanted}"
     return Check(name, passed, reason, difference, None if holder is None else margin)
+
+
+def compare_with_tuned(candidate: Sequence[HeldOutScores], chosen_on: str) -> Check:
+    """Compare the recovered loss, paired by run, with that of the best tuned policy, above which it has to lie."""
+    best = [run.baselines[0] for run in candidate]
+    pairs = zip(candidate, best, strict=True)
+    difference = mean_interval([run.asked_recovered_loss - one["recovered_loss"] for run, one in pairs])
+    reason = (
+        f"recovered loss against {best[0]['title']}, tuned on {chosen_on}: {interval_text(difference)}, which has to "
+        f"lie above 0"
+    )
+    return Check("tuned_baseline", difference.low is not None and difference.low > 0, reason, difference)
 
 
 def check_export(
@@ -256,7 +273,7 @@ def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
         "Held-out runs",
         (
             *("scenario", "seed", "rows", "drops", "asked F1", "holder's", "asked recovered loss", "holder's"),
-            *(SENT, "holder's"),
+            *(SENT, "holder's", "tuned policy", "recovered loss", SENT),
         ),
         tuple(
             (
@@ -265,6 +282,7 @@ def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 run["rows"],
                 run["drops"],
                 *(run[who] and run[who][name] for name in shown for who in ("candidate", "holder")),
+                *(best[key] for best in run["candidate"]["baselines"][:1] for key in _OF_BASELINE),
             )
             for run in runs
         ),

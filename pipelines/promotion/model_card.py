@@ -72,6 +72,7 @@ def _render(document: Mapping[str, Any]) -> str:
             **document,
             **_gate_tables(document),
             judged=judged,
+            beside=(judged["replay"] or {}).get("baselines", ()),
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants", "trained on the column"),
                 (
@@ -91,6 +92,7 @@ def _render(document: Mapping[str, Any]) -> str:
                 ),
             ),
             runs=_table(runs.columns, runs.rows),
+            tuned=any(check["name"] == "tuned_baseline" for check in document["gate"]["checks"]),
             shift_table=None if document["shift"] is None else _table(*document["shift"]),
             constants=sorted({item["params"] for item in outcome["features"] if item["params"]}),
             switches=_table(

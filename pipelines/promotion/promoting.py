@@ -15,7 +15,7 @@ from foretail.core.files import staged_files
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
 from foretail.models.mlflow.registry import (
     Lineage,
     alias_holder,
@@ -36,6 +36,7 @@ from foretail.pipelines.promotion.gate import (
     Judging,
     check_export,
     compare,
+    compare_with_tuned,
     held_out_scores,
     held_out_table,
     refuse_seen,
@@ -45,10 +46,11 @@ from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_
 from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
+from foretail.pipelines.tracking.baselines import HERE, TRAINED, chosen_in
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, run_note, tracked
-from foretail.pipelines.training.outcome import OUTCOME_FILE
+from foretail.sim_bridge.open_loop.baselines import tuned
 
 HELD_OUT = "held-out"
 GATE_FILE = "gate.json"
@@ -123,7 +125,10 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
         refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
-    scores = [held_out_scores(judging.model, dataset, "the model") for dataset in datasets]
+    baselines, chosen_on = chosen_in(outcome), TRAINED
+    if not baselines:
+        baselines, chosen_on = tuned(datasets), HERE
+    scores = [held_out_scores(judging.model, dataset, "the model", baselines) for dataset in datasets]
     for dataset, found in zip(datasets, scores, strict=True):
         say_if_silent("the model", str(dataset.path), found.scores["whole"])
     holder = judging.holder
@@ -131,6 +136,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     checks = (
         compare("asked_f1", scores, theirs, config.f1_margin, judging.against),
         compare("asked_recovered_loss", scores, theirs, config.recovered_loss_margin, judging.against),
+        *([compare_with_tuned(scores, chosen_on)] if config.baseline == "tuned" else []),
     )
     held_out: list[dict[str, Any]] = plain(
         [

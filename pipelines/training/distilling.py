@@ -22,26 +22,18 @@ from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.runs import run_note
 from foretail.pipelines.training.outcome import (
     SCORE_COLUMNS,
     describe,
-    replay_and_run,
+    replay_table,
     score_rows,
     track_model,
     with_version,
     write_outcome,
 )
 from foretail.pipelines.training.scores import Judged, JudgedSide, Labelled, judge, replay_scores_of
-from foretail.sim_bridge.open_loop.scores import SENT
 
-REPLAY_SHOWN = {
-    **{
-        name: name.replace("_", " ")
-        for name in ("lqd_bytes", "followlqd_bytes", "accept_bytes", "eta", "inverse_eta", "recovered_loss")
-    },
-    "sent_percent_of_lqd": SENT,
-}
-"""Figures of a replay, and their columns."""
 LOST = ("precision", "recall", "f1", "average_precision")
 LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
 AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
@@ -104,17 +96,10 @@ class DistillResult:
                 for side, regions in self.outcome["agreement"].items()
                 for region, named in regions.items()
             ),
-            tuple(replay_and_run(None, self.outcome["tracked"])),
+            tuple(run_note(self.outcome["tracked"])),
         )
         replays = {who: both[who]["replay"] for who in both}
-        worth = [
-            Table(
-                "Test runs replayed in bytes",
-                ("model", *REPLAY_SHOWN.values()),
-                tuple((who, *(replay[name] for name in REPLAY_SHOWN)) for who, replay in replays.items()),
-            )
-        ]
-        known = worth if all(replays.values()) else []
+        known = [replay_table(replays)] if all(replays.values()) else []
         return [*([dataset_table(self.collected)] if self.collected else []), scores, *known, agreement]
 
 

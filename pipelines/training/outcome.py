@@ -15,7 +15,7 @@ from foretail.core.files import write_file
 from foretail.features.catalog import group_of
 from foretail.features.rows import splits
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TEACHER_TAG, nest, run_exists
 from foretail.models.scoring.metrics import Score, drops_of
@@ -28,20 +28,18 @@ from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
+from foretail.pipelines.tracking.baselines import baseline_rows
 from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
 from foretail.pipelines.tracking.identity import register_trained, version_description
 from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
-from foretail.sim_bridge.open_loop.scores import SENT, worth_in_words
+from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, worth_in_words
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
 MODEL = "model"
-
-
-OUTCOME_FILE = "outcome.json"
 
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
@@ -87,11 +85,16 @@ class TrainResult:
         replay = self.outcome["replay"]
         if replay is None:
             return [first, "What that is worth in a switch was not replayed: the test side is not a whole run."]
-        return [first, worth_in_words(replay["recovered_loss"], replay["sent_percent_of_lqd"])]
+        return [first, worth_in_words(replay["recovered_loss"], replay["sent_percent_of_lqd"], replay["baselines"])]
 
     def tables(self) -> list[Table]:
-        """Datasets and scores."""
-        return [*([dataset_table(self.collected)] if self.collected else []), self.score_table()]
+        """Datasets, what the model is worth beside tuned baselines, and scores."""
+        replay = self.outcome["replay"]
+        return [
+            *([dataset_table(self.collected)] if self.collected else []),
+            *([] if replay is None else [replay_table({"the model": replay})]),
+            self.score_table(),
+        ]
 
     def score_table(self) -> Table:
         """Scores of every side, whole and asked."""
@@ -99,7 +102,7 @@ class TrainResult:
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
             *_calibration_note(self.outcome["calibration"]["test"]),
-            *replay_and_run(self.outcome["replay"], self.outcome["tracked"]),
+            *run_note(self.outcome["tracked"]),
         ]
         title = "Scores" + (" (reused model)" if self.reused else "")
         return Table(title, ("side", *SCORE_COLUMNS), tuple(score_rows(self.outcome["scores"])), tuple(notes))
@@ -123,12 +126,20 @@ def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mappin
         say_if_constant(whose, "the threshold", constant_decision(model))
 
 
-def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] | None) -> Iterator[str]:
-    """Notes on what the replay gave, and where MLflow has the run."""
-    if replay is not None:
-        worth = f"1/eta {figure_text(replay['inverse_eta'])}, recovered loss {figure_text(replay['recovered_loss'])}"
-        yield f"test runs replayed in bytes: {worth}, {SENT} {figure_text(replay['sent_percent_of_lqd'])}"
-    yield from run_note(tracked)
+def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What models are worth on the test runs, by their names, and the baselines that were tuned without them."""
+    first = next(iter(replays.values()))
+    accept = sent_percent_of_lqd(first["accept_bytes"], first["lqd_bytes"])
+    rows = [
+        *(
+            (name, *(replay[key] for key in ("recovered_loss", "sent_percent_of_lqd")))
+            for name, replay in replays.items()
+        ),
+        *baseline_rows(first["baselines"]),
+        ("always accept", 0.0, accept),
+    ]
+    note = "Policies without a predictor have the setting that sends most on the training and validation runs."
+    return Table("Test runs replayed in bytes", ("who", "recovered loss", SENT), tuple(rows), (note,))
 
 
 def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:

@@ -19,6 +19,8 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
+from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
+from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, replay_scores
 
@@ -104,7 +106,7 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     return Judged(
         sides,
         {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
-        _replayed(labelled.split.test, sides["test"].predicted),
+        _replayed(labelled.split, sides["test"].predicted),
     )
 
 
@@ -163,17 +165,20 @@ def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> 
 
 
 def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
-    """What MLflow keeps of a replay, under a name; empty without one."""
+    """What MLflow keeps of a replay and of the baselines beside it, under a name; empty without one."""
     if judged.replay is None:
         return {}
-    return {name: {"whole": {key: judged.replay[key] for key in ("eta", "recovered_loss", "sent_percent_of_lqd")}}}
+    kept = ("recovered_loss", "sent_percent_of_lqd")
+    beside = {one["policy"]: {key: one[key] for key in kept} for one in judged.replay["baselines"]}
+    return {name: {"whole": {key: judged.replay[key] for key in ("eta", *kept)}, **beside}}
 
 
-def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
-    """Replay scores of the test runs together.
+def _replayed(split: splits.Split, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
+    """Replay scores of the test runs together, and those of baselines that were tuned on the other runs.
 
     None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
     """
+    test, others = split.test, (*split.train, *split.validation)
     if not _are_whole_traces(test):
         return None
     runs: list[ReplayScores] = []
@@ -184,11 +189,13 @@ def _replayed(test: splits.Side, predicted: NDArray[np.bool_]) -> dict[str, Any]
         first += rows
     total = ReplayScores.together(runs)
     inverse = None if total.eta is None else 1 / total.eta
+    beside = tuned([item.dataset for item in others]) if _are_whole_traces(others) else ()
     return asdict(total) | {
         "eta": total.eta,
         "inverse_eta": inverse,
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
+        "baselines": baselines_on([item.dataset for item in test], beside, total.lqd_bytes, total.accept_bytes),
     }
 
 

@@ -10,7 +10,9 @@ sends (``docs/results/findings.md``), so :func:`sent_percent_of_lqd` belongs bes
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +37,27 @@ def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
     return 100 * credence / lqd if lqd else None
 
 
-def worth_in_words(recovered: float | None, sent_percent: float | None) -> str:
-    """A sentence of the recovered loss and of what a Credence sends, which belong together."""
+def worth_in_words(
+    recovered: float | None,
+    sent_percent: float | None,
+    baselines: Sequence[Mapping[str, Any]] = (),
+    chosen_on: str = "the runs that trained it",
+) -> str:
+    """The recovered loss and what a Credence sends, which belong together, and the best of the tuned baselines."""
     if recovered is None:
         recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
     else:
         recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
         recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
     sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
-    return f"{recovers}; Credence with them {sends}."
+    worth = f"{recovers}; Credence with them {sends}."
+    if recovered is None or not baselines:
+        return worth
+    best = baselines[0]
+    return (
+        f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, recovers "
+        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %."
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion import gate
-from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare
+from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
 from foretail.pipelines.promotion.model_card import markdown, model_card, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
@@ -80,7 +81,7 @@ def promoted(
     folder: Path, name: str, model: str, *overrides: str, datasets: tuple[str, ...] = HELD_OUT
 ) -> PromoteResult:
     """Promote a model of its own name in the registry, so that tests do not meet."""
-    given = (f"tracking.registered_model={name}", f"model={model}", *overrides)
+    given = ("baseline=always_accept", f"tracking.registered_model={name}", f"model={model}", *overrides)
     config = typed(composed("promote", *shared(folder, *datasets), *given), PromoteConfig)
     return promote_model(config, folder / "promoted" / name)
 
@@ -206,12 +207,33 @@ def test_names_from_data_stay_text_in_the_card() -> None:
     ]
 
 
+def test_a_tuned_policy_has_to_be_beaten(folder: Path, trained: dict[str, TrainResult]) -> None:
+    """The settings come from the training; on these bursts a threshold is as good as LQD."""
+    result = promoted(folder, "tuned", STRONG, "baseline=tuned")
+    tuned = next(check for check in result.checks if check.name == "tuned_baseline")
+    best = trained["strong"].outcome["replay"]["baselines"][0]
+    assert f"against {best['title']}, tuned on the runs that trained the model" in tuned.reason
+    assert result.promoted is None or tuned.passed
+    pairs = [
+        run["candidate"]["asked_recovered_loss"] - run["candidate"]["baselines"][0]["recovered_loss"]
+        for run in result.document()["held_out"]
+    ]
+    assert tuned.difference is not None
+    assert tuned.difference.mean == pytest.approx(sum(pairs) / len(pairs))
+    assert f"| {best['title']} |" in (folder / "promoted" / "tuned" / "model_card.md").read_text()
+
+
 @pytest.mark.nightly
 def test_a_worse_model_leaves_the_champion_where_it_is(
     folder: Path, first: PromoteResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = holders(folder, "first")
-    given = (f"model={WEAK}", "tracking.registered_model=first", f"hydra.run.dir={folder / 'refused'}")
+    given = (
+        "baseline=always_accept",
+        f"model={WEAK}",
+        "tracking.registered_model=first",
+        f"hydra.run.dir={folder / 'refused'}",
+    )
     assert cli.main(["promote", *shared(folder, *HELD_OUT), *given]) == cli.EXIT_REFUSED
     said = capsys.readouterr()
     assert len(said.err.splitlines()) == 1
@@ -407,7 +429,12 @@ def test_a_killed_promotion_leaves_the_old_champion(
     folder: Path, trained: dict[str, TrainResult], tmp_path: Path
 ) -> None:
     assert held(folder, "killed", "champion", trained["weak"]) == "1"
-    given = [*shared(folder, *HELD_OUT), f"model={STRONG}", "tracking.registered_model=killed"]
+    given = [
+        *shared(folder, *HELD_OUT),
+        "baseline=always_accept",
+        f"model={STRONG}",
+        "tracking.registered_model=killed",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
     )
@@ -474,7 +501,7 @@ def test_a_table_of_shift_tests_is_checked(text: str, complaint: str, tmp_path: 
 
 
 def scores_of(*values: float) -> list[HeldOutScores]:
-    return [HeldOutScores(value, value, None, {}) for value in values]
+    return [HeldOutScores(value, value, None, (), {}) for value in values]
 
 
 def test_the_whole_interval_has_to_hold() -> None:
@@ -487,3 +514,12 @@ def test_the_whole_interval_has_to_hold() -> None:
     # mean 0.1, half-width 0.2484: more than always accepting on average, but it may be less
     assert not compare("asked_recovered_loss", scores_of(0.0, 0.1, 0.2), None, 0.9, "always accepting").passed
     assert not compare("asked_recovered_loss", scores_of(0.0, 0.0), None, 0.9, "always accepting").passed
+
+
+@pytest.mark.parametrize(("recovered", "passed"), [(0.5, True), (0.9, False), (0.7, False)])
+def test_the_best_tuned_policy_has_to_be_beaten_by_a_whole_interval(recovered: float, passed: bool) -> None:
+    best = {"title": "DT, alpha 16", "recovered_loss": recovered}
+    mine = [replace(run, baselines=(best,)) for run in scores_of(0.69, 0.7, 0.72)]
+    check = compare_with_tuned(mine, "the runs that trained the model")
+    assert check.passed == passed
+    assert check.reason.startswith("recovered loss against DT, alpha 16, tuned on the runs that trained the model: ")

@@ -63,7 +63,12 @@ def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="is not a held-out run: the model was given it"):
         promote_model(config("promote", tmp_path, of(seen[2:]), model, tracked), tmp_path / "seen")
     result = promote_model(
-        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "promote"
+        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "tuned"
+    )
+    assert [check.name for check in result.checks if not check.passed] == ["tuned_baseline"]
+    easier = "baseline=always_accept"
+    result = promote_model(
+        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes, easier), tmp_path / "promote"
     )
     assert result.promoted is not None, [check.reason for check in result.checks]
     assert [run["scenario"] for run in result.gate["held_out"]] == [

@@ -105,7 +105,12 @@ def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytes
     split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[bursts_1,bursts_2,bursts_3]")
     weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
     said(capsys, "train", *split, *weak, "predictor.trees=1", "predictor.depth=1")
-    gate = ("promote", "model=models:/foretail-drop@candidate", "datasets=[bursts_5,bursts_6]")
+    gate = (
+        "promote",
+        "baseline=always_accept",
+        "model=models:/foretail-drop@candidate",
+        "datasets=[bursts_5,bursts_6]",
+    )
     out, _ = said(capsys, *gate, code=cli.EXIT_REFUSED)
     for seed in (5, 6):
         assert f"rows of bursts_{seed}, so it does what always accepting does" in out

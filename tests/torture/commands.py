@@ -68,7 +68,14 @@ COMMANDS = {
     "export, P4": Command(("export", "model=outputs/strong", "target=p4", "out=outputs/p4")),
     "export, ONNX": Command(("export", "model=outputs/strong", "target=onnx", "out=outputs/onnx")),
     "promote": Command(
-        ("promote", "datasets=[run-5,run-6,run-7]", f"model=models:/{MODEL}@candidate", "to=champion"), weight=20
+        (
+            "promote",
+            "datasets=[run-5,run-6,run-7]",
+            f"model=models:/{MODEL}@candidate",
+            "to=champion",
+            "baseline=always_accept",
+        ),
+        weight=20,
     ),
     "schedule": Command(
         ("schedule", "demand=demand.csv", "degree=1", "k=3", "scale=true", "multi_hop=no", "outputs=[json,c,p4]")

@@ -1,0 +1,42 @@
+"""The tuned policies that stand beside a model: their settings come from the runs that trained it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from foretail.configs.schema.tracking import Tracking
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.reader import Dataset
+from foretail.models.mlflow.registered import OUTCOME_FILE
+from foretail.models.mlflow.registry import run_document
+from foretail.models.mlflow.store import tracking_uri
+from foretail.pipelines.runs.notes import lineages
+from foretail.pipelines.runs.result import Cell
+from foretail.pipelines.runs.store import Store
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+
+TRAINED, HERE = "the runs that trained the model", "these very runs, for the model's own are not known"
+"""Where settings were chosen."""
+
+
+def baselines_beside(datasets: Sequence[Dataset], tracking: Tracking, store: Store) -> tuple[tuple[Baseline, ...], str]:
+    """Return the tuned policies beside the model of this command, and where their settings were chosen."""
+    uri = tracking_uri(tracking.uri, store.folder.parent)
+    for run_id in (run for lineage in lineages() for run in lineage.runs):
+        with suppress(ForetailError):  # of a run that logged none
+            if found := chosen_in(run_document(run_id, OUTCOME_FILE, uri)):
+                return found, TRAINED
+    return tuned(datasets), HERE
+
+
+def chosen_in(outcome: Mapping[str, Any]) -> tuple[Baseline, ...]:
+    """Return the baselines of a training's outcome, the best first; none where its test runs were not replayed."""
+    replay = outcome.get("replay") or {}
+    return tuple(Baseline(one["policy"], one["alpha"]) for one in replay.get("baselines", ()))
+
+
+def baseline_rows(baselines: Sequence[Mapping[str, Any]]) -> list[tuple[Cell, ...]]:
+    """Rows of a table: what tuned policies recover and send."""
+    return [(one["title"], one["recovered_loss"], one["sent_percent_of_lqd"]) for one in baselines]

@@ -1,0 +1,48 @@
+"""Tuned policies without a predictor, against replays of each alone. Costs 5 s."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretail.features.dataset.reader import Dataset
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, bytes_sent, judged, tuned
+from foretail.sim_bridge.open_loop.replay import compare_replays
+from foretail.sim_bridge.policies import NetworkParameters
+from tests.traces import write_bursts
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
+    folder = tmp_path_factory.mktemp("baselines")
+    return [write_bursts(folder / f"run-{seed}", seed) for seed in (1, 2, 3)]
+
+
+def alone(dataset: Dataset, one: Baseline) -> int:
+    parameters = NetworkParameters() if one.alpha is None else NetworkParameters(alpha=one.alpha)
+    nothing = np.zeros(dataset.manifest.rows, np.bool_)
+    return compare_replays(dataset, [one.policy], nothing, parameters=parameters).transmitted[one.policy].bytes
+
+
+def test_each_policy_sends_what_it_sends_alone(datasets: list[Dataset]) -> None:
+    assert bytes_sent(datasets[0], CANDIDATES) == [alone(datasets[0], one) for one in CANDIDATES]
+
+
+def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
+    chosen = tuned(datasets[:2])
+    assert sorted(one.policy for one in chosen) == ["abm", "cs", "dt", "harmonic"]
+    sent = {one: sum(alone(dataset, one) for dataset in datasets[:2]) for one in CANDIDATES}
+    for one in chosen:
+        assert sent[one] == max(found for other, found in sent.items() if other.policy == one.policy)
+    assert [sent[one] for one in chosen] == sorted((sent[one] for one in chosen), reverse=True)
+
+
+def test_what_they_recover_is_between_always_accepting_and_lqd(datasets: list[Dataset]) -> None:
+    nothing = np.zeros(datasets[2].manifest.rows, np.bool_)
+    scores = compare_replays(datasets[2], ["dt"], nothing).scores
+    (row,) = judged(datasets[2:], [Baseline("dt", 16.0)], scores.lqd_bytes, scores.accept_bytes)
+    assert row["title"] == "DT, alpha 16"
+    assert row["sent_bytes"] == alone(datasets[2], Baseline("dt", 16.0))
+    lost = scores.lqd_bytes - scores.accept_bytes
+    assert row["recovered_loss"] == (row["sent_bytes"] - scores.accept_bytes) / lost
+    assert row["sent_percent_of_lqd"] == 100 * row["sent_bytes"] / scores.lqd_bytes
