@@ -50,6 +50,7 @@ class Format(StrEnum):
     ENSEMBLE = "ensemble"
     XGBOOST_JSON = "XGBoost JSON model"
     XGBOOST_UBJ = "XGBoost UBJSON model"
+    LIGHTGBM = "LightGBM text model"
     TREELITE = "treelite checkpoint"
     SKOPS = "skops file"
     PICKLE = "pickle"
@@ -81,8 +82,8 @@ def load_model_file(
     Parameters
     ----------
     path : Path
-        ``ensemble.json``, XGBoost's JSON or UBJSON, a treelite checkpoint, a scikit-learn classifier saved by skops,
-        or, with `allow_pickle`, a classifier of either framework, pickled or dumped by joblib.
+        ``ensemble.json``, XGBoost's JSON or UBJSON, LightGBM's text, a treelite checkpoint, a scikit-learn
+        classifier saved by skops, or, with `allow_pickle`, one of scikit-learn or XGBoost, pickled or dumped by joblib.
     features : the model's columns in training order with their ranges. An ensemble brings its own: None, or the same
     allow_pickle : whether to open a pickle, which runs any code that it holds
     limits : of the process that reads a file of another framework
@@ -122,6 +123,8 @@ def format_of(content: bytes, source: str) -> Format:
         return Format.XGBOOST_UBJ
     if content.lstrip(b" \t\r\n")[:1] == b"{":
         return _json_format(content, source)
+    if content.startswith((b"tree\nversion=", b"tree\r\nversion=")):
+        return Format.LIGHTGBM
     if content.startswith(b"PK\x03\x04"):
         return Format.SKOPS
     if (content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05") or content.startswith((*_COMPRESSED, *_ZLIB)):
@@ -132,7 +135,7 @@ def format_of(content: bytes, source: str) -> Format:
             return Format.TREELITE
     raise ForetailError(
         f"{source} is not a model file that Foretail reads: give an ensemble.json, an XGBoost JSON or UBJSON file, a "
-        f"treelite checkpoint or a skops file"
+        f"LightGBM text model, a treelite checkpoint or a skops file"
     )
 
 
@@ -154,7 +157,13 @@ def read_foreign(
 
 
 def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    from foretail.models.ensemble.frontends import from_treelite, from_xgboost, import_xgboost, require_memory
+    from foretail.models.ensemble.frontends import (
+        from_lightgbm,
+        from_treelite,
+        from_xgboost,
+        import_xgboost,
+        require_memory,
+    )
 
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
@@ -165,6 +174,8 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
         except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
             raise _damaged(path, kind) from None
+    if kind is Format.LIGHTGBM:
+        return from_lightgbm(path, features, origin)
     if kind is Format.TREELITE:
         import treelite
 
@@ -173,7 +184,13 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
         except treelite.TreeliteError as error:
             require_memory(error)
             raise _damaged(path, kind) from None
-        return from_treelite(model, features, origin)
+        ensemble = from_treelite(model, features, origin)
+        if (ensemble.output, ensemble.base, ensemble.origin["arithmetic"]) == ("logit", 0, "float64"):
+            raise ForetailError(
+                "a treelite checkpoint of LightGBM does not say whether zeros are missing values (zero_as_missing): "
+                "give LightGBM's own text model, as Booster.save_model writes it"
+            )
+        return ensemble
     with warnings.catch_warnings():
         from sklearn.exceptions import InconsistentVersionWarning
 
@@ -274,7 +291,7 @@ def _import_readers(kind: Format) -> None:
     readers = ["foretail.models.ensemble.frontends", "treelite", "jsonschema"]
     if kind in (Format.SKOPS, Format.PICKLE):
         readers += ["sklearn.ensemble", "skops.io", "joblib"]
-    if kind not in (Format.SKOPS, Format.TREELITE):
+    if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ, Format.PICKLE):
         readers.append("xgboost")
     for reader in readers:
         with contextlib.suppress(ModuleNotFoundError):  # a file that needs it is refused when it is read

@@ -271,7 +271,7 @@ def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
 BROKEN = {
     "nothing": (b"", "not a model file"),
     "noise": (b"\x9f" * 200, "not a model file"),
-    "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "not a model file"),
+    "half a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "cannot read the LightGBM model"),
     "a list": (b"[1, 2, 3]", "not a model file"),
     "truncated JSON": (b'{"learner": {"attributes"', "not a valid XGBoost JSON model"),
     "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
