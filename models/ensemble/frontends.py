@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.agreement import require_agreement
-from foretail.models.ensemble.ensemble import MAX_BITS, Ensemble, FeatureInput, OriginValue, Output
+from foretail.models.ensemble.ensemble import MAX_BITS, ColumnInput, Ensemble, FeatureInput, OriginValue, Output
 from foretail.models.ensemble.treelite_trees import CATEGORICAL, read_tree
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Origin = Mapping[str, OriginValue]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_MAPPING = "as in inputs=[{name: queue_length, column: 'queue length', bits: 12}]"
 _ZERO_IS_MISSING = 1  # LightGBM's missing type of a split, in bits 2 and 3 of its decision type
 _BINARY = 0  # treelite's TaskType kBinaryClf
 _THRESHOLD = "decides at a threshold of its own, a rule outside of its trees: give its estimator_"
@@ -68,7 +69,8 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     estimator : scikit-learn classifier
         RandomForest, ExtraTrees, DecisionTree, GradientBoosting or HistGradientBoosting, fitted on labels 0 (accept)
         and 1 (drop).
-    features : the training columns in order, with the names the estimator was fitted with, if any
+    features : the training columns in order, with the names the estimator was fitted with, if any; a ColumnInput has
+        another name
     origin : added to the ensemble's ``origin``
     """
     import sklearn
@@ -102,7 +104,7 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
         raise ForetailError(
             f"the {kind} tells {len(classes)} classes apart ({shown}): train it on labels 0 (accept) and 1 (drop)"
         )
-    _check_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
+    features = _checked_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
     if isinstance(model, boosted) and model.loss != "log_loss":
         raise ForetailError(f"the {kind} was trained with loss {model.loss!r}: train it with loss='log_loss'")
     if isinstance(model, HistGradientBoostingClassifier) and np.any(model.is_categorical_):
@@ -189,7 +191,7 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
             f"the XGBoost model has {rounds} rounds but stopped early at round {best}: keep the rounds that count with "
             f"booster[:{int(best) + 1}], or clear its attribute best_iteration to keep all"
         )
-    _check_features(features, model.feature_names, model.num_features())
+    features = _checked_features(features, model.feature_names, model.num_features())
     try:
         read = treelite.frontend.from_xgboost(model)
     except treelite.TreeliteError as error:
@@ -243,7 +245,7 @@ def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin |
         )
     names = next((line.partition("=")[2].split() for line in lines if line.startswith("feature_names=")), [])
     trained = None if names == [f"Column_{index}" for index in range(len(names))] else names
-    _check_features(features, trained, read.num_feature)
+    features = _checked_features(features, trained, read.num_feature)
     version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
     return _from_treelite(read, features, {"framework": f"lightgbm text {version}", **(origin or {})}, rounds=False)
 
@@ -288,7 +290,7 @@ def _from_treelite(
     import treelite
 
     header = model.get_header_accessor()
-    _check_features(features, None, model.num_feature)
+    features = _checked_features(features, None, model.num_feature)
     shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
     averages = bool(header.get_field("average_tree_output")[0])
     link = header.get_field("postprocessor")
@@ -322,16 +324,21 @@ def _from_treelite(
         read_tree(model.get_tree_accessor(i), classes, features, rounds=rounds) for i in range(model.num_tree)
     )
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
-    return Ensemble(tuple(features), trees, threshold, base, output, origin=known)
+    return Ensemble(features, trees, threshold, base, output, origin=known)
 
 
-def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | None, count: int) -> None:
-    """Refuse features that are malformed or not the model's `count` columns, called `names` where it knows them."""
+def _checked_features(
+    features: Sequence[FeatureInput], names: Sequence[str] | None, count: int
+) -> tuple[FeatureInput, ...]:
+    """Return the inputs without their columns.
+
+    ForetailError when they are malformed or not the model's `count` columns, called `names` where it knows them.
+    """
     for feature in features:
         if not _NAME.fullmatch(str(feature.name)):
             raise ForetailError(
                 f"feature name {str(feature.name)[:80]!r} is not an identifier: use a letter, then at most 62 letters, "
-                f"digits and underscores"
+                f"digits and underscores, and give the name in training beside it, {_MAPPING}"
             )
         if type(feature.bits) is not int or not 1 <= feature.bits <= MAX_BITS:
             raise ForetailError(
@@ -342,14 +349,18 @@ def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | Non
             f"the model was trained on {count} features, but {len(features)} are declared: "
             f"declare the training columns in order"
         )
-    trained, declared = list(names if names is not None else []), [f.name for f in features]
-    if names is not None and trained != declared:
+    declared = [item.column if isinstance(item, ColumnInput) else item.name for item in features]
+    if names is None and any(isinstance(item, ColumnInput) for item in features):
+        raise ForetailError("the model does not name its columns: declare the inputs in order, without column=NAME")
+    trained = declared if names is None else list(names)
+    if trained != declared:
         missing = [name for name in trained if name not in declared]
         fault = f"{missing[0]!r} is not declared" if missing else f"the declared order is {', '.join(declared)}"
-        raise ForetailError(
-            f"the model was trained on {', '.join(map(str, trained))}, but {fault}: "
-            f"declare the training columns in order"
-        )
+        remedy = "declare the training columns in order"
+        if missing and not _NAME.fullmatch(str(missing[0])):
+            remedy += f", and one whose name is no identifier by both names, {_MAPPING}"
+        raise ForetailError(f"the model was trained on {', '.join(map(str, trained))}, but {fault}: {remedy}")
+    return tuple(FeatureInput(item.name, item.params, item.bits) for item in features)
 
 
 def _forest_of_one(tree: Any) -> RandomForestClassifier:

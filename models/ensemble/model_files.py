@@ -31,7 +31,7 @@ from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 
 SKOPS_TYPES = (
     "sklearn.tree._tree.Tree",
@@ -272,7 +272,7 @@ def _answer() -> None:
     os.dup2(2, 1)  # whatever libraries print is not a part of the answer
     question = json.load(sys.stdin)
     path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
-    features = [FeatureInput(**feature) for feature in question["features"]]
+    features = [(ColumnInput if "column" in item else FeatureInput)(**item) for item in question["features"]]
     _import_readers(kind)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)

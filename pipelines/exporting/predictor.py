@@ -31,7 +31,7 @@ from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
@@ -164,7 +164,12 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
     if config.inputs and config.columns:
         raise ForetailError("both inputs and columns are given: describe the model's columns by one of them")
     if config.inputs:
-        return tuple(FeatureInput(item.name, item.params, item.bits) for item in config.inputs)
+        return tuple(
+            FeatureInput(item.name, item.params, item.bits)
+            if item.column is None
+            else ColumnInput(item.name, item.params, item.bits, item.column)
+            for item in config.inputs
+        )
     if not config.columns:
         return None
     if config.dataset is None:
