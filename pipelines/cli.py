@@ -109,16 +109,16 @@ def _interrupted(error: BaseException, number: int, debug: bool) -> int:
 
 def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
     from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
-    from foretail.pipelines.stage import setting_names
+    from foretail.pipelines.stage import setting_types
 
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if is_bad_input(error):
         try:
-            of_command = list(setting_names(_command(given[0], given[1:])[0].schema))
+            of_command = setting_types(_command(given[0], given[1:])[0].schema)
         except (ForetailError, KeyError):  # of no command that has settings
-            of_command = []
-        _refuse(sentence(error, setting_names(), of_command))
+            of_command = {}
+        _refuse(sentence(error, setting_types(), of_command))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT

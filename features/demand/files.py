@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.impostors import refuse_impostor
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 
 FloatArray = npt.NDArray[np.float64]
@@ -66,6 +67,7 @@ def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what
     if not path.is_file():
         raise ForetailError(f"there is no file {path}: give the path of {what}")
     try:
+        refuse_impostor(path)
         return readers[kind](path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise ForetailError(f"{path} cannot be read ({first_line(error)}): write it again") from None

@@ -8,10 +8,12 @@ it: a pickle runs whatever code it holds.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import hashlib
 import importlib
 import json
+import lzma
 import math
 import os
 import resource
@@ -21,7 +23,8 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +32,7 @@ from typing import Any
 
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import COMPRESSED, refuse_pointer
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
@@ -39,9 +43,24 @@ SKOPS_TYPES = (
 )
 """Types of scikit-learn's tree ensembles that skops does not know as harmless by itself."""
 
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18")  # as joblib.dump compresses
+_SEARCHED = "a search or a threshold of its own around a classifier: save its best_estimator_ or estimator_ alone"
+_KNOWN_TYPES = {
+    "xgboost.": "a model of XGBoost: save it with its own save_model, as model.json",
+    "lightgbm.": "a model of LightGBM: save it as text with booster_.save_model",
+    "sklearn.calibration.": "a calibration, a rule outside of the trees: save the classifier without it",
+    "sklearn.metrics.": _SEARCHED,
+    "sklearn.model_selection.": _SEARCHED,
+    "sklearn.utils.validation.check_array": "a model with categorical features: train it on integer features only",
+}
+"""Types in skops that are not trusted, by how their names begin, and what somebody has saved who has them."""
+
 _UBJ_MARKERS = tuple(bytes([b]) for b in b"iUIlL$#")  # of the length of an object's first key, or of its size
-_ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_PACKED = (*COMPRESSED, b"\x5d\x00\x00", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # as joblib.dump does
+_UNPACKERS: tuple[Callable[[], Any], ...] = (
+    lambda: zlib.decompressobj(47),  # zlib and gzip
+    bz2.BZ2Decompressor,
+    lambda: lzma.LZMADecompressor(memlimit=1 << 28),
+)
 
 
 class Format(StrEnum):
@@ -119,6 +138,7 @@ def load_model_file(
 
 def format_of(content: bytes, source: str) -> Format:
     """Return the format of a file's content; `source` names it in errors. Raise ForetailError when none is known."""
+    refuse_pointer(source, content)
     if content[:1] == b"{" and content[1:2] in _UBJ_MARKERS:
         return Format.XGBOOST_UBJ
     if content.lstrip(b" \t\r\n")[:1] == b"{":
@@ -127,7 +147,11 @@ def format_of(content: bytes, source: str) -> Format:
         return Format.LIGHTGBM
     if content.startswith(b"PK\x03\x04"):
         return Format.SKOPS
-    if (content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05") or content.startswith((*_COMPRESSED, *_ZLIB)):
+    if content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05":
+        return Format.PICKLE
+    if content.startswith(_PACKED):
+        if (head := _unpacked(content)) and head[:1] != b"\x80":
+            raise ForetailError(f"{source} is compressed, and no pickle is in it: unpack it and give the unpacked file")
         return Format.PICKLE
     if len(content) >= 12:
         major, minor, patch = struct.unpack_from("<iii", content)  # a checkpoint starts with treelite's version
@@ -137,6 +161,14 @@ def format_of(content: bytes, source: str) -> Format:
         f"{source} is not a model file that Foretail reads: give an ensemble.json, an XGBoost JSON or UBJSON file, a "
         f"LightGBM text model, a treelite checkpoint or a skops file"
     )
+
+
+def _unpacked(content: bytes) -> bytes:
+    """The first bytes of what is compressed; none where that is damaged or of another method."""
+    for unpacker in _UNPACKERS:
+        with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError):
+            return bytes(unpacker().decompress(content[: 1 << 20], 64))
+    return b""
 
 
 def read_foreign(
@@ -330,6 +362,9 @@ def _skops(path: Path) -> object:
             if "schema.json" not in archive.namelist():
                 raise ForetailError(f"{path} is a ZIP file, but none of skops: save the model with skops.io.dump")
         unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(SKOPS_TYPES))
+        for kind, what in _KNOWN_TYPES.items():
+            if any(name.startswith(kind) for name in unknown):
+                raise ForetailError(f"{path} holds {what}")
         if unknown:
             raise ForetailError(
                 f"{path} holds types that are not trusted ({', '.join(unknown)[:200]}): save a plain scikit-learn "

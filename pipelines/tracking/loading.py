@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import refuse_impostor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
@@ -73,4 +74,5 @@ def load_network(path: Path) -> Network:
     """The network in a file; loads what runs it only now."""
     from foretail.models.drop.network import Network
 
+    refuse_impostor(path)
     return Network.load(path)

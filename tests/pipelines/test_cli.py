@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from foretail.pipelines import cli
-from foretail.pipelines.stage import setting_names
+from foretail.pipelines.stage import setting_types
 from foretail.pipelines.stages import STAGES
 
 pytestmark = pytest.mark.slow
@@ -196,7 +196,7 @@ def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
 
 
 def test_suggestions_know_the_settings_of_all_stages() -> None:
-    names = set(setting_names())
+    names = set(setting_types())
     assert {"scenario.incast.fan_in", "predictor.trees", "tracking.uri", "jobs", "split.gap_ns"} <= names
 
 

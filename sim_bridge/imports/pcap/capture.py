@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import refuse_impostor
 
 CHUNK_PACKETS = 1 << 17
 ETHERNET = 1
@@ -34,13 +35,6 @@ _TIME_RESOLUTION, _CHECK_SEQUENCE, _TIME_OFFSET = 9, 13, 14
 _PACKET_FLAGS = 2
 _CHECK_SEQUENCE_BYTES = {0: 0, 2: 2, 4: 4, 16: 2, 32: 4}
 """By what an interface declares: bits as the format says, or bytes as some tools write."""
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ": "xz",
-    b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
-}
 _LATEST_NS = 2**62
 _LARGEST_FRAME_BYTES = 2**20
 
@@ -76,13 +70,11 @@ def frames_of(path: Path, width: int) -> Iterator[Frames]:
 
 
 def _chunks(path: Path, content: mmap.mmap, width: int) -> Iterator[Frames]:
-    magic = content[:6]
-    for start, name in _COMPRESSED.items():
-        if magic.startswith(start):
-            raise ForetailError(f"the capture {path} is compressed ({name}): unpack it and give the unpacked file")
-    if magic[:4] == _PCAPNG:
+    refuse_impostor(path)
+    magic = content[:4]
+    if magic == _PCAPNG:
         walk = _PcapNg(path, content).frames()
-    elif magic[:4] in _PCAP:
+    elif magic in _PCAP:
         walk = _pcap(path, content)
     else:
         raise ForetailError(f"the file {path} is not a capture: give one in the format pcap or pcapng")
