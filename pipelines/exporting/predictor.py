@@ -143,7 +143,12 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble |
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
     """The C predictor of `ensemble` from the store, exported now when it is not there."""
     key = library_key("ensemble", ensemble.sha256)
-    entry = store.get_or_build(key, lambda folder: export(ensemble, C(), folder / EXPORT, NAME))
+
+    def build(folder: Path) -> None:
+        with StageProgress() as progress:
+            export(ensemble, C(), folder / EXPORT, NAME, effort=Effort(report=progress.update))
+
+    entry = store.get_or_build(key, build)
     return _described(entry.path / EXPORT, NAME, entry.reused, entry.seconds)
 
 
