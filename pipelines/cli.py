@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"foretail {metadata.version('foretail')}")
         return 0
+    if (sentence := _unwritable(given)) is not None:
+        return _refuse(sentence)
     stage, overrides = given[0], given[1:]
     if (sentence := moved(stage, overrides)) is not None:
         return _refuse(sentence)
@@ -97,6 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(failed.error, given, debug) if not stopped else _interrupted(failed.error, stopped[0], debug)
     except Exception as error:
         return _failed(error, given, debug) if not stopped else _interrupted(error, stopped[0], debug)
+
+
+def _unwritable(arguments: Sequence[str]) -> str | None:
+    """What to say of a folder or an argument that no text holds, as files of Parquet, MLflow and results are."""
+    from pathlib import Path
+
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        return "the current folder is gone: change to one that exists."
+    for text in (here, *arguments):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+            return f"{shown} has a name that is not UTF-8, which results cannot hold: rename that file or folder."
+    return None
 
 
 def _interrupted(error: BaseException, number: int, debug: bool) -> int:
