@@ -359,6 +359,7 @@ HIDDEN = {0x8847: "MPLS", 0x8864: "PPPoE", 0x88E5: "MACsec", 0x8915: "RoCE v1"}
     [
         (ONE[:96], 96, ".*more bytes by their IP header than by their record: .* keeps the original lengths"),
         (LARGE, len(LARGE), r".*larger than pcap\.mtu_bytes=1500 allows .* offload .* set pcap\.mtu_bytes for jumbo"),
+        (ONE + bytes(65), len(ONE) + 65, "go on for more than 64 bytes behind their IP packet"),
         (without_length(ONE), len(ONE), ".*state no length, as a host's offload"),
         (without_length(LARGE[:110]), 80_054, ".*state no length, as a host's offload"),
         (ethernet(0x8100, bytes(60), vlans=2), 82, "hide their ports in a third VLAN tag"),

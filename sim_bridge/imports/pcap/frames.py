@@ -17,6 +17,9 @@ HEAD_BYTES = 128
 _SHORTEST_BYTES = 60
 """Shorter frames are padded; a VLAN tag comes on top or not."""
 
+_LONGEST_TRAILER_BYTES = 64
+"""Time stamps of taps, tags and check sequences are shorter."""
+
 _VLAN = (0x8100, 0x88A8, 0x9100)
 _IPV4, _IPV6 = 0x0800, 0x86DD
 _TCP, _UDP, _NOTHING = 6, 17, 59
@@ -154,6 +157,12 @@ def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packet
         "keeps the original lengths, such as editcap -s",
     )
     size = np.minimum(wire, np.maximum(start + stated, _SHORTEST_BYTES + start - 14))
+    sizes.note(
+        frames,
+        supported[wire > size + _LONGEST_TRAILER_BYTES],
+        f"go on for more than {_LONGEST_TRAILER_BYTES} bytes behind their IP packet, so that one of its lengths is "
+        "wrong: capture on the wire, without a tap that adds as much",
+    )
     sizes.with_trailer += int(np.count_nonzero(size < wire))
     of_tcp = (heads[rows, np.minimum(transport + 12, HEAD_BYTES - 1)] >> 4).astype(np.int64) * 4
     data = ~tcp | (stated > header + of_tcp)
