@@ -135,11 +135,7 @@ def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
 def _from_bytes(path: Path, size_bytes: FloatArray, steps: Steps) -> FloatArray:
     if steps.interval_ns is None or steps.uplink_bps is None:
         raise ForetailError(f"{path} is in bytes: give interval_ns=... and uplink_bps=..., which an uplink carries")
-    if len(wrapped := size_bytes[size_bytes >= 2.0**63]):
-        raise ForetailError(
-            f"{path} has {len(wrapped)} entries of up to {wrapped.max():g} bytes in one step, as from a counter that "
-            "wrapped: take differences modulo 2**32 or 2**64, and leave out steps in which the counter was reset"
-        )
+    refuse_extremes(str(path), size_bytes)
     return uplinks(size_bytes, steps.uplink_bps, steps.interval_ns)
 
 

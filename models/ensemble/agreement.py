@@ -17,6 +17,9 @@ from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 _COMPARED = 100
 """Points of cells; each is compared once more for every input, with a zero there."""
 
+MOST_ROWS = 1000
+"""Of data that are compared, or a few more."""
+
 
 def with_zeros(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return int64[rows, inputs] `rows`, then each of them once more for every input, with a zero there."""
@@ -26,20 +29,27 @@ def with_zeros(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def require_agreement(
-    ensemble: Ensemble, what: str, predict: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
+    ensemble: Ensemble,
+    what: str,
+    predict: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
+    given: npt.ArrayLike | None = None,
 ) -> None:
     """Raise ForetailError where the trees decide otherwise than `predict`, beyond what the framework rounds.
 
-    They are compared at zeros, at the largest inputs, and on both sides of thresholds.
+    They are compared at zeros, at the largest inputs, on both sides of thresholds, and on given rows.
 
     Parameters
     ----------
     what : the estimator, for errors
     predict : its own decisions on int64[rows, inputs], bool[rows]; whatever it raises becomes a ForetailError
+    given : integer array [rows, inputs], optional; rows of data, some of which are compared, clipped to the inputs
     """
     largest = np.array([[(1 << item.bits) - 1 for item in ensemble.features]])
     points = Cells.of(ensemble).sample(_COMPARED, np.random.default_rng(0))
     rows = with_zeros(np.concatenate([np.zeros_like(largest), largest, points]))
+    if given is not None:
+        data = np.asarray(given)
+        rows = np.concatenate([rows, np.clip(data[:: max(1, len(data) // MOST_ROWS)], 0, largest)])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of names that rows without a frame do not have

@@ -57,7 +57,12 @@ _WRAPPERS = {
 """What is read once it is unwrapped."""
 
 
-def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+def from_sklearn(
+    estimator: object,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
     """Read a fitted scikit-learn classifier of two classes.
 
     Forests and trees give ``mean_probability`` with the estimators' own leaf probabilities; gradient boosting gives
@@ -72,6 +77,7 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     features : the training columns in order, with the names the estimator was fitted with, if any; a ColumnInput has
         another name
     origin : added to the ensemble's ``origin``
+    rows : integer array [rows, features], optional, on which decisions are compared, beside zeros and thresholds
     """
     import sklearn
     import treelite
@@ -127,11 +133,16 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     known = {"framework": f"scikit-learn {sklearn.__version__}", **(origin or {})}
     ensemble = _from_treelite(read, features, known, rounds=not isinstance(model, HistGradientBoostingClassifier))
     own: Any = estimator
-    require_agreement(ensemble, kind, lambda rows: np.asarray(own.predict(rows)) == 1)
+    require_agreement(ensemble, kind, lambda x: np.asarray(own.predict(x)) == 1, rows)
     return ensemble
 
 
-def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+def from_xgboost(
+    booster: object,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
     """Read a trained XGBoost model with objective ``binary:logistic``: trees, random forests or DART.
 
     Leaf values are the float32 numbers that XGBoost adds, DART's weights included, and the base is the margin that
@@ -145,6 +156,7 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     booster : an early-stopped classifier is read up to its best iteration, as it predicts
     features : the training columns in order, with the booster's ``feature_names``, if any
     origin : added to the ensemble's ``origin``
+    rows : integer array [rows, features], optional, on which decisions are compared, beside zeros and thresholds
     """
     import treelite
 
@@ -210,12 +222,12 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     known = {"framework": f"xgboost {xgboost.__version__}", **(origin or {})}
     ensemble = _from_treelite(read, features, known, rounds=True)
 
-    def predict(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        own, given = (model, xgboost.DMatrix(rows)) if model is booster else (booster, rows)
+    def predict(x: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        own, given = (model, xgboost.DMatrix(x)) if model is booster else (booster, x)
         probability: npt.NDArray[Any] = np.asarray(own.predict(given, validate_features=False))  # or 0 and 1
         return probability > 0.5
 
-    require_agreement(ensemble, kind, predict)
+    require_agreement(ensemble, kind, predict, rows)
     return ensemble
 
 

@@ -30,11 +30,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
 from foretail.core.impostors import COMPRESSED, refuse_pointer
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
+from foretail.models.ensemble.agreement import MOST_ROWS
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 
 SKOPS_TYPES = (
@@ -47,6 +51,7 @@ _SEARCHED = "a search or a threshold of its own around a classifier: save its be
 _KNOWN_TYPES = {
     "xgboost.": "a model of XGBoost: save it with its own save_model, as model.json",
     "lightgbm.": "a model of LightGBM: save it as text with booster_.save_model",
+    "catboost.": "a model of CatBoost: bring it as a predictor of a package, as examples/catboost_predictor does",
     "sklearn.calibration.": "a calibration, a rule outside of the trees: save the classifier without it",
     "sklearn.metrics.": _SEARCHED,
     "sklearn.model_selection.": _SEARCHED,
@@ -92,6 +97,7 @@ def load_model_file(
     features: Sequence[FeatureInput] | None,
     allow_pickle: bool = False,
     limits: Limits = DEFAULT_LIMITS,
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> Ensemble:
     """Read a drop predictor from a file.
 
@@ -106,6 +112,7 @@ def load_model_file(
     features : the model's columns in training order with their ranges. An ensemble brings its own: None, or the same
     allow_pickle : whether to open a pickle, which runs any code that it holds
     limits : of the process that reads a file of another framework
+    rows : int64[rows, features], rows of data on which the decisions of an estimator in the file are compared with ours
     """
     path = Path(path)
     try:
@@ -133,7 +140,7 @@ def load_model_file(
             f"{path} ({kind}) does not say the range of its inputs: declare them in order, as foretail export does "
             f"with 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that it writes"
         )
-    return _read_apart(path, kind, features, limits)
+    return _read_apart(path, kind, features, limits, rows)
 
 
 def format_of(content: bytes, source: str) -> Format:
@@ -172,14 +179,18 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def read_foreign(
-    path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits = DEFAULT_LIMITS
+    path: Path,
+    kind: Format,
+    features: Sequence[FeatureInput],
+    limits: Limits = DEFAULT_LIMITS,
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> Ensemble:
     """Read a file of another framework in this process, which a damaged file can end; see :func:`load_model_file`.
 
     Of `limits`, errors name the memory; who calls this keeps to them.
     """
     try:
-        return _read_foreign(path, kind, features)
+        return _read_foreign(path, kind, features, rows)
     except MemoryError:
         raise _too_large(path, kind, limits) from None
     except UnicodeDecodeError:  # names that are noise
@@ -188,7 +199,9 @@ def read_foreign(
         raise error if str(path) in str(error) else ForetailError(f"{path}: {error}") from None
 
 
-def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
+def _read_foreign(
+    path: Path, kind: Format, features: Sequence[FeatureInput], rows: npt.NDArray[np.int64] | None
+) -> Ensemble:
     from foretail.models.ensemble.frontends import (
         from_lightgbm,
         from_treelite,
@@ -202,7 +215,7 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
         booster = _booster(path, content, kind)
         try:
-            return from_xgboost(booster, features, origin)
+            return from_xgboost(booster, features, origin, rows)
         except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
             raise _damaged(path, kind) from None
@@ -234,7 +247,7 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
                 f"{path} was saved by scikit-learn {warning.original_sklearn_version}, but this is "
                 f"{warning.current_sklearn_version}, which may read it differently: install the former or train again"
             ) from None
-    return _from_estimator(estimator, features, origin)
+    return _from_estimator(estimator, features, origin, rows)
 
 
 def _json_format(content: bytes, source: str) -> Format:
@@ -249,12 +262,19 @@ def _json_format(content: bytes, source: str) -> Format:
     )
 
 
-def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits) -> Ensemble:
+def _read_apart(
+    path: Path,
+    kind: Format,
+    features: Sequence[FeatureInput],
+    limits: Limits,
+    rows: npt.NDArray[np.int64] | None,
+) -> Ensemble:
     question = {
         "path": str(path),
         "kind": kind,
         "features": [asdict(feature) for feature in features],
         "limits": asdict(limits),
+        "rows": None if rows is None else rows[:: max(1, len(rows) // MOST_ROWS)].tolist(),
     }
     try:
         answer = subprocess.run(
@@ -305,12 +325,13 @@ def _answer() -> None:
     question = json.load(sys.stdin)
     path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
     features = [(ColumnInput if "column" in item else FeatureInput)(**item) for item in question["features"]]
+    rows = None if question["rows"] is None else np.array(question["rows"], np.int64)
     _import_readers(kind)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
     _limit(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
     try:
-        answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits).to_json()})
+        answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits, rows).to_json()})
     except MemoryError:
         answer = json.dumps({"refused": str(_too_large(path, kind, limits))})
     except ForetailError as error:
@@ -393,12 +414,17 @@ def _unpickled(path: Path) -> object:
     return loaded
 
 
-def _from_estimator(estimator: object, features: Sequence[FeatureInput], origin: dict[str, str]) -> Ensemble:
+def _from_estimator(
+    estimator: object,
+    features: Sequence[FeatureInput],
+    origin: dict[str, str],
+    rows: npt.NDArray[np.int64] | None,
+) -> Ensemble:
     from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 
     if type(estimator).__module__.split(".")[0] == "xgboost":
-        return from_xgboost(estimator, features, origin)
-    return from_sklearn(estimator, features, origin)
+        return from_xgboost(estimator, features, origin, rows)
+    return from_sklearn(estimator, features, origin, rows)
 
 
 def _too_large(path: Path, kind: Format, limits: Limits) -> ForetailError:

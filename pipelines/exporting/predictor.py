@@ -106,7 +106,10 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     """The drop predictor of ``config.model``, as the settings describe and limit it."""
     limits = Limits(**vars(config.model_limits))
     store = Store(config.store_dir)
-    return load_predictor(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
+    inputs, rows = declared_inputs(config), None
+    if inputs is not None and config.columns and config.dataset is not None:
+        rows, _ = model_rows(inputs, Dataset.open(Path(config.dataset)))
+    return load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
 
 
 def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble | None = None) -> ExportResult:

@@ -54,6 +54,11 @@ class ZeroIsDrop(RandomForestClassifier):  # type: ignore[misc]
         return super().predict(x) | (np.asarray(x)[:, 0] == 0)
 
 
+class OneRow(RandomForestClassifier):  # type: ignore[misc]
+    def predict(self, x: Any) -> Any:
+        return super().predict(x) ^ np.all(np.asarray(x) == X[200], axis=1)
+
+
 class Broken(RandomForestClassifier):  # type: ignore[misc]
     def predict(self, x: Any) -> Any:
         raise ValueError("no")
@@ -63,6 +68,17 @@ class Broken(RandomForestClassifier):  # type: ignore[misc]
 def test_an_estimator_that_decides_otherwise_than_its_trees_is_refused(kind: type[RandomForestClassifier]) -> None:
     refused(lambda: from_sklearn(forest(kind).fit(X, X.sum(1) > 70), TWO), f"the {kind.__name__} .* where its trees")
     from_sklearn(forest().fit(X, Y), TWO)
+
+
+def test_rows_of_data_are_compared(tmp_path: Path) -> None:
+    model = forest(OneRow).fit(X, Y)
+    from_sklearn(model, TWO)
+    joblib.dump(model, tmp_path / "model")  # noqa: TID251  # what users bring
+    for read in (
+        lambda: from_sklearn(model, TWO, rows=X),
+        lambda: load_model_file(tmp_path / "model", TWO, allow_pickle=True, rows=X),
+    ):
+        refused(read, f"the OneRow .* at {{'queue': {X[200, 0]}, 'occupancy': {X[200, 1]}}} where its trees")
 
 
 def test_an_estimator_that_cannot_predict_is_refused() -> None:
