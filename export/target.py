@@ -103,8 +103,9 @@ def export(
     """
     check_name(prefix)
     check_folder(out_dir)
+    effort = effort or Effort()
     lowered = lower(model, any_tau, max_cells, effort)
-    with running(target, "render"):
+    with running(target, "render"), effort.step("code written"):
         rendered = target.render(lowered, prefix, max_cells)
     require(target, isinstance(rendered, Rendered), "render must return Rendered", f"a {type(rendered).__name__}")
     require(target, bool(rendered.files), "render must give a file that is proven", "none")
@@ -147,8 +148,8 @@ def prove_files(
 
     Returns the certificate and what is proven: `files`, and those that were built from them.
     """
-    lowered = Lowered.of(lowered)
-    with running(target, "load"):
+    lowered, effort = Lowered.of(lowered), effort or Effort()
+    with running(target, "load"), effort.step("code built"):
         loaded = target.load(lowered.ensemble, files)
         proven = {**files, **loaded.built}
         all_read = bool(loaded.read) and bool(loaded.runs)

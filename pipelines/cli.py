@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import os
 import signal
@@ -82,6 +81,8 @@ def _run(given: Sequence[str]) -> int:
 
         print(f"foretail {metadata.version('foretail')}")
         return 0
+    if (sentence := _unwritable(given)) is not None:
+        return _refuse(sentence)
     stage, overrides = given[0], given[1:]
     if (sentence := moved(stage, overrides)) is not None:
         return _refuse(sentence)
@@ -97,6 +98,21 @@ def _run(given: Sequence[str]) -> int:
     return _run_stage(*_command(stage, overrides))
 
 
+def _unwritable(arguments: Sequence[str]) -> str | None:
+    """What to say of a folder or an argument that no text holds, as files of Parquet, MLflow and results are."""
+    from pathlib import Path
+
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        return "the current folder is gone: change to one that exists."
+    for text in (here, *arguments):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+            return f"{shown} has a name that is not UTF-8, which results cannot hold: rename that file or folder."
+    return None
+
+
 def _interrupted(error: BaseException, number: int, debug: bool) -> int:
     """Whatever is raised after a signal comes from it: an import that is interrupted calls its package missing."""
     if debug:
@@ -107,18 +123,16 @@ def _interrupted(error: BaseException, number: int, debug: bool) -> int:
 
 def _failed(error: BaseException, given: Sequence[str], debug: bool) -> int:
     from foretail.pipelines.errors import GateRefused, PointsFailed, is_bad_input, sentence
-    from foretail.pipelines.stage import setting_names
+    from foretail.pipelines.stage import setting_types
 
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if is_bad_input(error):
         try:
-            schema = _command(given[0], given[1:])[0].schema
+            of_command = setting_types(_command(given[0], given[1:])[0].schema)
         except (ForetailError, KeyError):  # of no command that has settings
-            _refuse(sentence(error, setting_names()))
-        else:
-            lists = [field.name for field in dataclasses.fields(schema) if str(field.type).startswith("list")]
-            _refuse(sentence(error, setting_names(), setting_names(schema), lists))
+            of_command = {}
+        _refuse(sentence(error, setting_types(), of_command))
         if isinstance(error, PointsFailed):
             return EXIT_INCOMPLETE
         return EXIT_REFUSED if isinstance(error, GateRefused) else EXIT_BAD_INPUT

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -54,7 +57,7 @@ def is_bad_input(error: BaseException | None) -> bool:
 
 
 def sentence(
-    error: BaseException, settings: Iterable[str] = (), of_stage: Iterable[str] = (), lists: Iterable[str] = ()
+    error: BaseException, settings: Iterable[str] = (), of_stage: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """`error` as one line that ends with a full stop.
 
@@ -62,19 +65,18 @@ def sentence(
     ----------
     error : for which :func:`is_bad_input` holds
     settings : dotted names of all settings, to suggest the one that was meant
-    of_stage : those of the stage at hand
-    lists : those of its settings that are lists
+    of_stage : those of the stage at hand, with their types
     """
-    return _one_line(_message(error, tuple(settings), tuple(of_stage), tuple(lists)))
+    return _one_line(_message(error, tuple(settings), of_stage))
 
 
-def _message(error: BaseException, settings: tuple[str, ...], of_stage: tuple[str, ...], lists: tuple[str, ...]) -> str:
+def _message(error: BaseException, settings: tuple[str, ...], of_stage: Mapping[str, str]) -> str:
     if isinstance(error, OverrideParseException):
-        return f"cannot read the override {error.override!r}: {first_line(error)}, write name=value"
+        return _unreadable(str(error.override), first_line(error))
     if isinstance(error, MissingConfigException):
         return _missing_config(error)
     if isinstance(error, ConfigCompositionException):
-        return _composition(error, settings, of_stage, lists)
+        return _composition(error, settings, of_stage)
     if isinstance(error, MissingMandatoryValue):
         name = str(error.full_key or first_line(error).rpartition(" ")[2])
         begin = "let its file begin with 'defaults: [base_scenario, /flow_sizes@background: websearch, _self_]'"
@@ -144,15 +146,18 @@ def _options(group: str) -> Iterator[str]:
         yield from POLICIES
 
 
-def _composition(
-    error: ConfigCompositionException, settings: tuple[str, ...], of_stage: tuple[str, ...], lists: tuple[str, ...]
-) -> str:
+def _composition(error: ConfigCompositionException, settings: tuple[str, ...], of_stage: Mapping[str, str]) -> str:
     cause = error.__cause__
     match = re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", str(error))
     several = re.match(r"Ambiguous value for argument '([^=]+)=(.*)'", str(error))
     if several is not None:
-        values = f"write {_as_list(several[1], several[2])} for all of them, or --multirun for one run with each"
-        return f"{several[1]}={several[2]} are several values: {values}"
+        name, values = several[1], several[2].strip("[]")
+        kind = of_stage.get(name, "list")
+        if kind.startswith(("list", "List", "Any")):
+            remedy = f"write '{name}=[{values}]' for all of them"
+        else:
+            remedy = f"write {_quoted(name, values)} for one text" if kind.startswith("str") else f"give one {name}"
+        return f"{name}={several[2]} are several values: {remedy}, or --multirun for one run with each"
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
         reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else first_line(cause)
@@ -166,7 +171,7 @@ def _composition(
     if match is None:
         return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
-    if f"{name}s" in lists:
+    if of_stage.get(f"{name}s", "").startswith("list"):
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
     if f"{name}s" in of_stage:
         return f"unknown setting {name}: did you mean {name}s?"
@@ -187,8 +192,25 @@ def _composition(
     return f"unknown setting {name}: " + (f"did you mean {close[0]}?" if close else "--help lists the settings")
 
 
-def _as_list(name: str, values: str) -> str:
-    return f"'{name}=[{values.strip('[]')}]'"
+def _unreadable(override: str, reason: str) -> str:
+    """What to do about an override that Hydra cannot parse: quote a value that is one text, or write name=value."""
+    name, _, value = override.partition("=")
+    remedy = f"quote its value twice, {_quoted(name, value)}"
+    if value.startswith("["):
+        remedy = f"close its brackets, and quote each text in it, as in {_quoted(name, 'a=b', '[]')}"
+    try:
+        OverridesParser.create().parse_override(f'{name}="x"')
+    except HydraException:
+        value = ""
+    return f"cannot read the override {override!r}: " + (
+        remedy if value and value[0] not in "{(\"'" else f"{reason}, write name=value"
+    )
+
+
+def _quoted(name: str, value: str, around: Sequence[str] = ("", "")) -> str:
+    """A setting whose value is one text, for Hydra within quotes for the shell."""
+    text = value.replace("\\", "\\\\").replace('"', '\\"')
+    return shlex.quote(f'{name}={around[0]}"{text}"{around[1]}')
 
 
 def _os_error(error: OSError) -> str:

@@ -158,21 +158,22 @@ def _own_files(run_dir: Path, store_dir: Path, written: Iterable[Path]) -> Itera
             yield path / DIGEST_FILE if path.is_dir() else path
 
 
-def setting_names(schema: type[Stage] | None = None) -> Iterator[str]:
-    """Dotted names of all settings of a command, or of all stages, for suggestions."""
-    for one in STAGES.values() if schema is None else [schema]:
-        yield from _names(one, "")
+def setting_types(schema: type[Stage] | None = None) -> dict[str, str]:
+    """Dotted names of all settings of a command, or of all stages, with their types as they are written."""
+    types = {name: kind for one in (STAGES.values() if schema is None else [schema]) for name, kind in _types(one, "")}
     for file in (resources.files("foretail.configs") / "predictor").iterdir():  # its class has the settings
-        yield from (f"predictor.{name!s}" for name in OmegaConf.create(file.read_text(encoding="utf-8")))
+        values = OmegaConf.create(file.read_text(encoding="utf-8"))
+        types |= {f"predictor.{name!s}": type(value).__name__ for name, value in values.items()}
+    return types
 
 
-def _names(schema: Any, path: str) -> Iterator[str]:
+def _types(schema: Any, path: str) -> Iterator[tuple[str, str]]:
     for name, field in schema.__dataclass_fields__.items():
-        yield f"{path}{name}"
+        yield f"{path}{name}", field.type
         part = field.default_factory
         if isinstance(part, type) and dataclasses.is_dataclass(part):
             for kind in (part, *part.__subclasses__()):
-                yield from _names(kind, f"{path}{name}.")
+                yield from _types(kind, f"{path}{name}.")
 
 
 def _remove_empty(folder: Path) -> None:

@@ -98,6 +98,9 @@ class PcapImport:
         at_least=0,
         at_most=256,
     )
+    mtu_bytes: int = setting(
+        1500, "Largest IP packet of the network; a capture with a larger one is refused.", at_least=576, at_most=65_535
+    )
     sort: bool = setting(False, "Sort a capture whose times go back by time, instead of refusing it.")
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(

@@ -23,6 +23,7 @@ class ModelInput:
     name: str = setting(MISSING, "Name of the feature: a letter, then letters, digits and underscores.")
     bits: int = setting(MISSING, "Bits of the input, which is an integer in [0, 2^bits).", at_least=1, at_most=32)
     params: str = setting("", "Constants of the feature's arithmetic, as in cell_bytes=256,average_shift=15.")
+    column: str | None = setting(None, "Name of the column in training, where it is another one.")
 
 
 @dataclass

@@ -130,8 +130,11 @@ def lower(
             )
     if isinstance(model, Lowered) or model.vote_bits is not None:
         return Lowered.of(model)
-    simple, before = simplify(model)
-    ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells, effort)))
+    effort = effort or Effort()
+    with effort.step("trees simplified"):
+        simple, before = simplify(model)
+    with effort.step("votes chosen"):
+        ensemble, after = simplify(take_votes_as_values(with_votes(simple, any_tau, max_cells, effort)))
     return Lowered(model, simple, ensemble, before + after, any_tau)
 
 

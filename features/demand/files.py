@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.impostors import refuse_impostor
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 
 FloatArray = npt.NDArray[np.float64]
 Read = TypeVar("Read")
 
-_SMALLEST, _LARGEST = 1e-100, 1e100
-"""Sums and quotients of such entries stay finite."""
+_SMALLEST, _LARGEST = 1e-100, 2.0**63
+"""Sums and quotients of entries in between stay finite, and no counter of bytes comes further."""
 
 
 def read_demand(path: Path) -> DemandMatrix:
@@ -46,11 +47,16 @@ def read_demand(path: Path) -> DemandMatrix:
 
 
 def refuse_extremes(source: str, demand: FloatArray) -> None:
-    """Refuse demand whose sums and quotients could be no finite numbers; zeros are fine."""
-    positive = demand[demand > 0]
-    if len(positive) and (positive.min() < _SMALLEST or positive.max() > _LARGEST):
+    """Refuse demand in bytes or uplinks that nobody counted, or whose quotients are not finite; zeros are fine."""
+    wrapped = demand[demand >= _LARGEST]
+    if len(wrapped):
         raise ForetailError(
-            f"{source} has demand from {positive.min():g} to {positive.max():g}: give it in capacities of one uplink"
+            f"{source} has {len(wrapped)} entries of up to {wrapped.max():g}, as from a counter that wrapped: take "
+            "differences modulo 2**32 or 2**64, and leave out steps in which the counter was reset"
+        )
+    if ((demand > 0) & (demand < _SMALLEST)).any():
+        raise ForetailError(
+            f"{source} has demand down to {demand[demand > 0].min():g}: give it in capacities of one uplink"
         )
 
 
@@ -66,6 +72,7 @@ def read_by_kind(path: Path, readers: Mapping[str, Callable[[Path], Read]], what
     if not path.is_file():
         raise ForetailError(f"there is no file {path}: give the path of {what}")
     try:
+        refuse_impostor(path)
         return readers[kind](path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise ForetailError(f"{path} cannot be read ({first_line(error)}): write it again") from None

@@ -29,7 +29,6 @@ from foretail.features.demand.matrix import MAX_NODES
 from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 MAX_ROWS = 1 << 24
 """Of a file with one row per entry."""
@@ -104,7 +103,7 @@ def _from_npy(path: Path, steps: Steps) -> dict[str, FloatArray]:
 
 
 def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
-    rows: list[IntArray] = []
+    rows: list[FloatArray] = []
     with path.open("rb") as source:
         while (line := source.readline(MAX_LINE_BYTES)) and len(rows) != steps.most:
             words = line.split()
@@ -114,7 +113,7 @@ def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
             if (
                 nodes**2 != len(words)
                 or len(line) == MAX_LINE_BYTES
-                or not all(word.isdigit() and len(word) <= 18 for word in words)
+                or not all(word.isdigit() and len(word) <= 20 for word in words)
             ):
                 raise ForetailError(
                     f"line {len(rows)} of {path} (counted from 0) does not hold n x n whole numbers of bytes: give the "
@@ -126,16 +125,17 @@ def _from_answers(path: Path, steps: Steps) -> dict[str, FloatArray]:
                     f"{len(rows[0])}: give the answers of one network"
                 )
             refuse_large(str(path), len(rows) + 1, nodes)
-            rows.append(np.array(words, np.int64))
+            rows.append(np.array(words, np.float64))
     if not rows:
         raise ForetailError(f"{path} has no steps: give a log with demand")
-    demand = np.stack(rows).astype(np.float64).reshape(len(rows), nodes, nodes)
+    demand = np.stack(rows).reshape(len(rows), nodes, nodes)
     return {str(path): _from_bytes(path, demand, steps)}
 
 
 def _from_bytes(path: Path, size_bytes: FloatArray, steps: Steps) -> FloatArray:
     if steps.interval_ns is None or steps.uplink_bps is None:
         raise ForetailError(f"{path} is in bytes: give interval_ns=... and uplink_bps=..., which an uplink carries")
+    refuse_extremes(str(path), size_bytes)
     return uplinks(size_bytes, steps.uplink_bps, steps.interval_ns)
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import named, require, require_numbers, running
 from foretail.features.rows.labelled_rows import Rows, joined
+from foretail.models.ensemble.agreement import with_zeros
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, OriginValue
 from foretail.models.scoring.metrics import RAISE_CONGESTION
@@ -212,12 +213,8 @@ class TreePredictor(DropPredictor):
 
         They are compared on some of the rows `x`, on points of the ensemble's cells, and on both with zeros in them.
         """
-        rows = np.concatenate(
-            [x[:: -(-len(x) // COMPARED)], Cells.of(ensemble).sample(COMPARED, np.random.default_rng(0))]
-        )
-        with_zeros = np.repeat(rows[:, None], rows.shape[1], axis=1)
-        with_zeros[:, np.arange(rows.shape[1]), np.arange(rows.shape[1])] = 0
-        rows = np.concatenate([rows, with_zeros.reshape(-1, rows.shape[1])]).astype(np.int32)
+        points = Cells.of(ensemble).sample(COMPARED, np.random.default_rng(0))
+        rows = with_zeros(np.concatenate([x[:: -(-len(x) // COMPARED)], points])).astype(np.int32)
         own, exported = self.probability(rows), ensemble.probability(rows)
         wrong = np.flatnonzero(np.abs(own - exported) > FLOAT32_ROUNDING)
         if len(wrong):

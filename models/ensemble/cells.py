@@ -59,8 +59,12 @@ class Cells:
     def points(self, index: IntArray) -> IntArray:
         """Return the representatives of the cells with these indices: int64[len(index), inputs]."""
         axes = self.axes
-        places = np.unravel_index(index, [len(axis) for axis in axes])
-        return np.stack([axis[place] for axis, place in zip(axes, places, strict=True)], axis=1)
+        tested = [place for place, axis in enumerate(axes) if len(axis) > 1] or [0]  # numpy has at most 64 dimensions
+        places = np.unravel_index(index, [len(axes[place]) for place in tested])
+        points = np.tile(np.array([axis[0] for axis in axes]), (len(index), 1))
+        for column, place in zip(tested, places, strict=True):
+            points[:, column] = axes[column][place]
+        return points
 
     def sample(self, rows: int, random: np.random.Generator) -> IntArray:
         """Return corners of random cells, uniform over the cells: int64[rows, inputs].

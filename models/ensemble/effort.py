@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from foretail.core.errors import ForetailError
@@ -32,6 +33,13 @@ class Effort:
         self._report = report
         self._clock = clock
         self._started = clock()
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Report work without parts, which nobody can foretell: when it begins, and when it is done."""
+        self._report(what, 0.0)
+        yield
+        self._report(what, 1.0)
 
     def watch(self, what: str, items: Iterable[Item], count: int, later: int = 0) -> Iterator[Item]:
         """Yield the `count` items, whose work takes about as long for each.

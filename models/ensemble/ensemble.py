@@ -52,6 +52,13 @@ class FeatureInput:
     bits: int  #: inputs are integers in ``[0, 2**bits)``, ``1 <= bits <= 32``
 
 
+@dataclass(frozen=True)
+class ColumnInput(FeatureInput):
+    """An input whose column in training had another name; an ensemble keeps it as a :class:`FeatureInput`."""
+
+    column: str  #: any text
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """One decision tree as parallel arrays, node 0 the root.

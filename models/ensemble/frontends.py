@@ -20,13 +20,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, Ensemble, FeatureInput, OriginValue, Output, Tree
+from foretail.models.ensemble.agreement import require_agreement
+from foretail.models.ensemble.ensemble import MAX_BITS, ColumnInput, Ensemble, FeatureInput, OriginValue, Output
+from foretail.models.ensemble.treelite_trees import CATEGORICAL, read_tree
 
 if TYPE_CHECKING:
     import treelite
@@ -35,12 +38,31 @@ if TYPE_CHECKING:
 Origin = Mapping[str, OriginValue]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-_LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
+_MAPPING = "as in inputs=[{name: queue_length, column: 'queue length', bits: 12}]"
+_ZERO_IS_MISSING = 1  # LightGBM's missing type of a split, in bits 2 and 3 of its decision type
 _BINARY = 0  # treelite's TaskType kBinaryClf
-_CATEGORICAL = "the model has categorical splits, which are not supported: train it on integer features only"
+_THRESHOLD = "decides at a threshold of its own, a rule outside of its trees: give its estimator_"
+_SEARCH = "is a search: give its best_estimator_"
+_LIGHTGBM = "is of LightGBM: give the text that Booster.save_model writes"
+_WRAPPERS = {
+    "CalibratedClassifierCV": "calibrates probabilities, a rule outside of its trees: give the classifier without it",
+    "FixedThresholdClassifier": _THRESHOLD,
+    "TunedThresholdClassifierCV": _THRESHOLD,
+    "GridSearchCV": _SEARCH,
+    "RandomizedSearchCV": _SEARCH,
+    "Pipeline": "changes its inputs before its trees: give the classifier of its last step, trained without the others",
+    "LGBMClassifier": _LIGHTGBM,
+    "Booster": _LIGHTGBM,
+}
+"""What is read once it is unwrapped."""
 
 
-def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+def from_sklearn(
+    estimator: object,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
     """Read a fitted scikit-learn classifier of two classes.
 
     Forests and trees give ``mean_probability`` with the estimators' own leaf probabilities; gradient boosting gives
@@ -52,8 +74,10 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     estimator : scikit-learn classifier
         RandomForest, ExtraTrees, DecisionTree, GradientBoosting or HistGradientBoosting, fitted on labels 0 (accept)
         and 1 (drop).
-    features : the training columns in order, with the names the estimator was fitted with, if any
+    features : the training columns in order, with the names the estimator was fitted with, if any; a ColumnInput has
+        another name
     origin : added to the ensemble's ``origin``
+    rows : integer array [rows, features], optional, on which decisions are compared, beside zeros and thresholds
     """
     import sklearn
     import treelite
@@ -69,6 +93,8 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     forests = (RandomForestClassifier, ExtraTreesClassifier)
     boosted = (GradientBoostingClassifier, HistGradientBoostingClassifier)
     if not isinstance(estimator, (*forests, *boosted, DecisionTreeClassifier)):
+        if kind in _WRAPPERS:
+            raise ForetailError(f"the {kind} {_WRAPPERS[kind]}")
         raise ForetailError(
             f"{kind} is not a classifier that Foretail reads: use RandomForestClassifier, ExtraTreesClassifier, "
             f"DecisionTreeClassifier, GradientBoostingClassifier or HistGradientBoostingClassifier"
@@ -77,14 +103,14 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
     if not hasattr(model, "classes_"):
         raise ForetailError(f"the {kind} is not trained: call fit first")
     if np.ndim(model.classes_[0]) > 0:
-        raise ForetailError(f"the {kind} has several outputs: train it on one column of labels")
+        raise _several_labels(len(model.classes_))
     classes = np.asarray(model.classes_).tolist()
     if classes != [0, 1]:
         shown = ", ".join(map(repr, classes[:4])) + (", ..." if len(classes) > 4 else "")
         raise ForetailError(
             f"the {kind} tells {len(classes)} classes apart ({shown}): train it on labels 0 (accept) and 1 (drop)"
         )
-    _check_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
+    features = _checked_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
     if isinstance(model, boosted) and model.loss != "log_loss":
         raise ForetailError(f"the {kind} was trained with loss {model.loss!r}: train it with loss='log_loss'")
     if isinstance(model, HistGradientBoostingClassifier) and np.any(model.is_categorical_):
@@ -105,10 +131,18 @@ def from_sklearn(estimator: object, features: Sequence[FeatureInput], origin: Or
             # treelite divides leaf probabilities by their sum, which moves the last bit under class weights
             read.get_tree_accessor(index).set_field("leaf_vector", tree.value[tree.children_left < 0, 0].ravel())
     known = {"framework": f"scikit-learn {sklearn.__version__}", **(origin or {})}
-    return _from_treelite(read, features, known, rounds=not isinstance(model, HistGradientBoostingClassifier))
+    ensemble = _from_treelite(read, features, known, rounds=not isinstance(model, HistGradientBoostingClassifier))
+    own: Any = estimator
+    require_agreement(ensemble, kind, lambda x: np.asarray(own.predict(x)) == 1, rows)
+    return ensemble
 
 
-def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+def from_xgboost(
+    booster: object,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
     """Read a trained XGBoost model with objective ``binary:logistic``: trees, random forests or DART.
 
     Leaf values are the float32 numbers that XGBoost adds, DART's weights included, and the base is the margin that
@@ -122,16 +156,18 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     booster : an early-stopped classifier is read up to its best iteration, as it predicts
     features : the training columns in order, with the booster's ``feature_names``, if any
     origin : added to the ensemble's ``origin``
+    rows : integer array [rows, features], optional, on which decisions are compared, beside zeros and thresholds
     """
     import treelite
 
     xgboost = import_xgboost()
+    kind = type(booster).__name__
     if isinstance(booster, xgboost.XGBClassifier):
         if not booster.__sklearn_is_fitted__():
-            raise ForetailError(f"the {type(booster).__name__} is not trained: call fit first")
-        if 0 <= float(booster.missing) < 1 << 24:  # NaN, which is the default, is not
+            raise ForetailError(f"the {kind} is not trained: call fit first")
+        if booster.missing is not None and 0 <= float(booster.missing) < 1 << MAX_BITS:  # NaN, the default, is not
             raise ForetailError(
-                f"the {type(booster).__name__} takes missing={booster.missing:g} for a missing value, a rule outside "
+                f"the {kind} takes missing={booster.missing:g} for a missing value, a rule outside "
                 "of its trees: train it without missing="
             )
         model = booster.get_booster()
@@ -142,9 +178,7 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     elif isinstance(booster, xgboost.Booster):
         model = booster
     else:
-        raise ForetailError(
-            f"{type(booster).__name__} is not a classifier that Foretail reads: use xgboost.XGBClassifier or a Booster"
-        )
+        raise ForetailError(f"{kind} is not a classifier that Foretail reads: use xgboost.XGBClassifier or a Booster")
     try:
         learner = json.loads(model.save_config())["learner"]
     except xgboost.core.XGBoostError as error:
@@ -153,12 +187,14 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
         raise ForetailError(
             f"XGBoost itself refuses the model ({_first_line(error).rstrip('. :')}): {remedy}"
         ) from None
-    objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
-    if objective != "binary:logistic" or kind not in ("gbtree", "dart"):
+    objective, trees = learner["objective"]["name"], learner["gradient_booster"]["name"]
+    if objective != "binary:logistic" or trees not in ("gbtree", "dart"):
         raise ForetailError(
-            f"the XGBoost model ({kind}, {objective}) is not a binary classifier of trees: train it with "
+            f"the XGBoost model ({trees}, {objective}) is not a binary classifier of trees: train it with "
             f"booster=gbtree and objective=binary:logistic"
         )
+    if (labels := int(learner["learner_model_param"]["num_target"])) != 1:
+        raise _several_labels(labels)
     rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
     if rounds == 0:
         raise ForetailError("the XGBoost model is not trained: it has no trees")
@@ -167,13 +203,13 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
             f"the XGBoost model has {rounds} rounds but stopped early at round {best}: keep the rounds that count with "
             f"booster[:{int(best) + 1}], or clear its attribute best_iteration to keep all"
         )
-    _check_features(features, model.feature_names, model.num_features())
+    features = _checked_features(features, model.feature_names, model.num_features())
     try:
         read = treelite.frontend.from_xgboost(model)
     except treelite.TreeliteError as error:
         require_memory(error)
         if "categorical" in str(error):
-            raise ForetailError(_CATEGORICAL) from None
+            raise ForetailError(CATEGORICAL) from None
         raise ForetailError(
             f"treelite cannot read the XGBoost model ({_first_line(error)}): it is damaged, train or save it again"
         ) from None
@@ -184,7 +220,46 @@ def from_xgboost(booster: object, features: Sequence[FeatureInput], origin: Orig
     base = empty.predict(row, output_margin=True).astype(np.float64)
     read.get_header_accessor().set_field("base_scores", base)
     known = {"framework": f"xgboost {xgboost.__version__}", **(origin or {})}
-    return _from_treelite(read, features, known, rounds=True)
+    ensemble = _from_treelite(read, features, known, rounds=True)
+
+    def predict(x: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        own, given = (model, xgboost.DMatrix(x)) if model is booster else (booster, x)
+        probability: npt.NDArray[Any] = np.asarray(own.predict(given, validate_features=False))  # or 0 and 1
+        return probability > 0.5
+
+    require_agreement(ensemble, kind, predict, rows)
+    return ensemble
+
+
+def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
+    """Read LightGBM's own text model, as ``Booster.save_model`` writes it; errors as :func:`from_treelite`'s.
+
+    ForetailError, too, where a split takes zeros for missing values: treelite loses that rule.
+    """
+    import treelite
+
+    try:
+        read = treelite.frontend.load_lightgbm_model(path)
+    except treelite.TreeliteError as error:
+        require_memory(error)
+        raise ForetailError(
+            f"treelite cannot read the LightGBM model ({_first_line(error)}): train it with plain trees, or save it "
+            "again if it is damaged"
+        ) from None
+    lines = path.read_text(errors="replace").splitlines()
+    if "end of trees" not in lines:
+        raise ForetailError("the LightGBM model is cut off before the end of its trees: save it again")
+    kinds = (word for line in lines if line.startswith("decision_type=") for word in line.partition("=")[2].split())
+    if any(int(kind) >> 2 & 3 == _ZERO_IS_MISSING for kind in kinds if kind.isdigit()):
+        raise ForetailError(
+            "the LightGBM model takes zeros for missing values, a rule that treelite loses: train it without "
+            "zero_as_missing"
+        )
+    names = next((line.partition("=")[2].split() for line in lines if line.startswith("feature_names=")), [])
+    trained = None if names == [f"Column_{index}" for index in range(len(names))] else names
+    features = _checked_features(features, trained, read.num_feature)
+    version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
+    return _from_treelite(read, features, {"framework": f"lightgbm text {version}", **(origin or {})}, rounds=False)
 
 
 def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> Ensemble:
@@ -197,7 +272,7 @@ def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> En
     learner = json.loads(booster.save_config())["learner"]
     (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
     read = treelite.frontend.from_xgboost(booster)
-    trees = tuple(_read_tree(read.get_tree_accessor(index), 1, features, rounds=True) for index in range(read.num_tree))
+    trees = tuple(read_tree(read.get_tree_accessor(index), 1, features, rounds=True) for index in range(read.num_tree))
     origin = {"framework": f"xgboost {import_xgboost().__version__}"}
     return Ensemble(tuple(features), trees, Fraction(0), float(np.float32(base)), "value", origin=origin)
 
@@ -227,7 +302,7 @@ def _from_treelite(
     import treelite
 
     header = model.get_header_accessor()
-    _check_features(features, None, model.num_feature)
+    features = _checked_features(features, None, model.num_feature)
     shape = np.asarray(header.get_field("leaf_vector_shape")).tolist()
     averages = bool(header.get_field("average_tree_output")[0])
     link = header.get_field("postprocessor")
@@ -244,6 +319,13 @@ def _from_treelite(
     ):
         output, classes, base, threshold = "logit", 1, float(bases[0]), Fraction(0)
     else:
+        alpha = float(header.get_field("sigmoid_alpha")[0])
+        if targets != 1:
+            raise _several_labels(targets)
+        if averages and link == "sigmoid":
+            raise ForetailError("the model averages logits, as LightGBM's boosting=rf: train it with boosting=gbdt")
+        if alpha != 1:
+            raise ForetailError(f"the model has LightGBM's sigmoid={alpha:g}: train it with sigmoid=1")
         raise ForetailError(
             f"the model (leaf shape {shape}, link {link!r}) is not a binary classifier that Foretail reads: "
             f"use a random forest or boosted trees with binary:logistic"
@@ -251,19 +333,24 @@ def _from_treelite(
     if not np.isfinite(base):
         raise ForetailError("the model has a base score that is not finite: train it again")
     trees = tuple(
-        _read_tree(model.get_tree_accessor(i), classes, features, rounds=rounds) for i in range(model.num_tree)
+        read_tree(model.get_tree_accessor(i), classes, features, rounds=rounds) for i in range(model.num_tree)
     )
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
-    return Ensemble(tuple(features), trees, threshold, base, output, origin=known)
+    return Ensemble(features, trees, threshold, base, output, origin=known)
 
 
-def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | None, count: int) -> None:
-    """Refuse features that are malformed or not the model's `count` columns, called `names` where it knows them."""
+def _checked_features(
+    features: Sequence[FeatureInput], names: Sequence[str] | None, count: int
+) -> tuple[FeatureInput, ...]:
+    """Return the inputs without their columns.
+
+    ForetailError when they are malformed or not the model's `count` columns, called `names` where it knows them.
+    """
     for feature in features:
         if not _NAME.fullmatch(str(feature.name)):
             raise ForetailError(
                 f"feature name {str(feature.name)[:80]!r} is not an identifier: use a letter, then at most 62 letters, "
-                f"digits and underscores"
+                f"digits and underscores, and give the name in training beside it, {_MAPPING}"
             )
         if type(feature.bits) is not int or not 1 <= feature.bits <= MAX_BITS:
             raise ForetailError(
@@ -274,14 +361,18 @@ def _check_features(features: Sequence[FeatureInput], names: Sequence[str] | Non
             f"the model was trained on {count} features, but {len(features)} are declared: "
             f"declare the training columns in order"
         )
-    trained, declared = list(names if names is not None else []), [f.name for f in features]
-    if names is not None and trained != declared:
+    declared = [item.column if isinstance(item, ColumnInput) else item.name for item in features]
+    if names is None and any(isinstance(item, ColumnInput) for item in features):
+        raise ForetailError("the model does not name its columns: declare the inputs in order, without column=NAME")
+    trained = declared if names is None else list(names)
+    if trained != declared:
         missing = [name for name in trained if name not in declared]
         fault = f"{missing[0]!r} is not declared" if missing else f"the declared order is {', '.join(declared)}"
-        raise ForetailError(
-            f"the model was trained on {', '.join(map(str, trained))}, but {fault}: "
-            f"declare the training columns in order"
-        )
+        remedy = "declare the training columns in order"
+        if missing and not _NAME.fullmatch(str(missing[0])):
+            remedy += f", and one whose name is no identifier by both names, {_MAPPING}"
+        raise ForetailError(f"the model was trained on {', '.join(map(str, trained))}, but {fault}: {remedy}")
+    return tuple(FeatureInput(item.name, item.params, item.bits) for item in features)
 
 
 def _forest_of_one(tree: Any) -> RandomForestClassifier:
@@ -295,96 +386,8 @@ def _forest_of_one(tree: Any) -> RandomForestClassifier:
     return forest
 
 
-def _read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput], *, rounds: bool) -> Tree:
-    if np.any(accessor.get_field("has_categorical_split")):
-        raise ForetailError(_CATEGORICAL)
-    left, right = (accessor.get_field(name).astype(np.int64) for name in ("cleft", "cright"))
-    feature = accessor.get_field("split_index").astype(np.int64)
-    threshold = accessor.get_field("threshold").astype(np.float64)
-    operator = accessor.get_field("cmp")
-    arrays = [left, right, feature, threshold, operator]
-    if not len(left) or any(len(array) != len(left) for array in arrays) or np.any((left < 0) != (right < 0)):
-        raise _malformed()
-    inner = np.flatnonzero(left >= 0)
-    if np.any(feature[inner] < 0) or np.any(feature[inner] >= len(features)):
-        raise _malformed()
-    if not np.all(np.isin(operator[inner], (_LE, _LT))):
-        raise ForetailError("the model has splits other than x < t and x <= t: use a random forest or boosted trees")
-    if not np.all(np.isfinite(threshold[inner])):
-        raise ForetailError("the model has a split at a threshold that is not finite: train it without missing values")
-    value = _leaf_values(accessor, classes, left < 0)
-    if not np.all(np.isfinite(value)):
-        raise ForetailError("the model has a leaf that is not finite: lower its learning rate or train it again")
-    # On integers x <= t is x <= floor(t), and x < t is x <= ceil(t) - 1; clipped to where a cut changes something.
-    threshold = np.clip(threshold, -1, 1 << MAX_BITS)
-    cut = np.where(operator == _LE, np.floor(threshold), np.ceil(threshold) - 1)
-    if rounds:
-        cut = np.where(cut < 1 << FLOAT32_BITS, cut, _cuts_of_float32(threshold, operator == _LE))
-    cut = np.where(left >= 0, np.maximum(cut, -1), 0).astype(np.int64)
-    return _in_preorder(feature, cut, left, right, value, [(1 << f.bits) - 1 for f in features])
-
-
-def _cuts_of_float32(threshold: npt.NDArray[np.float64], at_most: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return the largest integer whose float32 is at most, or else below, each threshold from 2**24 on."""
-    last = threshold.astype(np.float32)
-    beyond = np.where(at_most, last > threshold, last >= threshold)
-    last = np.where(beyond, np.nextafter(last, np.float32(-np.inf)), last)
-    # Integers round to the nearer float32; one in the middle to the float32 whose last bit is 0.
-    middle = (last.astype(np.float64) + np.nextafter(last, np.float32(np.inf))) / 2
-    cuts: npt.NDArray[np.float64] = np.where(middle.astype(np.float32) == last, np.floor(middle), np.ceil(middle) - 1)
-    return cuts
-
-
-def _leaf_values(accessor: Any, classes: int, leaf: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    value = np.zeros(len(leaf))
-    if classes == 1:
-        given = accessor.get_field("leaf_value").astype(np.float64)
-        if len(given) != len(leaf):
-            raise _malformed()
-        value[leaf] = given[leaf]
-        return value
-    vector, begin = (accessor.get_field(name) for name in ("leaf_vector", "leaf_vector_begin"))
-    if len(begin) != len(leaf) or np.any(begin[leaf] + 1 >= len(vector)):
-        raise _malformed()
-    value[leaf] = vector[begin[leaf].astype(np.int64) + 1]
-    return value
-
-
-def _in_preorder(
-    feature: npt.NDArray[np.int64],
-    cut: npt.NDArray[np.int64],
-    left: npt.NDArray[np.int64],
-    right: npt.NDArray[np.int64],
-    value: npt.NDArray[np.float64],
-    largest: Sequence[int],
-) -> Tree:
-    """Number the nodes that inputs in [0, largest] reach in preorder, the canonical order: equal trees, equal files."""
-    order: list[int] = []
-    children: list[list[int]] = []
-    stack, seen = [(0, -1, 0)], np.zeros(len(left), np.bool_)
-    while stack:
-        node, parent, side = stack.pop()
-        while True:
-            if node >= len(left) or seen[node]:  # no child, or one of two parents
-                raise _malformed()
-            seen[node] = True
-            if left[node] < 0 or 0 <= cut[node] < largest[feature[node]]:
-                break
-            node = int(right[node] if cut[node] < 0 else left[node])
-        if parent >= 0:
-            children[parent][side] = len(order)
-        if left[node] >= 0:
-            stack += [(int(right[node]), len(order), 1), (int(left[node]), len(order), 0)]
-        order.append(node)
-        children.append([-1, -1])
-    ordered = np.array(order)
-    pairs = np.array(children)
-    tested = np.where(left[ordered] >= 0, feature[ordered], -1).astype(np.int32)
-    return Tree(tested, cut[ordered], pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), value[ordered])
-
-
-def _malformed() -> ForetailError:
-    return ForetailError("the model has a malformed tree: its file is damaged, save the model again")
+def _several_labels(count: int) -> ForetailError:
+    return ForetailError(f"the model has several outputs, {count} labels: train it on one column of labels")
 
 
 def require_memory(error: Exception) -> None:

@@ -8,10 +8,12 @@ it: a pickle runs whatever code it holds.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import hashlib
 import importlib
 import json
+import lzma
 import math
 import os
 import resource
@@ -21,17 +23,23 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import COMPRESSED, refuse_pointer
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.agreement import MOST_ROWS
+from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 
 SKOPS_TYPES = (
     "sklearn.tree._tree.Tree",
@@ -39,9 +47,25 @@ SKOPS_TYPES = (
 )
 """Types of scikit-learn's tree ensembles that skops does not know as harmless by itself."""
 
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18")  # as joblib.dump compresses
+_SEARCHED = "a search or a threshold of its own around a classifier: save its best_estimator_ or estimator_ alone"
+_KNOWN_TYPES = {
+    "xgboost.": "a model of XGBoost: save it with its own save_model, as model.json",
+    "lightgbm.": "a model of LightGBM: save it as text with booster_.save_model",
+    "catboost.": "a model of CatBoost: bring it as a predictor of a package, as examples/catboost_predictor does",
+    "sklearn.calibration.": "a calibration, a rule outside of the trees: save the classifier without it",
+    "sklearn.metrics.": _SEARCHED,
+    "sklearn.model_selection.": _SEARCHED,
+    "sklearn.utils.validation.check_array": "a model with categorical features: train it on integer features only",
+}
+"""Types in skops that are not trusted, by how their names begin, and what somebody has saved who has them."""
+
 _UBJ_MARKERS = tuple(bytes([b]) for b in b"iUIlL$#")  # of the length of an object's first key, or of its size
-_ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_PACKED = (*COMPRESSED, b"\x5d\x00\x00", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")  # as joblib.dump does
+_UNPACKERS: tuple[Callable[[], Any], ...] = (
+    lambda: zlib.decompressobj(47),  # zlib and gzip
+    bz2.BZ2Decompressor,
+    lambda: lzma.LZMADecompressor(memlimit=1 << 28),
+)
 
 
 class Format(StrEnum):
@@ -50,6 +74,7 @@ class Format(StrEnum):
     ENSEMBLE = "ensemble"
     XGBOOST_JSON = "XGBoost JSON model"
     XGBOOST_UBJ = "XGBoost UBJSON model"
+    LIGHTGBM = "LightGBM text model"
     TREELITE = "treelite checkpoint"
     SKOPS = "skops file"
     PICKLE = "pickle"
@@ -72,6 +97,7 @@ def load_model_file(
     features: Sequence[FeatureInput] | None,
     allow_pickle: bool = False,
     limits: Limits = DEFAULT_LIMITS,
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> Ensemble:
     """Read a drop predictor from a file.
 
@@ -81,11 +107,12 @@ def load_model_file(
     Parameters
     ----------
     path : Path
-        ``ensemble.json``, XGBoost's JSON or UBJSON, a treelite checkpoint, a scikit-learn classifier saved by skops,
-        or, with `allow_pickle`, a classifier of either framework, pickled or dumped by joblib.
+        ``ensemble.json``, XGBoost's JSON or UBJSON, LightGBM's text, a treelite checkpoint, a scikit-learn
+        classifier saved by skops, or, with `allow_pickle`, one of scikit-learn or XGBoost, pickled or dumped by joblib.
     features : the model's columns in training order with their ranges. An ensemble brings its own: None, or the same
     allow_pickle : whether to open a pickle, which runs any code that it holds
     limits : of the process that reads a file of another framework
+    rows : int64[rows, features], rows of data on which the decisions of an estimator in the file are compared with ours
     """
     path = Path(path)
     try:
@@ -113,18 +140,25 @@ def load_model_file(
             f"{path} ({kind}) does not say the range of its inputs: declare them in order, as foretail export does "
             f"with 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that it writes"
         )
-    return _read_apart(path, kind, features, limits)
+    return _read_apart(path, kind, features, limits, rows)
 
 
 def format_of(content: bytes, source: str) -> Format:
     """Return the format of a file's content; `source` names it in errors. Raise ForetailError when none is known."""
+    refuse_pointer(source, content)
     if content[:1] == b"{" and content[1:2] in _UBJ_MARKERS:
         return Format.XGBOOST_UBJ
     if content.lstrip(b" \t\r\n")[:1] == b"{":
         return _json_format(content, source)
+    if content.startswith((b"tree\nversion=", b"tree\r\nversion=")):
+        return Format.LIGHTGBM
     if content.startswith(b"PK\x03\x04"):
         return Format.SKOPS
-    if (content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05") or content.startswith((*_COMPRESSED, *_ZLIB)):
+    if content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05":
+        return Format.PICKLE
+    if content.startswith(_PACKED):
+        if (head := _unpacked(content)) and head[:1] != b"\x80":
+            raise ForetailError(f"{source} is compressed, and no pickle is in it: unpack it and give the unpacked file")
         return Format.PICKLE
     if len(content) >= 12:
         major, minor, patch = struct.unpack_from("<iii", content)  # a checkpoint starts with treelite's version
@@ -132,19 +166,31 @@ def format_of(content: bytes, source: str) -> Format:
             return Format.TREELITE
     raise ForetailError(
         f"{source} is not a model file that Foretail reads: give an ensemble.json, an XGBoost JSON or UBJSON file, a "
-        f"treelite checkpoint or a skops file"
+        f"LightGBM text model, a treelite checkpoint or a skops file"
     )
 
 
+def _unpacked(content: bytes) -> bytes:
+    """The first bytes of what is compressed; none where that is damaged or of another method."""
+    for unpacker in _UNPACKERS:
+        with contextlib.suppress(zlib.error, OSError, EOFError, lzma.LZMAError):
+            return bytes(unpacker().decompress(content[: 1 << 20], 64))
+    return b""
+
+
 def read_foreign(
-    path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits = DEFAULT_LIMITS
+    path: Path,
+    kind: Format,
+    features: Sequence[FeatureInput],
+    limits: Limits = DEFAULT_LIMITS,
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> Ensemble:
     """Read a file of another framework in this process, which a damaged file can end; see :func:`load_model_file`.
 
     Of `limits`, errors name the memory; who calls this keeps to them.
     """
     try:
-        return _read_foreign(path, kind, features)
+        return _read_foreign(path, kind, features, rows)
     except MemoryError:
         raise _too_large(path, kind, limits) from None
     except UnicodeDecodeError:  # names that are noise
@@ -153,18 +199,28 @@ def read_foreign(
         raise error if str(path) in str(error) else ForetailError(f"{path}: {error}") from None
 
 
-def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) -> Ensemble:
-    from foretail.models.ensemble.frontends import from_treelite, from_xgboost, import_xgboost, require_memory
+def _read_foreign(
+    path: Path, kind: Format, features: Sequence[FeatureInput], rows: npt.NDArray[np.int64] | None
+) -> Ensemble:
+    from foretail.models.ensemble.frontends import (
+        from_lightgbm,
+        from_treelite,
+        from_xgboost,
+        import_xgboost,
+        require_memory,
+    )
 
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
         booster = _booster(path, content, kind)
         try:
-            return from_xgboost(booster, features, origin)
+            return from_xgboost(booster, features, origin, rows)
         except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
             raise _damaged(path, kind) from None
+    if kind is Format.LIGHTGBM:
+        return from_lightgbm(path, features, origin)
     if kind is Format.TREELITE:
         import treelite
 
@@ -173,7 +229,13 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
         except treelite.TreeliteError as error:
             require_memory(error)
             raise _damaged(path, kind) from None
-        return from_treelite(model, features, origin)
+        ensemble = from_treelite(model, features, origin)
+        if (ensemble.output, ensemble.base, ensemble.origin["arithmetic"]) == ("logit", 0, "float64"):
+            raise ForetailError(
+                "a treelite checkpoint of LightGBM does not say whether zeros are missing values (zero_as_missing): "
+                "give LightGBM's own text model, as Booster.save_model writes it"
+            )
+        return ensemble
     with warnings.catch_warnings():
         from sklearn.exceptions import InconsistentVersionWarning
 
@@ -185,7 +247,7 @@ def _read_foreign(path: Path, kind: Format, features: Sequence[FeatureInput]) ->
                 f"{path} was saved by scikit-learn {warning.original_sklearn_version}, but this is "
                 f"{warning.current_sklearn_version}, which may read it differently: install the former or train again"
             ) from None
-    return _from_estimator(estimator, features, origin)
+    return _from_estimator(estimator, features, origin, rows)
 
 
 def _json_format(content: bytes, source: str) -> Format:
@@ -200,12 +262,19 @@ def _json_format(content: bytes, source: str) -> Format:
     )
 
 
-def _read_apart(path: Path, kind: Format, features: Sequence[FeatureInput], limits: Limits) -> Ensemble:
+def _read_apart(
+    path: Path,
+    kind: Format,
+    features: Sequence[FeatureInput],
+    limits: Limits,
+    rows: npt.NDArray[np.int64] | None,
+) -> Ensemble:
     question = {
         "path": str(path),
         "kind": kind,
         "features": [asdict(feature) for feature in features],
         "limits": asdict(limits),
+        "rows": None if rows is None else rows[:: max(1, len(rows) // MOST_ROWS)].tolist(),
     }
     try:
         answer = subprocess.run(
@@ -255,13 +324,14 @@ def _answer() -> None:
     os.dup2(2, 1)  # whatever libraries print is not a part of the answer
     question = json.load(sys.stdin)
     path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
-    features = [FeatureInput(**feature) for feature in question["features"]]
+    features = [(ColumnInput if "column" in item else FeatureInput)(**item) for item in question["features"]]
+    rows = None if question["rows"] is None else np.array(question["rows"], np.int64)
     _import_readers(kind)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
     _limit(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
     try:
-        answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits).to_json()})
+        answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits, rows).to_json()})
     except MemoryError:
         answer = json.dumps({"refused": str(_too_large(path, kind, limits))})
     except ForetailError as error:
@@ -274,7 +344,7 @@ def _import_readers(kind: Format) -> None:
     readers = ["foretail.models.ensemble.frontends", "treelite", "jsonschema"]
     if kind in (Format.SKOPS, Format.PICKLE):
         readers += ["sklearn.ensemble", "skops.io", "joblib"]
-    if kind not in (Format.SKOPS, Format.TREELITE):
+    if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ, Format.PICKLE):
         readers.append("xgboost")
     for reader in readers:
         with contextlib.suppress(ModuleNotFoundError):  # a file that needs it is refused when it is read
@@ -313,6 +383,9 @@ def _skops(path: Path) -> object:
             if "schema.json" not in archive.namelist():
                 raise ForetailError(f"{path} is a ZIP file, but none of skops: save the model with skops.io.dump")
         unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(SKOPS_TYPES))
+        for kind, what in _KNOWN_TYPES.items():
+            if any(name.startswith(kind) for name in unknown):
+                raise ForetailError(f"{path} holds {what}")
         if unknown:
             raise ForetailError(
                 f"{path} holds types that are not trusted ({', '.join(unknown)[:200]}): save a plain scikit-learn "
@@ -341,12 +414,17 @@ def _unpickled(path: Path) -> object:
     return loaded
 
 
-def _from_estimator(estimator: object, features: Sequence[FeatureInput], origin: dict[str, str]) -> Ensemble:
+def _from_estimator(
+    estimator: object,
+    features: Sequence[FeatureInput],
+    origin: dict[str, str],
+    rows: npt.NDArray[np.int64] | None,
+) -> Ensemble:
     from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 
     if type(estimator).__module__.split(".")[0] == "xgboost":
-        return from_xgboost(estimator, features, origin)
-    return from_sklearn(estimator, features, origin)
+        return from_xgboost(estimator, features, origin, rows)
+    return from_sklearn(estimator, features, origin, rows)
 
 
 def _too_large(path: Path, kind: Format, limits: Limits) -> ForetailError:

@@ -25,6 +25,9 @@ from urllib.parse import unquote
 from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.files import writing
 
+MOST_PATH_BYTES = 490
+"""Of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
+
 SQLITE = "sqlite:///"
 
 
@@ -73,7 +76,7 @@ def imported() -> ModuleType:
 
 
 def sqlite_file(address: str) -> Path | None:
-    """Return the file of an SQLite store; None for a server. ForetailError when a folder has that name."""
+    """Return the file of an SQLite store; None for a server. ForetailError when it can be none."""
     if not address.startswith(SQLITE):
         return None
     file = Path(address.removeprefix(SQLITE)).resolve()
@@ -81,7 +84,17 @@ def sqlite_file(address: str) -> Path | None:
         raise ForetailError(
             f"the tracking store {file} is a folder: name a file in tracking.uri, as in {SQLITE}runs.db"
         )
+    require_short_path(file, "set tracking.uri to a file in another folder, or tracking=off")
     return file
+
+
+def require_short_path(file: Path, remedy: str) -> None:
+    """Raise ForetailError with the `remedy` when the path of an SQLite file is longer than SQLite takes."""
+    if (length := len(os.fsencode(file))) > MOST_PATH_BYTES:
+        raise ForetailError(
+            f"the path of {file.name} below {str(file)[:40]}... has {length} bytes, and SQLite takes at most "
+            f"{MOST_PATH_BYTES}: {remedy}"
+        )
 
 
 def store_exists(address: str) -> bool:

@@ -188,8 +188,13 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     notes = [
         f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
     ]
-    if survey.get("without_ip"):
-        notes.append(f"{seed}: {survey['without_ip']:,} frames without IP, such as ARP, were left out")
+    for name, what in (
+        ("without_ip", "frames without IP, such as ARP, were left out"),
+        ("malformed_ip", "frames whose IP header contradicts itself were left out"),
+        ("with_trailer", "packets are counted without bytes that followed them, such as an undeclared check sequence"),
+    ):
+        if survey.get(name):
+            notes.append(f"{seed}: {survey[name]:,} {what}")
     if survey.get("active_ports") == 1:
         notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")
     if "active_voqs" in survey and survey["active_voqs"] <= survey["racks"]:

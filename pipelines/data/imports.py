@@ -68,6 +68,7 @@ def _import_pcap(
         {capture.port: Path(capture.file) for capture in sorted(settings.captures, key=attrgetter("port"))},
         Path(settings.table) if settings.table else None,
         ports,
+        mtu_bytes=settings.mtu_bytes,
         sort=settings.sort,
         report=lambda packets: report(0.0, f"{packets:,} packets read"),
     )

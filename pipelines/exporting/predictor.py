@@ -32,7 +32,7 @@ from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.alpha_tree import require_alpha_tree, within_exponents
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
@@ -107,7 +107,10 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     """The drop predictor of ``config.model``, as the settings describe and limit it."""
     limits = Limits(**vars(config.model_limits))
     store = Store(config.store_dir)
-    return load_predictor(config.model, config.tracking, store, declared_inputs(config), config.allow_pickle, limits)
+    inputs, rows = declared_inputs(config), None
+    if inputs is not None and config.columns and config.dataset is not None:
+        rows, _ = model_rows(inputs, Dataset.open(Path(config.dataset)))
+    return load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
 
 
 def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble | None = None) -> ExportResult:
@@ -148,7 +151,12 @@ def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble |
 def export_to_store(ensemble: Ensemble, store: Store) -> ExportedPredictor:
     """The C predictor of `ensemble` from the store, exported now when it is not there."""
     key = library_key("ensemble", ensemble.sha256)
-    entry = store.get_or_build(key, lambda folder: export(ensemble, C(), folder / EXPORT, NAME))
+
+    def build(folder: Path) -> None:
+        with StageProgress() as progress:
+            export(ensemble, C(), folder / EXPORT, NAME, effort=Effort(report=progress.update))
+
+    entry = store.get_or_build(key, build)
     return _described(entry.path / EXPORT, NAME, entry.reused, entry.seconds)
 
 
@@ -169,7 +177,12 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
     if config.inputs and config.columns:
         raise ForetailError("both inputs and columns are given: describe the model's columns by one of them")
     if config.inputs:
-        return tuple(FeatureInput(item.name, item.params, item.bits) for item in config.inputs)
+        return tuple(
+            FeatureInput(item.name, item.params, item.bits)
+            if item.column is None
+            else ColumnInput(item.name, item.params, item.bits, item.column)
+            for item in config.inputs
+        )
     if not config.columns:
         return None
     if config.dataset is None:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import refuse_impostor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
@@ -39,11 +43,12 @@ def load_predictor(
     inputs: Sequence[FeatureInput] | None = None,
     allow_pickle: bool = False,
     limits: Limits = DEFAULT_LIMITS,
+    rows: NDArray[np.int64] | None = None,
 ) -> Ensemble | Network:
     """The drop predictor of a file, of a train run's folder, or of an address in MLflow.
 
-    `inputs` describes the columns of a model that another framework trained, and `limits` what reading it may take, see
-    :func:`foretail.models.ensemble.model_files.load_model_file`.
+    `inputs` describes the columns of a model that another framework trained, `limits` what reading it may take, and
+    `rows` are data on which it is tried, see :func:`foretail.models.ensemble.model_files.load_model_file`.
     """
     predictor: Ensemble | Network
     if model.startswith(("models:/", "runs:/")):
@@ -59,7 +64,7 @@ def load_predictor(
                 f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
             )
         network = path.suffix == Path(NETWORK_FILE).suffix
-        predictor = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits)
+        predictor = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits, rows)
     refuse_window(predictor.features, model)
     identity = identify(predictor, model, tracking, store)
     use_model(identity.document(), identity.sentence())
@@ -73,4 +78,5 @@ def load_network(path: Path) -> Network:
     """The network in a file; loads what runs it only now."""
     from foretail.models.drop.network import Network
 
+    refuse_impostor(path)
     return Network.load(path)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.impostors import refuse_impostor
 from foretail.sim_bridge.arrivals.slotted import Slotted
 
 BATCH_ROWS = 1 << 20
@@ -52,6 +53,7 @@ class ArrivalFile:
             raise ForetailError(f"{path} is neither .csv nor .parquet: convert the arrivals to one of them")
         if not path.is_file():
             raise ForetailError(f"there is no file {path}: give the path of a CSV or Parquet file of arrivals")
+        refuse_impostor(path)
         self.columns = _csv_header(path) if self._is_csv else self._parquet_columns()
         for name in (*_REQUIRED, *_OPTIONAL, prediction_column):
             count = self.columns.count(name)

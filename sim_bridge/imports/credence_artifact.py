@@ -55,16 +55,21 @@ def _chunks(log: Path) -> Iterator[NDArray[np.int64]]:
     """Rows of the log, int64 [n, 5]."""
     try:
         with log.open("rb") as file:
-            header = file.readline(200).split()
+            header = file.readline(200).rstrip(b"\r\n")
             file.seek(0, 2)
             if file.tell():
                 file.seek(-1, 2)
             whole = file.read(1) == b"\n"
     except OSError as error:
         raise ForetailError(f"cannot read the log {log}: {error.strerror}; give log=FILE") from None
-    if header != [name.encode() for name in COLUMNS]:
+    if header.split() != [name.encode() for name in COLUMNS]:
         raise ForetailError(
             f"the log {log} does not begin with {' '.join(COLUMNS)}: give a training trace of the Credence artifact"
+        )
+    if header != " ".join(COLUMNS).encode():
+        raise ForetailError(
+            f"line 1 of the log {log} has other spaces than one between names, maybe one at its end: write every line "
+            "with single spaces and none at its end"
         )
     if not whole:
         raise ForetailError(f"the log {log} is truncated: its last line does not end; copy it again")
@@ -83,7 +88,8 @@ def _chunks(log: Path) -> Iterator[NDArray[np.int64]]:
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:200]
         raise ForetailError(
-            f"the log {log} has a line after line {rows + 1} that is not five whole numbers ({reason}): copy it again"
+            f"the log {log} has a line after line {rows + 1} that is not five whole numbers ({reason}): write "
+            "them with single spaces between, none at the end"
         ) from None
     if not rows:
         raise ForetailError(f"the log {log} has no rows below its header: run the artifact's simulation again")

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
 from foretail.core.errors import ForetailError
-from foretail.models.mlflow.store import first_line, locked, make_sqlite_file
+from foretail.models.mlflow.store import first_line, locked, make_sqlite_file, require_short_path
 from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.studies.search.settings import TrialSettings
 
@@ -162,6 +162,7 @@ def open_trials(
     """
     name = settings.name or f"{kind}-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
     file = Path(settings.file) if settings.file else store.folder.parent / "search.db"
+    require_short_path(file.absolute(), "give a file in another folder")
     url = f"sqlite:///{file.absolute()}"
     with locked(url), _readable(file):
         if not file.exists():

@@ -68,7 +68,7 @@ RULES = [
     Rule(r"README.md: schedule demand=", "run"),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
     # docs/reference/ensemble.md
-    Rule(r"ensemble.md: export model=forest.skops", "compose"),
+    Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"predictors.md: collect --multirun", "compose"),

@@ -334,6 +334,8 @@ def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None
     with pytest.raises(ForetailError, match="a run in BMv2 for v1model only, but the P4 profile tofino is for tna"):
         export(small_ensemble(), P4(bmv2=True, profile="tofino"), tmp_path / "out")
     refused(tmp_path, "'apply' cannot name a P4 control: use a capital letter", control="apply")
+    for taken in ("V1Switch", "NoAction", "Register", "Prediction", "TAGGED"):
+        refused(tmp_path, f"p4.control={taken} is a name of P4's libraries or of the programs around", control=taken)
     refused(tmp_path, "no P4 profile 'none': choose rmt or tofino or tofino2 or v1model", profile="none")
     with pytest.raises(ForetailError, match="no integer votes"):
         plan(stumps([0.0, 1.0]), load_profile("rmt"))

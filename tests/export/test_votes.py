@@ -15,7 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.passes.votes import with_votes
 from foretail.export.proof.prove import Relation, relate, relate_by_boxes
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, votes_of
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stumps
@@ -23,6 +23,15 @@ from tests.forests import Trained, forests, paper_forest, stumps
 
 def _all_points(ensemble: Ensemble) -> NDArray[np.int64]:
     return np.concatenate(list(Cells.of(ensemble).batches()))
+
+
+def test_cells_of_more_inputs_than_numpy_has_dimensions() -> None:
+    few = paper_forest(trees=2, depth=2).ensemble
+    others = tuple(FeatureInput(f"f{number}", "", 8) for number in range(80))
+    many = replace(few, features=(*few.features, *others))
+    assert np.array_equal(_all_points(many)[:, :4], _all_points(few))
+    assert np.all(_all_points(many)[:, 4:] == 255)
+    assert with_votes(many).vote_bits == with_votes(few).vote_bits
 
 
 def _relation(voted: Ensemble) -> Relation:

@@ -52,7 +52,8 @@ WRONG = {
     "infinite": (np.array([[0, 1.0], [np.inf, 0]]), "is not a finite number"),
     "diagonal": (np.array([[0, 1.0], [1, 0.5]]), "from node 1 to node 1, 0.5, is on the diagonal"),
     "zero": (np.zeros((2, 2)), "is zero"),
-    "huge": (np.array([[0, 1e200], [1, 0]]), "capacities of one uplink"),
+    "huge": (np.array([[0, 1e200], [1, 0]]), "1 entries of up to 1e+200, as from a counter that wrapped"),
+    "a counter that wrapped": (np.array([[0, 2.0**64 - 4096], [1, 0]]), "up to 1.84467e+19, as from a counter"),
     "tiny": (np.array([[0, 5e-324], [0, 0]]), "capacities of one uplink"),
 }
 

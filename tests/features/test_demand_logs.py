@@ -148,7 +148,7 @@ HEADER = "step,source,destination,bytes\n"
         (HEADER + "0,0.5,1,1\n", "cannot be read"),
         (HEADER + "0,0,1\n", "cannot be read"),
         (HEADER + "0,1,1,1\n", "is on the diagonal"),
-        (HEADER + "0,0,1,1e200\n", "capacities of one uplink"),
+        (HEADER + "0,0,1,1e200\n", "1 entries of up to 1e[+]200, as from"),
         (HEADER + "1000000000000,0,1,1\n", "more than 134217728 numbers"),
         (HEADER + "9,16383,1,1\n", "more than 134217728 numbers"),
         (HEADER.replace("bytes", "demand") + "0,0,1,1\n", "leave uplink_bps out"),
@@ -197,6 +197,14 @@ def test_answers_of_something_else_are_refused(text: bytes, complaint: str, tmp_
     (tmp_path / "log.txt").write_bytes(text)
     with pytest.raises(ForetailError, match=complaint):
         read_demand_logs([tmp_path / "log.txt"], BYTES)
+
+
+@pytest.mark.parametrize("kind", SAVE)
+def test_a_counter_that_wrapped_is_refused(kind: str, tmp_path: Path) -> None:
+    wrapped = SEQUENCE.copy()
+    wrapped[1, 0, 1] = wrapped[1, 2, 0] = 2.0**64 - 2.0**32  # a 32-bit counter that went on from 0
+    SAVE[kind](tmp_path / f"log.{kind}", wrapped)
+    assert "2 entries of up to 1.84467e+19, as from a counter that wrapped" in complaint_about(tmp_path / f"log.{kind}")
 
 
 def test_units_that_are_not_told_are_refused(tmp_path: Path) -> None:

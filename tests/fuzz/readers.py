@@ -182,6 +182,7 @@ def _read_part(path: Path) -> None:
 
 def _trained(kind: str) -> Callable[[Path], list[bytes]]:
     def seeds(folder: Path) -> list[bytes]:
+        import lightgbm
         import skops.io
         import treelite
         import xgboost
@@ -193,6 +194,9 @@ def _trained(kind: str) -> Callable[[Path], list[bytes]]:
         if kind in ("json", "ubj"):
             booster = xgboost.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(x, y).get_booster()
             return [bytes(booster.save_raw(kind))]
+        if kind == "lightgbm":
+            settings = {"objective": "binary", "num_leaves": 4, "verbose": -1, "num_threads": 1}
+            return [lightgbm.train(settings, lightgbm.Dataset(x.astype(float), y), 2).model_to_string().encode()]
         forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(x, y)
         checkpoint: bytes = treelite.sklearn.import_model(forest).serialize_bytes()
         return [checkpoint if kind == "treelite" else skops.io.dumps(forest)]
@@ -241,6 +245,7 @@ ARRIVALS = _lines("slot,port,prediction,first_rtt,priority", ["0,1,0,0,0", "0,2,
 PORT_TABLE = _lines("prefix,port", ["10.0.0.0/24,1", "2001:db8::/32,2"])
 ARTIFACT_LOG = _lines(" ".join(COLUMNS), ["10 20 30 40 0", "1 2 3 4 1"])
 EMULATOR = Emulator()
+TREELITE = ("treelite", "lightgbm")
 NATIVE_MODEL = ("xgboost", "treelite", "skops.io", "sklearn.ensemble")
 
 READERS: dict[str, Reader] = {
@@ -278,8 +283,8 @@ READERS: dict[str, Reader] = {
         _text(lambda text: read_tor_entries([text])),
     ),
     **{
-        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL, 20 if kind == "treelite" else 120)
-        for kind in ("json", "ubj", "treelite", "skops")
+        f"model, {kind}": Reader("model", _trained(kind), _read_model, NATIVE_MODEL, 20 if kind in TREELITE else 120)
+        for kind in ("json", "ubj", "lightgbm", "treelite", "skops")
     },
     "network": Reader("model.onnx", _network, Network.load, ("onnx", "onnxruntime"), 200),
     "dataset": Reader("part.parquet", _part, _read_part, ("pyarrow.parquet",), 200),

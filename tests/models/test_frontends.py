@@ -387,7 +387,7 @@ def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str,
         (partial(_boosted, "<=", [2.5], base=float("inf")), "base score that is not finite"),
         (partial(_boosted, "<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
         (partial(_boosted, "<", [2.5], task_type="kRegressor"), "not a binary classifier"),
-        (partial(_boosted, "<", [2.5], average=True), "not a binary classifier"),
+        (partial(_boosted, "<", [2.5], average=True), "averages logits, as LightGBM's boosting=rf"),
     ],
 )
 def test_treelite_models_of_another_kind_are_refused(model: Callable[[], treelite.Model], says: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import re
 import signal
@@ -11,6 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -268,10 +272,13 @@ def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
         load_model_file(tmp_path / "model.json", TWO)
 
 
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 BROKEN = {
+    "a pointer of Git LFS": (LFS, "is a pointer of Git LFS .* git lfs pull"),
+    "a web page": (b"\n<!DOCTYPE html>\n<html>", "is a web page and not the file itself"),
     "nothing": (b"", "not a model file"),
     "noise": (b"\x9f" * 200, "not a model file"),
-    "a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "not a model file"),
+    "half a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "cannot read the LightGBM model"),
     "a list": (b"[1, 2, 3]", "not a model file"),
     "truncated JSON": (b'{"learner": {"attributes"', "not a valid XGBoost JSON model"),
     "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
@@ -291,6 +298,42 @@ def test_other_files_are_refused(fault: str, tmp_path: Path) -> None:
         load_model_file(tmp_path / "model", TWO)
     assert str(tmp_path / "model") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zlib.compress])
+def test_compressed_files_of_others_are_no_pickles(pack: Any, files: dict[str, bytes], tmp_path: Path) -> None:
+    for content in (*files.values(), b"tree\nversion=v4\n", b"noise"):
+        (tmp_path / "model").write_bytes(pack(content))
+        with pytest.raises(ForetailError, match=r"is compressed, and no pickle is in it: unpack it") as caught:
+            load_model_file(tmp_path / "model", TWO, allow_pickle=True)
+        assert "allow_pickle" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", ["xgboost", "lightgbm", "a category", "a calibration", "a search", "a threshold"])
+def test_skops_files_of_other_models_are_told_what_to_save(kind: str, tmp_path: Path) -> None:
+    import lightgbm
+    import skops.io
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+
+    forest = untrained("random_forest")
+    made, says = {
+        "xgboost": (untrained("xgboost"), "holds a model of XGBoost: save it with its own save_model"),
+        "lightgbm": (lightgbm.LGBMClassifier(n_estimators=2, verbose=-1), "holds a model of LightGBM: save it as text"),
+        "a category": (
+            untrained("histogram_boosting", categorical_features=[0]),
+            "categorical features: train it",
+        ),
+        "a calibration": (CalibratedClassifierCV(forest), "holds a calibration, a rule outside of the trees"),
+        "a search": (GridSearchCV(forest, {"max_depth": [2]}), "holds a search or a threshold .* best_estimator_"),
+        "a threshold": (FixedThresholdClassifier(forest), "decides at a threshold of its own"),
+    }[kind]
+    x = np.random.default_rng(1).integers(0, 8, (300, 2))
+    skops.io.dump(made.fit(x, x.sum(1) > 8), tmp_path / "model")
+    with pytest.raises(ForetailError, match=says):
+        load_model_file(tmp_path / "model", TWO)
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, run_document
-from foretail.models.mlflow.store import SQLITE, create_store, store_exists
+from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
 from foretail.models.mlflow.tracking import run_exists, track
 from tests.torture.faults import free_port, mlflow_server
 
@@ -173,3 +173,18 @@ def test_a_store_that_another_program_locks_is_told_from_a_missing_model(tmp_pat
 def test_a_folder_in_the_place_of_the_store_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"is a folder: name a file in tracking\.uri"):
         store_exists(f"sqlite:///{tmp_path}")
+
+
+def test_a_path_that_sqlite_cannot_open_is_refused_before_work_begins(tmp_path: Path) -> None:
+    for bytes_long, opens in ((MOST_PATH_BYTES, True), (MOST_PATH_BYTES + 1, False)):
+        folder = tmp_path / ("a" * 200) / ("b" * (bytes_long - len(str(tmp_path)) - 207))
+        folder.mkdir(parents=True)
+        file = folder / "m.db"
+        assert len(str(file)) == bytes_long
+        if opens:
+            with contextlib.closing(sqlite3.connect(file.with_name(".m.db.partial"))) as database:
+                database.execute("CREATE TABLE t (a)")
+            assert sqlite_file(f"{SQLITE}{file}") == file
+        else:
+            with pytest.raises(ForetailError, match=rf"has {bytes_long} bytes, and SQLite takes at most .*=off"):
+                sqlite_file(f"{SQLITE}{file}")

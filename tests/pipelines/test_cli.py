@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretail.pipelines import cli
-from foretail.pipelines.stage import setting_names
+from foretail.pipelines.stage import setting_types
 from foretail.pipelines.stages import STAGES
 
 pytestmark = pytest.mark.slow
@@ -196,7 +197,7 @@ def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
 
 
 def test_suggestions_know_the_settings_of_all_stages() -> None:
-    names = set(setting_names())
+    names = set(setting_types())
     assert {"scenario.incast.fan_in", "predictor.trees", "tracking.uri", "jobs", "split.gap_ns"} <= names
 
 
@@ -249,3 +250,20 @@ def test_left_overs_of_hydra_are_refused(
 def test_flags_with_values_are_no_groups_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", "--help", "--config-dir", str(tmp_path)]) == 0
     assert "most used settings" in capsys.readouterr().out
+
+
+def test_a_folder_that_no_text_holds_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"bad\xff")
+    folder.mkdir()
+    assert_refused(folder, foretail(folder, "train"), "/bad\\xff has a name that is not UTF-8")
+    here = tmp_path / "here"
+    here.mkdir()
+    assert_refused(here, foretail(here, "schedule", f"demand={folder}/d.csv"), "bad\\xff/d.csv has a name that is not")
+    done = subprocess.run(
+        ["sh", "-c", f"rmdir {here} && {sys.executable} -m foretail.pipelines.cli train"],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "foretail: the current folder is gone: change to one that exists.\n"

@@ -17,7 +17,9 @@ from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor
+from foretail.pipelines.exporting.predictor import ExportResult, export_drop_predictor, export_to_store
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from tests.composed import composed
 from tests.forests import paper_forest
@@ -98,6 +100,13 @@ def test_a_larger_model_is_proven_by_boxes(tmp_path: Path) -> None:
     assert certificate.boxes >= result.predictor.leaves
     assert "boxes" in str(result.tables()[0].rows)
     assert f"proven by boxes, of which there are {certificate.boxes:,}" in result.verdict()[0]
+
+
+def test_a_library_for_the_simulators_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(StageProgress, "update", lambda self, job, fraction, detail="": told.append(job))
+    export_to_store(paper_forest(trees=1, depth=1).ensemble, Store(tmp_path))
+    assert {"trees simplified", "votes chosen", "code written", "code built"} < set(told)
 
 
 REFUSED = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,20 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
     write_switch(folder, ports=4, packets=6000, seed=1)
     return folder
+
+
+def test_the_table_tells_what_was_left_out_of_a_capture(tmp_path: Path) -> None:
+    write_switch(tmp_path, ports=4, packets=1000, seed=1)
+    capture = bytearray((tmp_path / "ingress.pcap").read_bytes())
+    for number in range(1000):
+        place = 24 + number * (16 + 96) + 12
+        capture[place : place + 4] = struct.pack("<I", 1004)  # with a check sequence that the file does not declare
+    capture[24 + 16 + 16 : 24 + 16 + 18] = struct.pack(">H", 16)
+    (tmp_path / "ingress.pcap").write_bytes(capture)
+    given = (f"log={tmp_path / 'ingress.pcap'}", f"pcap.table={tmp_path / 'ports.csv'}")
+    (table,) = collect(config(tmp_path, *SWITCH, *given), tmp_path).tables()
+    assert "1: 1 frames whose IP header contradicts itself were left out" in table.notes
+    assert any(note.startswith("1: 999 packets are counted without bytes that followed them") for note in table.notes)
 
 
 @pytest.mark.nightly

@@ -60,7 +60,17 @@ def test_entries_and_sums_are_rounded_up_or_down(demand: DemandMatrix, scale: fl
 
 def test_whole_numbers_stay() -> None:
     matrix = np.array([[0, 3.0, 1.0], [2.0, 0, 0], [0, 1.0, 5.0]])
-    assert np.array_equal(rounded(matrix), matrix)
+    assert np.array_equal(rounded(matrix, 6), matrix)
+
+
+@settings(max_examples=draws(60))
+@given(demands(), st.sampled_from([3000, 65_536]), st.integers(1, 9))
+def test_a_large_trust_leaves_no_node_with_too_many_circuits(demand: DemandMatrix, k: int, oblivious: int) -> None:
+    """Where floats round a sum of demand above what it means, no float64 being exact to 40 bits there."""
+    edges = emulated_edges(demand, k, oblivious)
+    for axis in (0, 1):
+        assert np.all(edges.sum(axis=axis) == k * demand.nodes)
+    assert edges.min() >= oblivious
 
 
 @settings(max_examples=draws(100))

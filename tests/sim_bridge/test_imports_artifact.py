@@ -73,6 +73,8 @@ def test_rows_come_back_in_their_order(
     [
         ("", "does not begin with queueLength"),
         ("a b c d e\n1 2 3 4 0\n", "does not begin with queueLength"),
+        (HEADER + " \n1 2 3 4 0 \n", "line 1 .* has other spaces than one between names"),
+        (HEADER + "\n1 2 3 4 0 \n", "not five whole numbers .* single spaces between, none at the end"),
         (HEADER + "\n", "has no rows"),
         (HEADER + "\n1 2 3 4 0\n1 2 3", "is truncated"),
         (HEADER + "\n1 2 3 4 0\n1 2 3 4\n", "not five whole numbers"),

@@ -68,7 +68,7 @@ def test_known_arrivals_come_back(
     write_capture(folder / "a.pcap", arrivals, snap_bytes=snap_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("foretail.sim_bridge.imports.pcap.capture.CHUNK_PACKETS", chunk)
-        log = read_captures(folder / "a.pcap", {}, table_of(folder), PORTS)
+        log = read_captures(folder / "a.pcap", {}, table_of(folder), PORTS, mtu_bytes=9000)
     np.testing.assert_array_equal(arrivals_of(log), arrivals)
 
 
@@ -151,7 +151,9 @@ def test_headers_are_read_in_files_of_another_writer(tmp_path: Path, kind: str) 
     assert found["flow"].tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6]
     assert log.figures() == {
         "packets": 9,
-        "without_ip": 4,
+        "without_ip": 3,
+        "malformed_ip": 1,
+        "with_trailer": 0,
         "control_packets": 3,
         "flows": 7,
         "active_ports": 4,
@@ -251,7 +253,7 @@ ONE = HEADERS[0][0]
         (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 96, 113), "has link type 113"),
         (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 96, 1), "no IP packet is in"),
         (struct.pack("<IHHiIII4I", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1, 1, 10**6, 0, 0), "packet 1 has an impossible time"),
-        (struct.pack("<IHHiIII4I", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1, 1, 0, 9, 8) + bytes(9), "impossible time or length"),
+        (struct.pack("<IHHiIII4I", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1, 1, 0, 9, 8) + bytes(9), "editcap -C -1$"),
         (pcapng(interface(link=101)), "has link type 101"),
         (pcapng(interface()), "no IP packet is in"),
         (pcapng(packet(1)), "is of interface 0, which nothing describes"),
@@ -301,6 +303,80 @@ def test_a_snap_length_that_cuts_headers_is_refused(tmp_path: Path, kept: int) -
     path = write(tmp_path / "a", [(LONG_AGO_NS, ONE, len(ONE)), (LONG_AGO_NS, ONE[:kept], len(ONE))])
     complaint = "packet 2 of the capture .* was cut off inside its headers: .* 128 bytes or more"
     refused(lambda: read_captures(path, {}, table_of(tmp_path), PORTS), complaint, path)
+
+
+def sizes_in(path: Path, folder: Path, mtu_bytes: int = 1500) -> tuple[list[int], dict[str, int]]:
+    log = read_captures(path, {}, table_of(folder, "0.0.0.0/0,1\n::/0,0\n"), PORTS, mtu_bytes=mtu_bytes)
+    return arrivals_of(log)["size_bytes"].tolist(), log.figures()
+
+
+@pytest.mark.parametrize("vlans", [0, 1])
+@pytest.mark.parametrize("payload", [0, 900])
+def test_a_check_sequence_that_the_file_declares_is_no_payload(tmp_path: Path, payload: int, vlans: int) -> None:
+    frame = ethernet(0x0800, ip("10.9.0.1", "10.0.1.5", 6, tcp(1000, 80, payload)), vlans).ljust(60, b"\0")
+    record = struct.pack("<4I", 1, 0, len(frame) + 4, len(frame) + 4) + frame + b"fcs."
+    contents = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 9000, 0x2400_0001) + record]
+    padded = frame + b"fcs." + bytes(-len(frame) % 4)
+    block = struct.pack("<5I", 0, 0, 0, len(frame) + 4, len(frame) + 4) + padded
+    contents += [pcapng(interface(options=struct.pack("<HHBxxx", 13, 1, size)), (6, block)) for size in (4, 32)]
+    contents += [pcapng(interface(), (6, block + struct.pack("<HHI", 2, 4, 4 << 5)))]
+    for content in contents:
+        (tmp_path / "a").write_bytes(content)
+        found, figures = sizes_in(tmp_path / "a", tmp_path)
+        assert (found, figures["with_trailer"]) == ([len(frame)], 0)
+    (tmp_path / "a").write_bytes(pcapng(interface(options=struct.pack("<HHBxxx", 13, 1, 7)), (6, block)))
+    refused(lambda: sizes_in(tmp_path / "a", tmp_path), "has a check sequence of 7 bits", tmp_path / "a")
+
+
+def test_bytes_behind_a_packet_are_taken_off_and_counted(tmp_path: Path) -> None:
+    control = ethernet(0x0800, ip("10.9.0.1", "10.0.1.5", 6, tcp(1000, 80, 0)))
+    path = capture_of(tmp_path / "a", ONE, ONE + bytes(4), ONE + bytes(16), control + bytes(10), control + bytes(6))
+    found, figures = sizes_in(path, tmp_path)
+    assert found == [len(ONE)] * 3 + [60] * 2
+    assert (figures["with_trailer"], figures["malformed_ip"], figures["without_ip"]) == (3, 0, 0)
+
+
+def test_frames_whose_ip_header_contradicts_itself_are_counted(tmp_path: Path) -> None:
+    short = bytearray(ONE)
+    short[16:18] = struct.pack(">H", 16)  # less than the header
+    found, figures = sizes_in(capture_of(tmp_path / "a", bytes(short), ONE, OTHERS[0]), tmp_path)
+    assert (found, figures["malformed_ip"], figures["without_ip"]) == ([len(ONE)], 1, 1)
+    path = capture_of(tmp_path / "a", bytes(short), OTHERS[0])
+    refused(lambda: sizes_in(path, tmp_path), r"2 frames, 1 of them with a malformed IP header", path)
+
+
+def without_length(frame: bytes) -> bytes:
+    at = 16 if frame[12:14] == b"\x08\x00" else 18
+    return frame[:at] + bytes(2) + frame[at + 2 :]
+
+
+LARGE = ethernet(0x86DD, ip("2001:db8::1", "2001:db8::2", 6, tcp(1000, 80, 7000)))
+HIDDEN = {0x8847: "MPLS", 0x8864: "PPPoE", 0x88E5: "MACsec", 0x8915: "RoCE v1"}
+
+
+@pytest.mark.parametrize(
+    ("frame", "size", "complaint"),
+    [
+        (ONE[:96], 96, ".*more bytes by their IP header than by their record: .* keeps the original lengths"),
+        (LARGE, len(LARGE), r".*larger than pcap\.mtu_bytes=1500 allows .* offload .* set pcap\.mtu_bytes for jumbo"),
+        (ONE + bytes(65), len(ONE) + 65, "go on for more than 64 bytes behind their IP packet"),
+        (without_length(ONE), len(ONE), ".*state no length, as a host's offload"),
+        (without_length(LARGE[:110]), 80_054, ".*state no length, as a host's offload"),
+        (ethernet(0x8100, bytes(60), vlans=2), 82, "hide their ports in a third VLAN tag"),
+        *((ethernet(kind, bytes(60)), 74, f"hide .* in {name}: .*proto {kind:#x}'") for kind, name in HIDDEN.items()),
+    ],
+)
+def test_frames_whose_size_or_port_nobody_can_tell_are_refused(
+    tmp_path: Path, frame: bytes, size: int, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretail.sim_bridge.imports.pcap.capture.CHUNK_PACKETS", 2)
+    frames = [(ONE, len(ONE)), (frame, size), (ONE, len(ONE)), (frame, size)]
+    path = write(tmp_path / "a", [(LONG_AGO_NS + n, *one) for n, one in enumerate(frames)])
+    refused(lambda: sizes_in(path, tmp_path), r"has 2 frames \(the first is number 2\) that " + complaint, path)
+
+
+def test_jumbo_frames_are_read_where_the_network_has_them(tmp_path: Path) -> None:
+    assert sizes_in(capture_of(tmp_path / "a", LARGE), tmp_path, mtu_bytes=9000)[0] == [len(LARGE)]
 
 
 def test_too_many_packets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from foretail.export.p4.planning.cost import Plan
 from foretail.export.p4.planning.frame import Frame
+from foretail.export.p4.text.names import check_control
 from foretail.export.p4.text.render import (
     ACTION_PREFIX,
     TABLE_PREFIX,
@@ -32,6 +33,7 @@ def render_banks(
     The first are those of :func:`render_p4` for control ``<control>A``; then come ``<name>_b.p4``, the other bank;
     ``<name>_banks.p4``, the control that takes the place of a single predictor; and ``<name>_main.p4``, a program.
     """
+    check_control(control)
     first, second = bank_controls(control)
     own = render_p4(ensemble, plan, name, "runtime", first, frame)
     other = render_p4(ensemble, plan, f"{name}_b", "runtime", second, frame)[f"{name}_b.p4"]

@@ -19,6 +19,7 @@ from foretail.export.p4.planning.cost import FeatureTable, Plan
 from foretail.export.p4.planning.encoding import KeySlice
 from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.prefixes import Row
+from foretail.export.p4.text.names import check_control
 from foretail.export.p4.text.switch import can_compute, render_switch
 from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
 from foretail.export.templates import environment
@@ -32,7 +33,6 @@ Those of a control with a name of its own count from a number that its name make
 
 TABLE_PREFIX, ACTION_PREFIX = 0x02000000, 0x01000000  # P4Runtime 1.3, section 6.3
 
-_CONTROL = re.compile(r"[A-Z][A-Za-z0-9_]{0,62}")  # P4's own words are all lower case
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PLAIN = re.compile(r"[A-Za-z0-9_=,.+-]*")
 
@@ -79,8 +79,7 @@ def render_p4(
     name and first tau.
     """
     check_name(name)
-    if not _CONTROL.fullmatch(control):
-        raise ForetailError(f"{control!r} cannot name a P4 control: use a capital letter, then letters, digits and _")
+    check_control(control)
     for feature in ensemble.features:
         if not _NAME.fullmatch(feature.name):
             raise ForetailError(f"{feature.name!r} cannot be written into P4: name features in letters, digits and _")

@@ -53,14 +53,17 @@ def emulated_edges(
 ) -> IntArray:
     """Return the k n-regular multigraph that the schedule decomposes: int64[n, n], self loops are idle circuits."""
     nodes = demand.nodes
-    edges = rounded(demand.scaled_to(1.0).demand * ((k - oblivious) * nodes)) + oblivious
+    share = (k - oblivious) * nodes
+    edges = rounded(demand.scaled_to(1.0).demand * share, share) + oblivious
     if diagonal == "reuse":
         np.fill_diagonal(edges, 0)
     return regularised(edges, k * nodes, seed)
 
 
-def rounded(matrix: npt.NDArray[np.float64]) -> IntArray:
+def rounded(matrix: npt.NDArray[np.float64], most: int) -> IntArray:
     """Return whole numbers such that every entry, row sum and column sum is that of `matrix` rounded up or down.
+
+    A sum that floats have rounded above `most`, the largest that is meant, counts as `most`.
 
     Parameters
     ----------
@@ -68,7 +71,11 @@ def rounded(matrix: npt.NDArray[np.float64]) -> IntArray:
         At least 0, sums below 2**22. Fractions are taken to 40 bits, so a sum within ``n * 2**-40`` above a whole
         number counts as that number.
     """
-    return np.asarray(round_matrix(np.floor(matrix * 2.0**_FRACTION_BITS).astype(np.int64), _FRACTION_BITS), np.int64)
+    fixed = np.floor(matrix * 2.0**_FRACTION_BITS).astype(np.int64)
+    for lines in (fixed, fixed.T):  # rows, then columns, each a view
+        excess = np.maximum(lines.sum(axis=1) - (most << _FRACTION_BITS), 0)
+        lines[np.arange(len(lines)), lines.argmax(axis=1)] -= excess
+    return np.asarray(round_matrix(fixed, _FRACTION_BITS), np.int64)
 
 
 def single_hop_guarantee(k: int, oblivious: int = 1) -> float:

@@ -1,8 +1,9 @@
 """Capture files: where every frame lies, when it passed, and how long it was on the wire.
 
 Both formats are read strictly: a file that does not end with a whole record is refused, as are blocks whose two lengths
-differ. Times are whole nanoseconds, computed without rounding to a float; lengths are those on the wire, whatever the
-snap length has kept. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+differ. Times are whole nanoseconds, computed without rounding to a float. Lengths are those on the wire, whatever the
+snap length has kept, without a check sequence that the file declares. Formats: draft-ietf-opsawg-pcap,
+draft-ietf-opsawg-pcapng.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.impostors import refuse_impostor
 
 CHUNK_PACKETS = 1 << 17
 ETHERNET = 1
@@ -29,14 +31,10 @@ _PCAP = {  # the file's first four bytes: byte order, ticks per second
 }
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _SECTION, _INTERFACE, _OBSOLETE_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
-_TIME_RESOLUTION, _TIME_OFFSET = 9, 14
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ": "xz",
-    b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
-}
+_TIME_RESOLUTION, _CHECK_SEQUENCE, _TIME_OFFSET = 9, 13, 14
+_PACKET_FLAGS = 2
+_CHECK_SEQUENCE_BYTES = {0: 0, 2: 2, 4: 4, 16: 2, 32: 4}
+"""By what an interface declares: bits as the format says, or bytes as some tools write."""
 _LATEST_NS = 2**62
 _LARGEST_FRAME_BYTES = 2**20
 
@@ -72,13 +70,11 @@ def frames_of(path: Path, width: int) -> Iterator[Frames]:
 
 
 def _chunks(path: Path, content: mmap.mmap, width: int) -> Iterator[Frames]:
-    magic = content[:6]
-    for start, name in _COMPRESSED.items():
-        if magic.startswith(start):
-            raise ForetailError(f"the capture {path} is compressed ({name}): unpack it and give the unpacked file")
-    if magic[:4] == _PCAPNG:
+    refuse_impostor(path)
+    magic = content[:4]
+    if magic == _PCAPNG:
         walk = _PcapNg(path, content).frames()
-    elif magic[:4] in _PCAP:
+    elif magic in _PCAP:
         walk = _pcap(path, content)
     else:
         raise ForetailError(f"the file {path} is not a capture: give one in the format pcap or pcapng")
@@ -102,7 +98,9 @@ def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
     order, ticks = _PCAP[content[:4]]
     if len(content) < 24:
         raise _truncated(path, 0)
-    _require_ethernet(path, struct.unpack_from(order + "I", content, 20)[0] & 0xFFFF)
+    (link,) = struct.unpack_from(order + "I", content, 20)
+    _require_ethernet(path, link & 0xFFFF)
+    check_sequence = (link >> 28) * 2 if link & 1 << 26 else 0
     record, at, number = struct.Struct(order + "4I"), 24, 0
     scale = 10**9 // ticks
     while at < len(content):
@@ -110,11 +108,13 @@ def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
             raise _truncated(path, number)
         seconds, fraction, kept, wire = record.unpack_from(content, at)
         number += 1
-        if fraction >= ticks or not kept <= wire <= _LARGEST_FRAME_BYTES:
+        if fraction >= ticks or not check_sequence <= wire <= _LARGEST_FRAME_BYTES:
             raise _damaged(path, f"packet {number} has an impossible time or length")
         if at + 16 + kept > len(content):
             raise _truncated(path, number - 1)
-        yield seconds * 10**9 + fraction * scale, at + 16, kept, wire
+        _refuse_longer(path, number, kept, wire)
+        size = wire - check_sequence
+        yield seconds * 10**9 + fraction * scale, at + 16, min(kept, size), size
         at += 16 + kept
 
 
@@ -122,6 +122,7 @@ def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
 class _Interface:
     ticks: int
     offset_seconds: int
+    check_sequence_bytes: int
 
 
 class _PcapNg:
@@ -176,18 +177,28 @@ class _PcapNg:
             raise _damaged(self._path, "an interface is described in less than 8 bytes")
         link, _, _ = self._unpack("2HI", begin)
         _require_ethernet(self._path, link)
-        ticks, offset_seconds, at = 10**6, 0, begin + 8
+        ticks, offset_seconds, check_sequence = 10**6, 0, 0
+        for code, length, at in self._options("an interface", begin + 8, end):
+            if code == _TIME_RESOLUTION and length == 1:
+                exponent = self._content[at]
+                ticks = 2 ** (exponent & 127) if exponent & 128 else 10**exponent
+            elif code == _TIME_OFFSET and length == 8:
+                (offset_seconds,) = self._unpack("q", at)
+            elif code == _CHECK_SEQUENCE and length == 1:
+                declared = self._content[at]
+                if declared not in _CHECK_SEQUENCE_BYTES:
+                    raise _damaged(self._path, f"an interface has a check sequence of {declared} bits")
+                check_sequence = _CHECK_SEQUENCE_BYTES[declared]
+        return _Interface(ticks, offset_seconds, check_sequence)
+
+    def _options(self, what: str, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Code and length of each option, and where its value begins."""
         while at + 4 <= end:
             code, length = self._unpack("2H", at)
             if at + 4 + length > end:
-                raise _damaged(self._path, "an option of an interface is longer than its block")
-            if code == _TIME_RESOLUTION and length == 1:
-                exponent = self._content[at + 4]
-                ticks = 2 ** (exponent & 127) if exponent & 128 else 10**exponent
-            elif code == _TIME_OFFSET and length == 8:
-                (offset_seconds,) = self._unpack("q", at + 4)
+                raise _damaged(self._path, f"an option of {what} is longer than its block")
+            yield code, length, at + 4
             at += 4 + length + -length % 4
-        return _Interface(ticks, offset_seconds)
 
     def _packet(self, begin: int, end: int) -> Frame:
         if end - begin < 20:
@@ -195,13 +206,18 @@ class _PcapNg:
         interface, high, low, kept, wire = self._unpack("5I", begin)
         if interface >= len(self._interfaces):
             raise _damaged(self._path, f"packet {self._number} is of interface {interface}, which nothing describes")
-        if not kept <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + kept > end:
-            raise _damaged(self._path, f"packet {self._number} has an impossible length")
         seen = self._interfaces[interface]
+        check_sequence = seen.check_sequence_bytes
+        for code, length, at in self._options(f"packet {self._number}", begin + 20 + kept + -kept % 4, end):
+            if code == _PACKET_FLAGS and length == 4:  # zero: the packet does not say
+                check_sequence = self._unpack("I", at)[0] >> 5 & 15 or check_sequence
+        if not check_sequence <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + kept > end:
+            raise _damaged(self._path, f"packet {self._number} has an impossible length")
+        _refuse_longer(self._path, self._number, kept, wire)
         time_ns = (high << 32 | low) * 10**9 // seen.ticks + seen.offset_seconds * 10**9
         if not 0 <= time_ns < _LATEST_NS:
             raise _damaged(self._path, f"packet {self._number} has an impossible time")
-        return time_ns, begin + 20, kept, wire
+        return time_ns, begin + 20, min(kept, wire - check_sequence), wire - check_sequence
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         return struct.unpack_from(self._order + form, self._content, at)
@@ -212,6 +228,14 @@ def _require_ethernet(path: Path, link: int) -> None:
         raise ForetailError(
             f"the capture {path} has link type {link}, not {ETHERNET} (Ethernet): capture on an Ethernet interface of "
             "the switch, not on `any`"
+        )
+
+
+def _refuse_longer(path: Path, number: int, kept: int, wire: int) -> None:
+    if kept > wire:
+        raise ForetailError(
+            f"packet {number} of the capture {path} has {kept} captured bytes but a length of {wire}: take off the "
+            f"{kept - wire} bytes that a tool appended, such as with editcap -C -{kept - wire}"
         )
 
 

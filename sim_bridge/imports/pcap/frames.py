@@ -1,4 +1,4 @@
-"""What the headers of Ethernet frames say: flows, and whether a packet carries data."""
+"""What the headers of Ethernet frames say: sizes, flows, and whether a packet carries data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,26 @@ from foretail.sim_bridge.imports.pcap.capture import Frames
 HEAD_BYTES = 128
 """Ethernet with two VLAN tags, IPv4 with all options, TCP up to its flags: 22 + 60 + 14 and some room."""
 
+_SHORTEST_BYTES = 60
+"""Shorter frames are padded; a VLAN tag comes on top or not."""
+
+_LONGEST_TRAILER_BYTES = 64
+"""Time stamps of taps, tags and check sequences are shorter."""
+
 _VLAN = (0x8100, 0x88A8, 0x9100)
 _IPV4, _IPV6 = 0x0800, 0x86DD
-_TCP, _UDP = 6, 17
+_TCP, _UDP, _NOTHING = 6, 17, 59
+_ENCAPSULATED = {
+    0x8847: "MPLS",
+    0x8848: "MPLS",
+    0x8864: "PPPoE",
+    0x88E5: "MACsec",
+    0x88E7: "MAC-in-MAC",
+    0x8906: "FCoE",
+    0x8915: "RoCE v1",
+    **dict.fromkeys(_VLAN, "a third VLAN tag"),
+}
+"""Ethernet types of data that is not seen as IP."""
 KEY_DTYPE = np.dtype(
     [
         ("version", "u1"),
@@ -34,7 +51,7 @@ class Packets:
     """IP packets of a capture, in its order."""
 
     time_ns: NDArray[np.int64]  #: int64 [n]
-    size_bytes: NDArray[np.int64]  #: int64 [n], of the frame on the wire without its check sequence
+    size_bytes: NDArray[np.int64]  #: int64 [n], of the frame on the wire without check sequence and trailers
     flow: NDArray[np.int64]  #: int64 [n], number of the five-tuple
     data: NDArray[np.bool_]  #: bool [n], False for TCP without payload
 
@@ -64,20 +81,48 @@ class Flows:
         ]
 
 
-def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
+@dataclass
+class Sizes:
+    """How the sizes of a capture's frames were found, and what has none."""
+
+    mtu_bytes: int  #: the largest IP packet that can be on the wire
+    malformed_ip: int = 0  #: frames left out because their IP header contradicts itself
+    with_trailer: int = 0  #: packets that were followed by more than padding, which was taken off
+    _faults: dict[str, list[int]] = field(default_factory=dict)  #: sentence -> how many, and number of the first
+
+    def note(self, frames: Frames, rows: NDArray[np.intp], what: str) -> None:
+        """Count the frames at `rows` as a fault of the capture."""
+        if len(rows):
+            self._faults.setdefault(what, [0, frames.number + int(rows[0])])[0] += len(rows)
+
+    def refuse_faults(self, path: Path) -> None:
+        """Raise ForetailError if the capture has a frame whose size on the wire or whose port nobody can tell."""
+        for what, (count, first) in self._faults.items():
+            raise ForetailError(f"the capture {path} has {count:,} frames (the first is number {first}) that {what}")
+
+
+def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packets:
     """The IP packets among `frames`; others, such as ARP and LLDP, are left out.
 
-    ForetailError if the snap length has cut a header that is needed.
+    What `sizes` notes is to be refused when the whole capture is read. ForetailError if the snap length has cut a
+    header that is needed.
     """
     start, kind = _network_layer(frames.heads)
+    for number, name in _ENCAPSULATED.items():
+        hide = f"hide their ports in {name}: capture where they are plain IP, or filter them out, such as with"
+        sizes.note(
+            frames, np.flatnonzero(kind == number), f"{hide} tcpdump -r OLD -w NEW 'not ether proto {number:#x}'"
+        )
     least = np.select([kind == _IPV4, kind == _IPV6], [20, 40], 0)
     whole = frames.kept_bytes >= start + least
     _refuse_cut(path, frames, ~whole)
     first = frames.heads[np.arange(len(start)), start]
     header = np.where(kind == _IPV6, 40, (first & 15).astype(np.int64) * 4)
-    supported = np.flatnonzero(
-        whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
-    )
+    stated = np.where(kind == _IPV6, _word(frames.heads, start + 4) + 40, _word(frames.heads, start + 2))
+    proper = whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
+    supported = np.flatnonzero(proper & ((stated == 0) | (stated >= header)))
+    sizes.malformed_ip += int(np.count_nonzero(least)) - len(supported)
+    stated = stated[supported]
     heads, start, header, six = frames.heads[supported], start[supported], header[supported], kind[supported] == _IPV6
     rows = np.arange(len(supported))
 
@@ -98,11 +143,30 @@ def packets_of(path: Path, frames: Frames, flows: Flows) -> Packets:
         keys[name] = np.where(np.arange(16) < length, address, 0)
 
     wire = frames.wire_bytes[supported]
-    stated = np.where(six, _word(heads, start + 4) + 40, _word(heads, start + 2))
-    ip_bytes = np.where(stated > np.where(six, 40, 0), stated, wire - start)  # zero: a segment that the card splits
+    unstated = (stated == 0) | (six & (stated == 40) & (protocol != _NOTHING))
+    sizes.note(
+        frames,
+        supported[unstated | (stated > sizes.mtu_bytes)],
+        f"are larger than pcap.mtu_bytes={sizes.mtu_bytes} allows or state no length, as a host's offload makes them: "
+        "capture on the wire or switch GRO, GSO and TSO off, or set pcap.mtu_bytes for jumbo frames",
+    )
+    sizes.note(
+        frames,
+        supported[wire < start + stated],
+        "have more bytes by their IP header than by their record: capture again, or write the file with a tool that "
+        "keeps the original lengths, such as editcap -s",
+    )
+    size = np.minimum(wire, np.maximum(start + stated, _SHORTEST_BYTES + start - 14))
+    sizes.note(
+        frames,
+        supported[wire > size + _LONGEST_TRAILER_BYTES],
+        f"go on for more than {_LONGEST_TRAILER_BYTES} bytes behind their IP packet, so that one of its lengths is "
+        "wrong: capture on the wire, without a tap that adds as much",
+    )
+    sizes.with_trailer += int(np.count_nonzero(size < wire))
     of_tcp = (heads[rows, np.minimum(transport + 12, HEAD_BYTES - 1)] >> 4).astype(np.int64) * 4
-    data = ~tcp | (ip_bytes > header + of_tcp)
-    return Packets(frames.time_ns[supported], wire, flows.numbers(keys), data)
+    data = ~tcp | (stated > header + of_tcp)
+    return Packets(frames.time_ns[supported], size, flows.numbers(keys), data)
 
 
 def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

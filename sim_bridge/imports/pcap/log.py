@@ -10,7 +10,7 @@ Three ways to know the port of a packet:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.pcap.capture import frames_of
-from foretail.sim_bridge.imports.pcap.frames import HEAD_BYTES, Flows, Packets, packets_of
+from foretail.sim_bridge.imports.pcap.frames import HEAD_BYTES, Flows, Packets, Sizes, packets_of
 from foretail.sim_bridge.imports.pcap.ports import PortTable
 
 MOST_PACKETS = 10**7
@@ -35,7 +35,8 @@ class CaptureLog:
     packets: Packets  #: of all captures that hold arrivals
     port: NDArray[np.int64]  #: int64 [n], of each packet
     flows: int  #: distinct five-tuples
-    without_ip: int  #: frames that were left out
+    left_out: int  #: frames that are no packets
+    sizes: Sizes
 
     def arrivals(self, report: Report = lambda packets: None) -> Iterator[Records]:
         """Yield arrays of ARRIVAL_DTYPE; times begin at 0, flows are numbers, and no address is in them."""
@@ -54,7 +55,9 @@ class CaptureLog:
         """Counts by name, JSON-like."""
         return {
             "packets": len(self.port),
-            "without_ip": self.without_ip,
+            "without_ip": self.left_out - self.sizes.malformed_ip,
+            "malformed_ip": self.sizes.malformed_ip,
+            "with_trailer": self.sizes.with_trailer,
             "control_packets": int(np.count_nonzero(~self.packets.data)),
             "flows": self.flows,
             "active_ports": len(np.unique(self.port)),
@@ -68,12 +71,14 @@ def read_captures(
     table: Path | None,
     ports: int,
     *,
+    mtu_bytes: int = 1500,
     sort: bool = False,
     report: Report = lambda packets: None,
 ) -> CaptureLog:
     """Read the captures of one switch.
 
-    ForetailError if a file is not what it should be, times go back, packets are too many or none, or a port is unknown.
+    ForetailError if a file is not what it should be, times go back, packets are too many or none, or a size or port
+    is unknown.
 
     Parameters
     ----------
@@ -82,6 +87,7 @@ def read_captures(
     egress : a capture for each port
     table : CSV file of prefixes and ports, instead of `egress`
     ports : of the switch
+    mtu_bytes : the largest IP packet that can be on the wire
     sort : sort a capture whose times go back, instead of refusing it
     report : called with the number of packets read so far
     """
@@ -91,11 +97,12 @@ def read_captures(
                 f"the capture {path} is of port {port}, but the switch has ports 0 to {ports - 1}: correct "
                 "pcap.captures or pcap.ports"
             )
-    reader = _Reader(sort, report)
+    sizes = Sizes(mtu_bytes)
+    reader = _Reader(sort, report, sizes)
     prefixes = PortTable.read(table, ports) if table is not None else None
     if ingress is not None:
         packets = reader.read(ingress)
-        arrived = reader.packets
+        arrived, sizes = reader.packets, replace(sizes)  # egress captures count no more
         flow_port = _ports_of_table(prefixes, reader.flows) if prefixes else _ports_seen(egress, reader)
         _require_ports(ingress, packets, flow_port, prefixes)
         port_of, left_out = flow_port[packets.flow], arrived - len(packets.flow)
@@ -107,15 +114,18 @@ def read_captures(
         packets, port_of, left_out = _chosen(packets, order), port_of[order], reader.packets - len(packets.flow)
     if not len(port_of):
         files = ", ".join(map(str, [ingress] if ingress is not None else egress.values()))
-        raise ForetailError(f"no IP packet is in {files}: capture while there is traffic")
-    return CaptureLog(packets, port_of, len(np.unique(packets.flow)), left_out)
+        raise ForetailError(
+            f"no IP packet is in {files} ({reader.packets} frames, {sizes.malformed_ip} of them with a malformed IP "
+            "header): capture while there is traffic"
+        )
+    return CaptureLog(packets, port_of, len(np.unique(packets.flow)), left_out, sizes)
 
 
 class _Reader:
     """Captures of one import, whose five-tuples are numbered together."""
 
-    def __init__(self, sort: bool, report: Report) -> None:
-        self._sort, self._report = sort, report
+    def __init__(self, sort: bool, report: Report, sizes: Sizes) -> None:
+        self._sort, self._report, self._sizes = sort, report, sizes
         self.flows, self.packets = Flows(), 0
 
     def read(self, path: Path) -> Packets:
@@ -137,8 +147,9 @@ class _Reader:
                     "than one before it: set pcap.sort=true to sort by time"
                 )
             latest = int(before[-1])
-            parts.append(packets_of(path, frames, self.flows))
+            parts.append(packets_of(path, frames, self.flows, self._sizes))
             self._report(self.packets)
+        self._sizes.refuse_faults(path)
         packets = _joined(parts)
         return _chosen(packets, np.argsort(packets.time_ns, kind="stable")) if self._sort else packets
 
