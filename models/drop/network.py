@@ -23,6 +23,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import require, running
+from foretail.core.summary import Summarised
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.onnx_session import session_of
@@ -42,16 +43,16 @@ BATCH_ROWS = 1 << 16
 _FEATURES, _THRESHOLD = "foretail.features", "foretail.threshold"
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Summarised):
     """A dense layer, ``weight @ z + bias``, with a rectifier behind it unless it is the last."""
 
     weight: npt.NDArray[np.float32]  #: float32[outputs, inputs]
     bias: npt.NDArray[np.float32]  #: float32[outputs]
 
 
-@dataclass(frozen=True, eq=False)
-class DenseLayers:
+@dataclass(frozen=True, eq=False, repr=False)
+class DenseLayers(Summarised):
     """The numbers of a network: the logit is that of `layers` over (columns - mean) / deviation."""
 
     mean: npt.NDArray[np.float32]  #: float32[2 features], of x, then of log(1 + x)
@@ -59,8 +60,8 @@ class DenseLayers:
     layers: tuple[Layer, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+@dataclass(frozen=True, eq=False, repr=False)
+class Network(Summarised):
     """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``."""
 
     content: bytes  #: the file

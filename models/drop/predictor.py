@@ -92,6 +92,19 @@ class Parameterised:
         """Return the parameters by name."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return :meth:`parameters`, under the name by which scikit-learn's ``clone`` and searches ask for them."""
+        return self.parameters()
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; ForetailError on another name."""
+        for name, value in parameters.items():
+            if name not in self.parameters():
+                known = ", ".join(self.parameters())
+                raise ForetailError(f"{type(self).__name__} has no parameter {name}: it takes {known or 'none'}")
+            setattr(self, name, value)
+        return self
+
     def check_parameters(self) -> None:
         """Raise ForetailError on a parameter outside its constraint."""
         for name, constraint in self.constraints().items():

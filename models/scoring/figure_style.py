@@ -1,7 +1,7 @@
 """How every figure looks: colours that colour-blind readers tell apart, quiet axes, the same file for the same numbers.
 
-A function that draws is ``styled``; what saves its figure does so within ``figure_style``, where colours like C0 are
-looked up. Nothing outside of the two changes.
+A function that draws is ``styled``. Its figure keeps the style for when it is saved, where colours like C0
+are looked up.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: An
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=inches, layout="constrained")
+    class Styled(Figure):
+        def draw(self, renderer: Any) -> None:
+            with figure_style():
+                super().draw(renderer)
+
+    figure = Styled(figsize=inches, layout="constrained")
     made: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, **more).flat)
     for axes in made if grid else ():
         axes.grid(axis=grid)

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, Kinds, require_numbers, running
+from foretail.core.summary import Summarised
 
 Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class ThresholdCounts:
+@dataclass(frozen=True, eq=False, repr=False)
+class ThresholdCounts(Summarised):
     """Right and wrong predictions of the validation rows at every threshold, from always dropping to never."""
 
     tp: Counts  #: int64[thresholds], rows predicted to drop that LQD drops
