@@ -118,8 +118,9 @@ class DropPredictor(Parameterised, ABC):
     """Predicts, from the features of an arrival, whether LQD would drop the packet.
 
     Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
-    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input. What a subclass from
-    another package returns is checked too, and whatever it raises becomes one sentence that names it.
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input; probabilities may be
+    float32. What a subclass from another package returns is checked too, and whatever it raises becomes one sentence
+    that names it.
     """
 
     #: called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default
@@ -189,8 +190,7 @@ class DropPredictor(Parameterised, ABC):
             )
         with running(self, "probability", features=features):
             probability = self._probability(features)
-        require_numbers(self, "probability", probability, (len(features),), low=0, high=1)
-        return probability
+        return require_numbers(self, "probability", probability, (len(features),), low=0, high=1)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "features_in_"):

@@ -46,8 +46,7 @@ class ThresholdRule(ABC):
         """Return the worth of every threshold, finite: float64[thresholds]; ForetailError when `worth` is wrong."""
         with running(self, "worth", tp=counts.tp, fp=counts.fp, tn=counts.tn, fn=counts.fn):
             worth = self.worth(counts)
-        require_numbers(self, "worth", worth, counts.tp.shape, each="threshold")
-        return worth
+        return require_numbers(self, "worth", worth, counts.tp.shape, each="threshold")
 
     @abstractmethod
     def worth(self, counts: ThresholdCounts) -> npt.NDArray[np.float64]:

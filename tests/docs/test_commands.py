@@ -150,6 +150,7 @@ RULES = [
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
+    Rule(r"plugins.md: train predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
     Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
