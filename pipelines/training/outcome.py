@@ -127,7 +127,7 @@ def replay_and_run(replay: Mapping[str, Any] | None, tracked: Mapping[str, Any] 
     """Notes on what the replay gave, and where MLflow has the run."""
     if replay is not None:
         worth = f"1/eta {figure_text(replay['inverse_eta'])}, recovered loss {figure_text(replay['recovered_loss'])}"
-        yield f"test runs replayed in bytes: {worth}, {SENT} {figure_text(replay['sent_percent_of_lqd'])}"
+        yield f"test, replayed: {worth}, {SENT} {figure_text(replay['sent_percent_of_lqd'])}"
     yield from run_note(tracked)
 
 
@@ -147,12 +147,11 @@ def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
 
 
 def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
-    errors = (
-        f"{region} {found['raw_expected_calibration_error']:.2g}, calibrated "
-        f"{found['calibrated_expected_calibration_error']:.2g}"
-        for region, found in test.items()
-    )
-    yield f"expected calibration error of the probabilities on the test side: {'; '.join(errors)}"
+    for region, found in test.items():
+        yield (
+            f"test, {region}: expected calibration error {found['raw_expected_calibration_error']:.2g}, calibrated "
+            f"{found['calibrated_expected_calibration_error']:.2g}"
+        )
 
 
 def track_model(
