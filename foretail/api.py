@@ -20,6 +20,7 @@ from foretail.models.drop.estimator import DropClassifier
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, TreePredictor, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.scenario import driver_config
@@ -66,6 +67,7 @@ __all__ = [
     "scenarios",
     "split_by_seed",
     "training_columns",
+    "use_tracking",
     "vermilion",
     "workloads",
 ]
