@@ -161,7 +161,7 @@ RULES = [
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
     # docs/guide/tracking.md
-    Rule(r"tracking.md: train ", "compose"),
+    Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
