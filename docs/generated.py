@@ -20,7 +20,16 @@ from foretail.sim_bridge.policies import POLICIES, heeded_settings
 
 PAGES = "docs/reference/generated"
 
-OF_EVERY_EXPERIMENT = ("experiment", "tracking", "launcher", "store_dir", "ns3_prefix", "allow_no_digest", "scenario")
+OF_EVERY_EXPERIMENT = (
+    "experiment",
+    "tracking",
+    "launcher",
+    "store_dir",
+    "ns3_prefix",
+    "figures",
+    "allow_no_digest",
+    "scenario",
+)
 """Settings, and groups of them, that the page of experiments does not repeat for each."""
 
 

@@ -29,6 +29,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import recording
 from foretail.core.plugins import FAILURES
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
+from foretail.models.scoring.figure_style import Look, looking
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import COLUMNS, Table, show, write_result
 from foretail.pipelines.runs.versions import versions
@@ -120,7 +121,13 @@ def run(command: Command, node: DictConfig) -> None:
         if isinstance(tracking, Tracking) and tracking.enabled:  # a folder in its place is refused before work begins
             sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
         started = time.monotonic()
-        with recording() as written, collecting_notes() as said, no_digest_allowed(config.allow_no_digest):
+        look = Look(config.figures.style, config.figures.width_mm)
+        with (
+            recording() as written,
+            collecting_notes() as said,
+            no_digest_allowed(config.allow_no_digest),
+            looking(look),
+        ):
             result = command.work(config, run_dir)
         tables = result.tables()
         verdict = result.verdict() if isinstance(result, SaysVerdict) else []

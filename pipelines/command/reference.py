@@ -33,7 +33,7 @@ LONGEST_DEFAULT = 48
 NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME", "designs": "NAME"}
 """What stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
 ALL = "all"
-LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "allow_no_digest")
+LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "figures", "allow_no_digest")
 """Settings that few experiments are given."""
 USED = {
     "collect": "scenario seeds source policy jobs log slotted.workload slotted.settings slotted.slots store_dir",

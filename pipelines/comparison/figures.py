@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from foretail.core.files import staged_folder
-from foretail.models.scoring.figure_style import panels, styled, with_legend
+from foretail.models.scoring.figure_style import legend, panels, styled, with_legend
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, mean_interval, slowdowns
@@ -118,7 +118,7 @@ def _bars(frame: pd.DataFrame, panels_of: Mapping[str, tuple[str, str]]) -> Figu
         axes.set_title(title)
     shown = (Patch(color="0.82"), Line2D([], [], color="0.35"), Line2D([], [], color="C0", marker="o", linestyle=""))
     names = ("mean over seeds", "its 95 % interval", "a seed")
-    figure.legend(shown, names, loc="outside lower right", ncols=len(shown))
+    legend(figure, shown, names, "lower right", ncols=len(shown))
     row[0].set_yticks(list(place.values()), [policy_words(policy) for policy in place])
     row[0].invert_yaxis()
     return figure

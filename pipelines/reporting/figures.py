@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from foretail.core.errors import ForetailError
-from foretail.models.scoring.figure_style import panels, styled
+from foretail.models.scoring.figure_style import Look, looking, panels, styled
 from foretail.pipelines.comparison.figures import DRAW, FOLDER
 from foretail.pipelines.demand.figures import FIGURE, draw_throughput
 from foretail.pipelines.experiment.catalog import declared
@@ -21,8 +21,11 @@ from foretail.pipelines.experiment.running import stem_of
 from foretail.pipelines.reporting.run_record import RUN, RunFigure, RunRecord
 
 
-def run_figures(folder: Path | str) -> dict[str, Figure]:
+def run_figures(folder: Path | str, style: str = "screen", width_mm: float | None = None) -> dict[str, Figure]:
     """Return the figures of a run folder by name; ForetailError when it has none or is damaged.
+
+    `style` and `width_mm` are those of the settings ``figures``: ``paper``, ``slides`` or ``screen``, and the width of
+    a figure in mm.
 
     Those of ``evaluate``, ``demand`` and of experiments that have points are drawn again from their numbers, so that
     their axes can be changed; any other shows the image that the run wrote.
@@ -32,7 +35,11 @@ def run_figures(folder: Path | str) -> dict[str, Figure]:
     >>> figures = run_figures("outputs/vermilion_fig8_7/run")  # doctest: +SKIP
     >>> figures["vermilion_fig8_7"].savefig("throughput.pdf")  # doctest: +SKIP
     """
-    record = RunRecord.open(Path(folder))
+    with looking(Look(style, width_mm)):
+        return _figures_of(RunRecord.open(Path(folder)))
+
+
+def _figures_of(record: RunRecord) -> dict[str, Figure]:
     drawn = {f"{FOLDER}/{name}": name for name in DRAW}
     again = dict(_of_points(record)) if record.stage == RUN else {}
     figures = {}
@@ -47,7 +54,7 @@ def run_figures(folder: Path | str) -> dict[str, Figure]:
         else:
             figures[one.name] = _image(record.folder, one)
     if not figures:
-        raise ForetailError(f"the run in {folder} has no figures: give one of evaluate, demand, select or run")
+        raise ForetailError(f"the run in {record.folder} has no figures: give one of evaluate, demand, select or run")
     return figures
 
 

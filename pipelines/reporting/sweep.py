@@ -7,7 +7,7 @@ from io import BytesIO
 
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, panels, plain_ticks, styled
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.tracking.sweep import Job, sweep_table, sweep_verdict
@@ -49,7 +49,7 @@ def _draw(leaves: Sequence[float], scores: Sequence[float], score: str) -> Figur
     axes.plot(leaves, scores, "o", color=GREY, label="a job", markersize=4)
     axes.plot([leaves[best]], [scores[best]], "o", color=BLUE, label="the best", markersize=8)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    plain_ticks(axes.xaxis)
     axes.set(xlabel="leaves of the model", ylabel=score)
     axes.legend()
     return figure

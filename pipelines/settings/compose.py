@@ -34,7 +34,7 @@ class Trains(Protocol):
     tracking: Tracking
 
 
-WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs")
+WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "figures.")
 """Settings that say where something runs or lands."""
 
 
