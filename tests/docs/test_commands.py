@@ -114,6 +114,7 @@ RULES = [
     Rule(r"findings.md: run ", "compose"),
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
+    Rule(r"schedule.md: schedule forecast=", "run"),
     Rule(
         r"schedule.md: run vermilion_fig9_5",
         "run",
