@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from foretail.gym import BufferEnv, BufferVectorEnv, Generated
+from foretail.gym import BufferEnv, Generated
 from foretail.sim_bridge.arrivals.workloads import OnOff
 from foretail.sim_bridge.open_loop.live import run_live
 
@@ -38,7 +39,8 @@ def main(size: str) -> None:
         single = _single(BufferEnv(traffic), SINGLE_STEPS[size])
         table.add_row(f"{ports}, {buffer}", "a single one", f"{single:,.0f}", "1", "")
         for count in ENVIRONMENTS[size]:
-            many, with_resets = _vector(BufferVectorEnv(count, traffic), count)
+            env = gymnasium.make_vec("foretail/Buffer-v0", num_envs=count, traffic=traffic)  # as users do
+            many, with_resets = _vector(env, count)
             cells = f"{many:,.0f}", f"{many / single:.1f}", f"{with_resets:,.0f}"
             table.add_row(f"{ports}, {buffer}", f"{count:,}", *cells)
     Console(width=110).print(table)
@@ -66,7 +68,7 @@ def _single(env: BufferEnv, steps: int) -> float:
     return _best(work)
 
 
-def _vector(env: BufferVectorEnv, count: int) -> tuple[float, float]:
+def _vector(env: gymnasium.vector.VectorEnv[Any, Any, Any], count: int) -> tuple[float, float]:
     """Decisions per second of steps alone, and with the time in which the episodes got their arrivals."""
     actions = _actions((64, count))
     rows = []

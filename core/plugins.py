@@ -256,23 +256,25 @@ def require_numbers(
     low: float = -np.inf,
     high: float = np.inf,
     each: str = "row",
-) -> None:
-    """Raise PluginError unless a foreign plug-in returned finite float64 numbers of a shape, in [`low`, `high`].
+) -> npt.NDArray[np.float64]:
+    """Return as float64 what a plug-in returned.
 
-    One dimension has a number for each of what `each` says.
+    PluginError unless a foreign one returned finite float64 or float32 numbers of a shape, in [`low`, `high`]. One
+    dimension has a number for each of what `each` says.
     """
     if not is_foreign(type(plugin)):
-        return
+        return cast("npt.NDArray[np.float64]", found)
     if not isinstance(found, np.ndarray) or found.shape != shape:
         met = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
         of_rows = f"one number per {each}" if len(shape) == 1 else "a matrix"
         raise PluginError(f"{named(plugin)} breaks a rule: {what} must give {of_rows}, shape {shape}, not {met}")
-    require(plugin, found.dtype == np.float64, f"{what} must be float64", str(found.dtype))
+    require(plugin, found.dtype in (np.float64, np.float32), f"{what} must be float64 or float32", str(found.dtype))
     for words, wrong in (
         ("finite", found[~np.isfinite(found)]),
         (f"in [{low:g}, {high:g}]", found[(found < low) | (found > high)]),
     ):
         require(plugin, not len(wrong), f"{what} must be {words}", str(wrong.flat[0]) if len(wrong) else "")
+    return found.astype(np.float64, copy=False)
 
 
 def named(plugin: object) -> str:

@@ -101,6 +101,7 @@ self
 docs/guide/install
 docs/tutorial/index
 docs/guide/python
+docs/guide/scenario
 docs/guide/predictors
 docs/guide/p4
 docs/guide/deploy

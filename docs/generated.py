@@ -10,17 +10,26 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.pipelines.cli import COMMANDS
-from foretail.pipelines.command.reference import SettingHelp, groups_of, settings_of
+from foretail.pipelines.command.reference import SettingHelp, features_table, groups_of, settings_of
 from foretail.pipelines.experiment.catalog import command_of, experiments, sizes_of
+from foretail.pipelines.runs.result import cell_text
 from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
 from foretail.sim_bridge.policies import POLICIES, heeded_settings
 
 PAGES = "docs/reference/generated"
 
-OF_EVERY_EXPERIMENT = ("experiment", "tracking", "launcher", "store_dir", "ns3_prefix", "allow_no_digest", "scenario")
+OF_EVERY_EXPERIMENT = (
+    "experiment",
+    "tracking",
+    "launcher",
+    "store_dir",
+    "ns3_prefix",
+    "figures",
+    "allow_no_digest",
+    "scenario",
+)
 """Settings, and groups of them, that the page of experiments does not repeat for each."""
 
 
@@ -97,26 +106,11 @@ def experiments_page() -> Iterator[str]:
 def features_page() -> Iterator[str]:
     """Every feature with its meaning and what it costs a switch."""
     yield "# Features\n\nA feature is an integer that a switch can compute when a packet arrives. Costs are those of a"
-    yield "switch that runs Credence already: bits of registers, and operations per packet.\n"
-    yield from table(
-        ("feature", "state", "unit", "bits", "meaning", "bits per queue", "bits per switch", "operations", "groups"),
-        (
-            (
-                code(one.name),
-                one.state,
-                one.unit,
-                str(one.bits),
-                one.description,
-                *(
-                    ("", "", "for studies only")
-                    if one.study_only
-                    else (str(one.cost.queue_bits), str(one.cost.switch_bits), str(one.cost.operations))
-                ),
-                ", ".join(group for group, names in FEATURE_GROUPS.items() if one.name in names),
-            )
-            for one in FEATURES
-        ),
-    )
+    yield "switch that runs Credence already: bits of registers, and operations per packet. `foretail features` prints"
+    yield "the same.\n"
+    listed = features_table()
+    rows = ([code(str(name)), *map(cell_text, others)] for name, *others in listed.rows)
+    yield from table(listed.columns, rows)
 
 
 def policies_page() -> Iterator[str]:

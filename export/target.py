@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from foretail.core.digest import DIGEST_FILE
 from foretail.core.plugins import require, running
+from foretail.core.summary import Summarised
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
 from foretail.export.lowered import Lowered
 from foretail.export.passes.passes import lower
@@ -64,8 +65,8 @@ class Target(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ExportResult:
+@dataclass(frozen=True, repr=False)
+class ExportResult(Summarised):
     """An export on disk."""
 
     folder: Path  #: holds the target's files, ``certificate.json`` and ``ensemble.json``

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
+    "features": ("list what a switch can know: meaning, unit, costs, and the sets that have it", ""),
     "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
     "doctor": ("tell what this machine has, and how to get the rest", ""),
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
@@ -223,7 +224,8 @@ def _help(stage: str, arguments: Sequence[str]) -> int:
 
 
 def _run_command(command: str, arguments: Sequence[str]) -> int:
-    run = {"ui": _ui, "verify": _verify, "doctor": _doctor, "completion": _completion}[command]
+    runs = {"ui": _ui, "features": _features, "verify": _verify, "doctor": _doctor, "completion": _completion}
+    run = runs[command]
     code = None if {"--help", "-h"} & set(arguments) else run(arguments)
     if code is None:
         what, given = COMMANDS[command]
@@ -241,6 +243,16 @@ def _ui(arguments: Sequence[str]) -> int | None:
     if (arguments and arguments[0] != "--port") or not port.isdecimal():
         return None
     show_pages(Path.cwd(), int(port))
+    return 0
+
+
+def _features(arguments: Sequence[str]) -> int | None:
+    from foretail.pipelines.command.reference import features_table
+    from foretail.pipelines.runs.result import show
+
+    if arguments:
+        return None
+    show([features_table()])
     return 0
 
 

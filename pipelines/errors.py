@@ -163,7 +163,7 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
         reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else first_line(cause)
         if merged and "is not a ListConfig" in reason:
             name, _, value = merged[1].partition("=")
-            reason = f"it is a list, so write {_as_list(name, value)}"
+            reason = f"it is a list, so write '{name}=[{value}]'"
         return f"{f'cannot set {merged[1]}' if merged else first_line(error)}: {reason}"
     composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
     if composing is not None:  # a file of settings

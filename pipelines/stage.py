@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import recording
 from foretail.core.plugins import FAILURES
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
+from foretail.models.scoring.figure_style import Look, looking
 from foretail.pipelines.runs.ending import StageFailed, results_complete
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.runs.result import Table, show, write_result
+from foretail.pipelines.runs.result import COLUMNS, Table, show, write_result
 from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.validation import typed
 
@@ -113,9 +115,16 @@ def run(command: Command, node: DictConfig) -> None:
         if isinstance(tracking, Tracking) and tracking.enabled:  # a folder in its place is refused before work begins
             sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
         started = time.monotonic()
-        with recording() as written, collecting_notes() as said, no_digest_allowed(config.allow_no_digest):
+        look = Look(config.figures.style, config.figures.width_mm)
+        with (
+            recording() as written,
+            collecting_notes() as said,
+            no_digest_allowed(config.allow_no_digest),
+            looking(look),
+        ):
             result = command.work(config, run_dir)
         tables = result.tables()
+        verdict = result.verdict() if isinstance(result, SaysVerdict) else []
         document = {
             "stage": command.words[0],
             "command": shlex.join(["foretail", *command.words, *job.overrides.task]),
@@ -126,7 +135,7 @@ def run(command: Command, node: DictConfig) -> None:
             "used_models": said.models,
             "findings": said.findings,
             **result.document(),
-            "verdict": result.verdict() if isinstance(result, SaysVerdict) else [],
+            "verdict": verdict,
             "tables": tables,
         }
         path = write_result(run_dir, document)
@@ -141,7 +150,8 @@ def run(command: Command, node: DictConfig) -> None:
     files = document.get("files", ())
     more = f", and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
     beside = [f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else []
-    notes = [*said.sentences, f"result: {path}", *beside]
+    lines = [line for sentence in verdict for line in textwrap.wrap(sentence, COLUMNS)]
+    notes = [*lines, *said.sentences, f"result: {path}", *beside]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
     show([table for table in tables if table not in said.printed])

@@ -33,7 +33,10 @@ def check_policy(policy: str) -> None:
     policy : str
         ``HEADER.hpp:TYPE``, which is compiled, or a name of ``POLICIES``.
     """
-    assert policy in POLICIES or GuestPolicy.of(policy) is not None, f"{policy} must be HEADER.hpp:TYPE"
+    assert isinstance(policy, str), f"a policy must be a text, HEADER.hpp:TYPE, not a {type(policy).__name__}"
+    with holds("a policy must be HEADER.hpp:TYPE"):
+        known = policy in POLICIES or GuestPolicy.of(policy) is not None
+    assert known, f"{policy} must be HEADER.hpp:TYPE"
     with holds("the header must compile"):
         native = native_policy(policy)
     pushes_out = policy in POLICIES and POLICIES[policy].pushes_out

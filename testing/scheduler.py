@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.models.drop.parameters_contract import holds
+from foretail.models.drop.parameters_contract import holds, made_of
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules.scheduler import Scheduler
 
@@ -19,8 +19,7 @@ def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
 
     AssertionError with the rule that does not hold.
     """
-    with holds("a scheduler must be made without arguments"):
-        made: Scheduler = scheduler() if callable(scheduler) else scheduler
+    made: Scheduler = made_of(scheduler, Scheduler, "a scheduler")  # type: ignore[type-abstract]
     for nodes, degree in _RACKS:
         demands = [ring(nodes, degree), all_to_all(nodes, degree), permutation(nodes, degree, 1)]
         demands += [random_hose(nodes, degree, seed) for seed in (1, 2)]

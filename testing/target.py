@@ -13,7 +13,7 @@ from foretail.export.passes.passes import lower
 from foretail.export.target import Files, Target, prove_files
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
-from foretail.models.drop.parameters_contract import holds
+from foretail.models.drop.parameters_contract import holds, made_of
 from foretail.models.ensemble.ensemble import FeatureInput
 
 PREFIX = "contract"
@@ -35,8 +35,7 @@ def check_target(target: Target | Callable[[], Target], changes: int = 8) -> Non
         So many numbers in each file of text are changed, one at a time: each change is refused, or proven to mean
         nothing. Every change is a `load`, which may compile.
     """
-    with holds("a target must be made without arguments"):
-        made: Target = target() if callable(target) else target
+    made: Target = made_of(target, Target, "a target")  # type: ignore[type-abstract]
     assert isinstance(made.name, str), "a target must have a name"
     assert re.fullmatch(r"[a-z][a-z0-9_]*", made.name), "the name must be lower-case letters, digits and _"
     model, other = _model(trees=2, depth=3, seed=3), _model(trees=3, depth=2, seed=4)

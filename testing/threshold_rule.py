@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from foretail.models.drop.parameters_contract import holds
+from foretail.models.drop.parameters_contract import holds, made_of
 from foretail.models.scoring.threshold_rules import ThresholdCounts, ThresholdRule
 
 
@@ -15,8 +15,7 @@ def check_threshold_rule(rule: ThresholdRule | Callable[[], ThresholdRule]) -> N
 
     AssertionError with the rule that does not hold.
     """
-    with holds("a threshold rule must be made without arguments"):
-        made: ThresholdRule = rule() if callable(rule) else rule
+    made: ThresholdRule = made_of(rule, ThresholdRule, "a threshold rule")  # type: ignore[type-abstract]
     draw = np.random.default_rng(7)
     for thresholds, drops, others in ((1, 1, 0), (2, 1, 1), (2, 5, 0), (40, 30, 900), (300, 2, 10**6)):
         with holds("worth must answer for any counts"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from foretail.models.drop.parameters_contract import holds
+from foretail.models.drop.parameters_contract import holds, made_of
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads.workload import Workload, joined
 
@@ -19,8 +19,7 @@ def check_workload(workload: Workload | Callable[[], Workload]) -> None:
 
     AssertionError with the rule that does not hold.
     """
-    with holds("a workload must be made without arguments"):
-        made: Workload = workload() if callable(workload) else workload
+    made: Workload = made_of(workload, Workload, "a workload")  # type: ignore[type-abstract]
     for ports, buffer in _SWITCHES:
         for seed in (1, 2):
             with holds("chunks must give packets for any switch and seed"):

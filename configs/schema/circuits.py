@@ -43,8 +43,10 @@ def require_scheduler(where: str, name: str, ours: tuple[str, ...] = SCHEDULERS)
 class ScheduleConfig(Stage):
     """``foretail schedule``: a periodic schedule of circuits for a demand matrix, and its throughput."""
 
-    demand: str = setting(
-        MISSING, "CSV, NPY or Parquet file of the demand; a row is a source, in capacities of one uplink."
+    demand: str | None = setting(
+        None,
+        "CSV, NPY or Parquet file of the demand; a row is a source, in capacities of one uplink. Null is for a "
+        "forecast, on which throughput is then computed.",
     )
     degree: int = setting(
         MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
@@ -83,10 +85,20 @@ class ScheduleConfig(Stage):
     prediction: str | None = setting(
         None, "File of the matrix to schedule for; null means `demand`, on which throughput is always computed."
     )
+    forecast: str | None = setting(
+        None,
+        "Demand predictor that makes the matrix to schedule for: a file of foretail demand, or the name of a kind, "
+        "which is trained on `history`.",
+    )
+    history: list[str] = setting(
+        [], "Logs of demand as foretail demand takes them; a forecast is of the step after the last one's end."
+    )
+    interval_ns: int | None = setting(None, "Time of a step of a history with times or bytes.", at_least=1)
+    uplink_bps: int | None = setting(None, "Rate of an uplink, for a history in bytes.", at_least=1)
     outputs: list[str] = setting(
         ["json"],
-        "Files to write: JSON, a C table, P4 entries of each rack, or the string of the Etalon emulator.",
-        one_of=("json", "c", "p4", "etalon"),
+        "Files to write: JSON, a C table, P4 entries of each rack, the string of the Etalon emulator, or a figure.",
+        one_of=("json", "c", "p4", "etalon", "png"),
     )
     p4: CircuitEntries = part(CircuitEntries, "Settings of outputs=[p4].")
     etalon: EtalonSchedule = part(EtalonSchedule, "Settings of outputs=[etalon].")
@@ -101,6 +113,12 @@ class ScheduleConfig(Stage):
     def check(self, where: str) -> None:
         """Raise ForetailError on an unknown scheduler, or a missing k."""
         require_scheduler("scheduler", self.scheduler)
+        if self.demand is None and self.forecast is None:
+            raise ForetailError("the setting demand is missing: give demand=FILE, or forecast=... with history=[...]")
+        if self.forecast is not None and self.prediction is not None:
+            raise ForetailError("prediction and forecast are both the matrix to schedule for: leave one of the two out")
+        if (self.forecast is None) != (not self.history):
+            raise ForetailError("forecast and history belong together: give both or none")
         if "k" not in self.unused():
             _ = self.trust
 

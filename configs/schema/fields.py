@@ -13,6 +13,8 @@ LONGEST_NS = 2**60
 
 FASTEST_BPS = 10**15
 LARGEST_FLOW_BYTES = 2**40
+STYLES = ("screen", "paper", "slides")
+"""Of figures."""
 PEERS = ("next_leaf", "other_leaves", "other_servers")
 """Where the other end of a flow may be."""
 

@@ -7,10 +7,25 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.fields import STYLES, part, setting
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.training import Split
+
+
+@dataclass
+class Figures:
+    """How figures look."""
+
+    style: str = setting(
+        "screen", "Place where figures are shown, which chooses the size of letters and lines.", one_of=STYLES
+    )
+    width_mm: float | None = setting(
+        None,
+        "Width of every figure; null means what fits its panels. A column of a paper has about 85.",
+        at_least=40,
+        at_most=2000,
+    )
 
 
 @dataclass
@@ -22,6 +37,7 @@ class Stage:
         None, "Folder of an ns-3 installation, 3.44 or newer; null means the Python package ns3."
     )
 
+    figures: Figures = part(Figures, "Figures of the run.")
     allow_no_digest: bool = setting(False, "Read folders of earlier versions, which have no digest.json to check.")
 
     def check(self, where: str) -> None:

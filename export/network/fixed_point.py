@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ Row = list[Fraction]
 
 MAX_WEIGHTS = 1 << 16
 """The proof takes seconds for so many."""
+
+IN_C = ("relu", "leaky_relu", "hard_sigmoid")
+"""Activations of hidden layers that C takes; the last two are two rectifiers each."""
 
 _MOST_SUM = (1 << 63) - 2  # so a tau of its size, or of one more, is above or below every score
 _MOST_WEIGHT = (1 << 31) - 1
@@ -120,10 +124,10 @@ def fixed_network(network: Network, input_bits: Mapping[str, int] | None = None)
     dense = network.dense_layers()
     _check(dense)
     largest = _largest(network.features, input_bits or {})
-    folded, bias = _folded(dense)
+    (folded, bias), *others = _rectifiers(dense)
     logarithm, scale, layers, read = _first(folded, bias, largest)
-    for number, layer in enumerate(dense.layers[1:], 2):
-        layers, read = _next(number, _rationals(layer.weight), _rationals(layer.bias[np.newaxis])[0], layers, read)
+    for number, (weight, bias) in enumerate(others, 2):
+        layers, read = _next(number, weight, bias, layers, read)
     tau = threshold_in_units(network.threshold, layers[-1].bits)
     return FixedNetwork(network.features, largest, logarithm, scale, tuple(layers), tau)
 
@@ -166,8 +170,39 @@ def _largest(features: Sequence[FeatureInput], input_bits: Mapping[str, int]) ->
     return tuple((1 << input_bits.get(feature.name, feature.bits)) - 1 for feature in features)
 
 
-def _rationals(values: npt.NDArray[np.float32]) -> list[Row]:
+def _rationals(values: npt.NDArray[np.floating[Any]]) -> list[Row]:
     return [[Fraction(value) for value in row] for row in values.tolist()]
+
+
+def _rectifiers(dense: DenseLayers) -> list[tuple[list[Row], Row]]:
+    """Weights and biases of layers with rectifiers alone that compute the same.
+
+    leaky_relu(z) is relu(z) - slope relu(-z), and hard_sigmoid(z) is relu(z / 6 + 1 / 2) - relu(z / 6 - 1 / 2).
+    """
+    made = [_folded(dense)]
+    made += [(_rationals(one.weight), _rationals(one.bias[np.newaxis])[0]) for one in dense.layers[1:]]
+    for number, layer in enumerate(dense.layers[:-1]):
+        (weight, bias), (following, offset) = made[number : number + 2]
+        if layer.activation == "leaky_relu":
+            second, factor = (
+                ([[-value for value in row] for row in weight], [-value for value in bias]),
+                Fraction(float(np.float32(layer.slope))),
+            )
+        elif layer.activation == "hard_sigmoid":
+            steep = Fraction(float(np.float32(1 / 6)))
+            weight, bias = [[steep * value for value in row] for row in weight], [steep * value for value in bias]
+            second, factor = (weight, [value - Fraction(1, 2) for value in bias]), Fraction(1)
+            bias = [value + Fraction(1, 2) for value in bias]
+        elif layer.activation == "relu":
+            continue
+        else:
+            raise ForetailError(
+                f"layer {number + 1} of the network has the activation {layer.activation}: C takes {', '.join(IN_C)}; "
+                f"train with one of them, or run foretail distill"
+            )
+        made[number] = (weight + second[0], bias + second[1])
+        made[number + 1] = ([row + [-factor * value for value in row] for row in following], offset)
+    return made
 
 
 def _folded(dense: DenseLayers) -> tuple[list[Row], Row]:

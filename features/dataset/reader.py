@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.summary import Summarised
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
@@ -26,12 +27,25 @@ if TYPE_CHECKING:
 AGAIN = "remove the dataset and collect the trace again"
 
 
-class Dataset:
+class Dataset(Summarised):
     """A complete, checked dataset; make one with :meth:`open`."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+
+    def told(self) -> dict[str, str]:
+        """Return what is shown."""
+        manifest = self.manifest
+        return {
+            "path": str(self.path),
+            "kind": manifest.kind,
+            "scenario": str(manifest.scenario.get("name", "")),
+            "seed": str(manifest.seed),
+            "rows": f"{manifest.rows:,}",
+            "drops": f"{manifest.drops:,}",
+            "features": str(len(manifest.features)),
+        }
 
     @classmethod
     def open(cls, path: Path, verify: bool = True) -> Self:

@@ -1,7 +1,8 @@
 """Files of demand matrices: CSV, NPY and Parquet, checked at the door.
 
-Row i holds the demand from node i, column j that to node j, in capacities of one uplink. CSV has no header; in Parquet
-every column is a node, in order, whatever its name.
+Row i holds the demand from node i, column j that to node j, in capacities of one uplink. CSV has commas or semicolons,
+and may have the header and the index that pandas writes. In Parquet every column is a node, in order, whatever its
+name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import math
 import tokenize
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,18 +97,41 @@ def open_npy(path: Path) -> np.memmap[Any, np.dtype[Any]]:
 
 def _from_csv(path: Path) -> FloatArray:
     rows: list[list[float]] = []
+    names: list[str] | None = None  # of the nodes, where pandas wrote its index too
     with path.open(encoding="utf-8-sig", newline="") as source:
-        for fields in csv.reader(source):
+        first = next((line for line in source if line.strip(" \t\r\n,;")), "")
+        delimiter = ";" if ";" in first and "," not in first else ","
+        for place, fields in enumerate(csv.reader(chain([first], source), delimiter=delimiter)):
             if not any(field.strip() for field in fields):
                 continue
             _refuse_large(path, len(rows) + 1, len(fields))
-            if rows and len(fields) != len(rows[0]):
+            if place == 0 and not fields[0].strip():
+                names = [field.strip() for field in fields[1:]]
+                continue
+            width = len(rows[0]) + (names is not None) if rows else len(fields) if names is None else len(names) + 1
+            if len(fields) != width:
                 raise ForetailError(
                     f"row {len(rows)} of {path} (counted from 0) has {len(fields)} numbers and the first "
-                    f"{len(rows[0])}: write one number per node"
+                    f"{width}: write one number per node"
                 )
-            rows.append([_number(path, len(rows), column, text) for column, text in enumerate(fields)])
-    return np.array(rows, np.float64)
+            if names is not None and (len(rows) >= len(names) or fields[0].strip() != names[len(rows)]):
+                raise ForetailError(
+                    f"row {len(rows)} of {path} (counted from 0) is that of {fields[0].strip()!r}, and the columns are "
+                    f"{', '.join(names[:8])}: give rows and columns the same nodes in the same order"
+                )
+            cells = fields if names is None else fields[1:]
+            rows.append([_number(path, len(rows), column, text) for column, text in enumerate(cells)])
+    return _without_counts(np.array(rows, np.float64))
+
+
+def _without_counts(values: FloatArray) -> FloatArray:
+    """A matrix without a first row, or a first column, beyond a square that counts the nodes from 0."""
+    rows, columns = values.shape if values.ndim == 2 else (0, 0)
+    if rows == columns + 1 and np.array_equal(values[0], range(columns)):
+        return values[1:]
+    if columns == rows + 1 and np.array_equal(values[:, 0], range(rows)):
+        return values[:, 1:]
+    return values
 
 
 def _number(path: Path, row: int, column: int, text: str) -> float:
@@ -116,7 +141,7 @@ def _number(path: Path, row: int, column: int, text: str) -> float:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise ForetailError(
             f"row {row}, column {column} of {path} (counted from 0) holds {shown!r}, which is not a number: write "
-            "comma-separated numbers without a header"
+            "numbers with commas or semicolons between them, without names but for those that pandas writes"
         ) from None
 
 

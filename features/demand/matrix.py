@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 
 MAX_NODES = 1 << 14
 _SLACK = 1e-9
 """Relative; sums of scaled rows miss their limit by so little."""
 
 
-@dataclass(frozen=True, eq=False)
-class DemandMatrix:
+@dataclass(frozen=True, eq=False, repr=False)
+class DemandMatrix(Summarised):
     """A checked demand matrix.
 
     ForetailError on another shape, fewer than 2 or more than 16,384 nodes, NaN, infinity, negative or diagonal demand.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.matrix import MAX_NODES, DemandMatrix
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
@@ -26,8 +27,8 @@ MAX_ENTRIES = 1 << 27
 """Of all matrices of a run: 1 GiB."""
 
 
-@dataclass(frozen=True, eq=False)
-class DemandSequence:
+@dataclass(frozen=True, eq=False, repr=False)
+class DemandSequence(Summarised):
     """The demand matrices of one run, in order of time.
 
     ForetailError on another shape, an interval that is not positive, no name, or the first matrix that is none.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.rows.history import PLACE_COLUMNS, ArrivalWindow, WindowRows, windows
 from foretail.features.rows.splits import Selection, Side
 
@@ -21,8 +22,8 @@ Region = Literal["whole", "asked"]
 """Every row, or those where a Credence that is told the true labels asks."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(Summarised):
     """Rows as a predictor sees them."""
 
     x: NDArray[np.int32]  #: int32[rows, features]

@@ -10,7 +10,7 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
-from foretail.models.drop.parameters_contract import check_parameters, holds, refuses
+from foretail.models.drop.parameters_contract import check_parameters, holds, made_of, refuses
 
 _DEGREE = 2
 
@@ -34,8 +34,7 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
 
     AssertionError with the clause that does not hold.
     """
-    with holds("the constructor must work with its defaults"):
-        fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    fresh: DemandPredictor = made_of(predictor, DemandPredictor, "a demand predictor")  # type: ignore[type-abstract]
     runs = synthetic_sequences(runs=4, steps=20, nodes=4, seed=7)
     unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
 

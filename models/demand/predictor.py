@@ -78,7 +78,7 @@ class DemandPredictor(Parameterised, ABC):
             raise ForetailError(f"the history has {past.nodes} nodes, the training had {self.nodes_}: give those")
         with running(self, "predict"):
             predicted = self._predict(past.demand)
-        require_numbers(self, "predict", predicted, (self.nodes_, self.nodes_))
+        predicted = require_numbers(self, "predict", predicted, (self.nodes_, self.nodes_))
         return np.maximum(predicted, 0.0) * (1 - np.eye(self.nodes_))
 
     def require_fit(self) -> None:

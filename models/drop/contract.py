@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop.parameters_contract import check_parameters, holds, refuses
+from foretail.models.drop.parameters_contract import check_parameters, holds, made_of, refuses
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
@@ -41,8 +41,7 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
 
     AssertionError with the clause that does not hold.
     """
-    with holds("the constructor must work with its defaults"):
-        fresh = predictor() if isinstance(predictor, type) else copy.deepcopy(predictor)
+    fresh: DropPredictor = made_of(predictor, DropPredictor, "a predictor")  # type: ignore[type-abstract]
     x, y = synthetic_arrivals(rows=4000, seed=7)
     unseen = np.concatenate([synthetic_arrivals(rows=2000, seed=8)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))

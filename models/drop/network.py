@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import require, running
+from foretail.core.summary import Summarised
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.onnx_session import session_of
@@ -39,19 +40,30 @@ except ImportError:
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16
 
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}),
+    "leaky_relu": ("LeakyRelu", {}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "tanh": ("Tanh", {}),
+}
+"""Operator of ONNX, and its attributes, by activation."""
+
 _FEATURES, _THRESHOLD = "foretail.features", "foretail.threshold"
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """A dense layer, ``weight @ z + bias``, with a rectifier behind it unless it is the last."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Summarised):
+    """A dense layer, ``weight @ z + bias``, with an activation behind it unless it is the last."""
 
-    weight: npt.NDArray[np.float32]  #: float32[outputs, inputs]
-    bias: npt.NDArray[np.float32]  #: float32[outputs]
+    weight: npt.NDArray[np.floating[Any]]  #: float32[outputs, inputs]
+    bias: npt.NDArray[np.floating[Any]]  #: float32[outputs]
+    #: {'relu', 'leaky_relu', 'hard_sigmoid', 'tanh'}; hard_sigmoid is z / 6 + 1 / 2 between 0 and 1
+    activation: str = "relu"
+    slope: float = 0.01  #: of leaky_relu below 0
 
 
-@dataclass(frozen=True, eq=False)
-class DenseLayers:
+@dataclass(frozen=True, eq=False, repr=False)
+class DenseLayers(Summarised):
     """The numbers of a network: the logit is that of `layers` over (columns - mean) / deviation."""
 
     mean: npt.NDArray[np.float32]  #: float32[2 features], of x, then of log(1 + x)
@@ -59,8 +71,8 @@ class DenseLayers:
     layers: tuple[Layer, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+@dataclass(frozen=True, eq=False, repr=False)
+class Network(Summarised):
     """A drop predictor that is an ONNX graph: drop iff ``probability > threshold``."""
 
     content: bytes  #: the file
@@ -117,21 +129,39 @@ class Network:
     def of_layers(
         cls,
         features: Sequence[FeatureInput],
-        mean: npt.NDArray[np.float32],
-        deviation: npt.NDArray[np.float32],
+        mean: npt.NDArray[np.floating[Any]],
+        deviation: npt.NDArray[np.floating[Any]],
         layers: Sequence[Layer],
         threshold: float = 0.5,
     ) -> Network:
         """Return dense layers over standardised inputs and their logarithms.
 
-        The features are those of one arrival, or of several one after the other, which the first layer sees one at a
-        time. A layer with m times the inputs that the layer before has outputs joins m neighbours.
+        The columns of the first layer are ``(network_columns(x) - mean) / deviation``: the features in order, then
+        log(1 + x) of each in the same order. The features are those of one arrival, or of several one after the other,
+        which the first layer sees one at a time. A layer with m times the inputs that the layer before has outputs
+        joins m neighbours. Every array may be float64 too, and is rounded. ForetailError on shapes that do not fit, and
+        on an activation that is not known.
 
         Parameters
         ----------
         mean, deviation : float32[2 features of an arrival], of x, then of log(1 + x)
         layers : the last has one output, the logit
+
+        Examples
+        --------
+        Drop when the queue is longer than 20, or fewer are free:
+
+        >>> inputs = [FeatureInput("queue", "", 12)]
+        >>> layer = Layer(np.array([[1.0, 0.0]]), np.array([-20.0]))
+        >>> Network.of_layers(inputs, np.zeros(2), np.ones(2), [layer]).exceeds([[20], [21]])
+        array([False,  True])
         """
+        mean, deviation = np.asarray(mean, np.float32), np.asarray(deviation, np.float32)
+        layers = [
+            replace(one, weight=np.asarray(one.weight, np.float32), bias=np.asarray(one.bias, np.float32))
+            for one in layers
+        ]
+        _check_layers(features, mean, deviation, layers)
         constants = {"one": np.array(1, np.float32), "mean": mean, "deviation": deviation, "columns": np.array([1])}
         constants |= {"arrival": np.array([-1, len(mean) // 2])}
         constants |= {f"inputs_{index}": np.array([-1, layer.weight.shape[1]]) for index, layer in enumerate(layers)}
@@ -153,7 +183,10 @@ class Network:
                 helper.make_node("Gemm", [f"z_{index}", f"weight_{index}", f"bias_{index}"], [dense], transB=1)
             )
             if not last:
-                nodes.append(helper.make_node("Relu", [dense], [f"out_{index + 1}"]))
+                operator, attributes = ACTIVATIONS[layer.activation]
+                if layer.activation == "leaky_relu":
+                    attributes = {"alpha": layer.slope}
+                nodes.append(helper.make_node(operator, [dense], [f"out_{index + 1}"], **attributes))
         nodes += [
             helper.make_node("Sigmoid", ["logit"], ["column"]),
             helper.make_node("Squeeze", ["column", "columns"], ["probability"]),
@@ -184,9 +217,17 @@ class Network:
         """Return the numbers of a graph of :meth:`of_layers` over one arrival; ForetailError for any other."""
         graph = onnx.load_from_string(self.content).graph
         constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
-        count = sum(node.op_type == "Gemm" for node in graph.node)
+        names = {operator: name for name, (operator, _) in ACTIVATIONS.items()}
+        behind: list[tuple[str, float]] = []
+        for node in graph.node:
+            if node.op_type in names:
+                alpha = {item.name: item.f for item in node.attribute}.get("alpha", Layer.slope)
+                behind.append((names[node.op_type], alpha))
         try:
-            layers = tuple(Layer(constants[f"weight_{index}"], constants[f"bias_{index}"]) for index in range(count))
+            layers = tuple(
+                Layer(constants[f"weight_{index}"], constants[f"bias_{index}"], *activation)
+                for index, activation in enumerate([*behind, ("relu", Layer.slope)])
+            )
             dense = DenseLayers(constants["mean"], constants["deviation"], layers)
             again = self.of_layers(self.features, dense.mean, dense.deviation, dense.layers)
             same = onnx.load_from_string(again.content).graph == graph
@@ -258,6 +299,34 @@ class NetworkPredictor(DropPredictor):
 
     @abstractmethod
     def _network(self, features: Sequence[FeatureInput]) -> Network: ...
+
+
+def _check_layers(
+    features: Sequence[FeatureInput],
+    mean: npt.NDArray[np.float32],
+    deviation: npt.NDArray[np.float32],
+    layers: Sequence[Layer],
+) -> None:
+    if mean.ndim != 1 or mean.shape != deviation.shape or len(mean) % 2 or len(features) % max(len(mean) // 2, 1):
+        raise ForetailError(
+            f"mean and deviation have shapes {mean.shape} and {deviation.shape}: give two numbers for each of the "
+            f"{len(features)} features, first those of x, then those of log(1 + x)"
+        )
+    inputs = len(mean)
+    for number, layer in enumerate(layers, 1):
+        if layer.activation not in ACTIVATIONS:
+            raise ForetailError(
+                f"layer {number} has the activation {layer.activation}: choose from {', '.join(ACTIVATIONS)}"
+            )
+        weight, bias = layer.weight.shape, layer.bias.shape
+        if len(weight) != 2 or not weight[1] or weight[1] % inputs or bias != weight[:1]:
+            raise ForetailError(
+                f"layer {number} has weights of shape {weight} and biases of shape {bias}: give [outputs, {inputs}] "
+                f"and [outputs]"
+            )
+        inputs = weight[0]
+    if inputs != 1 or not layers:
+        raise ForetailError("the last layer must have one output, the logit: give layers that end in one")
 
 
 def _first_words(error: Exception) -> str:

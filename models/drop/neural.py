@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 import numpy as np
@@ -233,6 +233,47 @@ class _Draw:
     def rows(self, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
         drawn = np.searchsorted(self._until, random.random(count) * self.weight, side="right")
         return self._rows[np.minimum(drawn, len(self._rows) - 1)]  # the product may round up to the whole weight
+
+
+def layers_of(module: torch.nn.Module) -> list[Layer]:
+    """Return the dense layers of a module for :meth:`Network.of_layers`.
+
+    ForetailError when it is more than ``Linear`` layers, all with a bias, and one of the activations ``ReLU``,
+    ``LeakyReLU``, ``Hardsigmoid`` and ``Tanh`` between two of them; ``Dropout`` and ``Identity`` may stand anywhere.
+
+    Examples
+    --------
+    >>> layers = layers_of(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.LeakyReLU(), torch.nn.Linear(4, 1)))
+    >>> [(layer.weight.shape, layer.activation) for layer in layers]
+    [((4, 8), 'leaky_relu'), ((1, 4), 'relu')]
+    """
+    layers: list[Layer] = []
+    parts = [part for part in module.modules() if not list(part.children())]
+    parts = [part for part in parts if not isinstance(part, (torch.nn.Dropout, torch.nn.Identity))]
+    for dense, between in zip_longest(parts[::2], parts[1::2]):
+        name = (
+            "relu"
+            if between is None
+            else next((name for kind, name in _ACTIVATIONS.items() if type(between) is kind), None)
+        )
+        fits = isinstance(dense, torch.nn.Linear) and isinstance(dense.bias, torch.Tensor)
+        if not isinstance(dense, torch.nn.Linear) or not fits or name is None or (between is parts[-1]):
+            known = ", ".join(kind.__name__ for kind in _ACTIVATIONS)
+            raise ForetailError(
+                f"the network has {between if fits else dense} where a dense layer with a bias or an activation "
+                f"belongs: let Linear layers and one of {known} alternate, from the first Linear to the last"
+            )
+        slope = between.negative_slope if isinstance(between, torch.nn.LeakyReLU) else Layer.slope
+        layers.append(Layer(dense.weight.detach().cpu().numpy(), dense.bias.detach().cpu().numpy(), name, slope))
+    return layers
+
+
+_ACTIVATIONS: dict[type[torch.nn.Module], str] = {
+    torch.nn.ReLU: "relu",
+    torch.nn.LeakyReLU: "leaky_relu",
+    torch.nn.Hardsigmoid: "hard_sigmoid",
+    torch.nn.Tanh: "tanh",
+}
 
 
 def _scale(x: IntRows, arrivals: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:

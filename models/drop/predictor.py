@@ -93,6 +93,19 @@ class Parameterised:
         """Return the parameters by name."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return :meth:`parameters`, under the name by which scikit-learn's ``clone`` and searches ask for them."""
+        return self.parameters()
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; ForetailError on another name."""
+        for name, value in parameters.items():
+            if name not in self.parameters():
+                known = ", ".join(self.parameters())
+                raise ForetailError(f"{type(self).__name__} has no parameter {name}: it takes {known or 'none'}")
+            setattr(self, name, value)
+        return self
+
     def check_parameters(self) -> None:
         """Raise ForetailError on a parameter outside its constraint."""
         for name, constraint in self.constraints().items():
@@ -106,8 +119,9 @@ class DropPredictor(Parameterised, ABC):
     """Predicts, from the features of an arrival, whether LQD would drop the packet.
 
     Parameters are fields and only stored; :meth:`fit` checks them and learns, and what it learns ends in an
-    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input. What a subclass from
-    another package returns is checked too, and whatever it raises becomes one sentence that names it.
+    underscore. Subclasses implement `_fit` and `_probability`, which receive checked input; probabilities may be
+    float32. What a subclass from another package returns is checked too, and whatever it raises becomes one sentence
+    that names it.
     """
 
     #: called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default
@@ -177,8 +191,7 @@ class DropPredictor(Parameterised, ABC):
             )
         with running(self, "probability", features=features):
             probability = self._probability(features)
-        require_numbers(self, "probability", probability, (len(features),), low=0, high=1)
-        return probability
+        return require_numbers(self, "probability", probability, (len(features),), low=0, high=1)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "features_in_"):

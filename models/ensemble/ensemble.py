@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.summary import Summarised
 from foretail.models.ensemble import ensemble_json
 from foretail.sim_bridge._native import tree_leaves
 
@@ -59,8 +60,8 @@ class ColumnInput(FeatureInput):
     column: str  #: any text
 
 
-@dataclass(frozen=True, eq=False)
-class Tree:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree(Summarised):
     """One decision tree as parallel arrays, node 0 the root.
 
     Invariants: a child's index is greater than its parent's and every node but the root has exactly one parent;
@@ -107,8 +108,8 @@ class Tree:
         return leaves
 
 
-@dataclass(frozen=True, eq=False)
-class Ensemble:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble(Summarised):
     """A drop predictor over integer inputs: ``drop iff exact sum > threshold``, and ``iff score > default_tau``.
 
     ForetailError when an invariant of this class or of :class:`Tree` does not hold.
@@ -132,6 +133,17 @@ class Ensemble:
     def __post_init__(self) -> None:
         ensemble_json.validate(ensemble_json.document_of(self, trees=()))  # trees have their own, vectorised, checks
         _check_invariants(self)
+
+    def told(self) -> dict[str, str]:
+        """Return what is shown."""
+        return {
+            "features": ", ".join(feature.name for feature in self.features),
+            "trees": f"{len(self.trees):,}",
+            "depth": str(max(tree.depth for tree in self.trees)),
+            "leaves": f"{sum(len(tree.leaves) for tree in self.trees):,}",
+            "threshold": f"{float(self.threshold):.6g}",
+            "output": self.output,
+        }
 
     def __eq__(self, other: object) -> bool:
         return self.sha256 == other.sha256 if isinstance(other, Ensemble) else NotImplemented

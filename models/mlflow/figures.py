@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foretail.models.scoring.figure_style import styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.models.scoring.metrics import Confusion, rank
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _confusion_figure(confusion: Confusion, title: str) -> Figure:
     figure = _figure(title)
     (axes,) = figure.axes
     counts = np.array([[confusion.tn, confusion.fp], [confusion.fn, confusion.tp]])
-    scale = FuncNorm((np.log1p, np.expm1))  # drops are rare: a linear scale shows one dark corner
+    scale = FuncNorm((np.log1p, np.expm1), vmin=0)  # drops are rare: a linear scale shows one dark corner
     shown = ConfusionMatrixDisplay(counts).plot(
         ax=axes, cmap="Blues", values_format=",", colorbar=False, im_kw={"norm": scale}
     )
@@ -82,8 +82,6 @@ def _curve_figure(curve: pd.DataFrame, confusion: Confusion, title: str) -> Figu
 
 
 def _figure(title: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
-    figure.subplots().set_title(title, fontsize="small")
+    figure, (axes,) = panels(1, inches=(4.2, 3.6), grid="")
+    axes.set_title(title, fontsize="small")
     return figure

@@ -62,6 +62,25 @@ def tracking_uri(uri: str | None, folder: Path) -> str:
     return address
 
 
+def use_tracking(folder: Path | str = "outputs", uri: str | None = None) -> None:
+    """Let ``mlflow`` read what commands tracked: those with this folder, or ``MLFLOW_TRACKING_URI``, or `uri`.
+
+    ForetailError when there is no store, which MLflow would make, empty.
+
+    Parameters
+    ----------
+    folder : in which commands write, ``outputs`` of the folder that they ran in
+    uri : address of a store, where it is not the usual one
+    """
+    address = tracking_uri(uri, Path(folder).absolute())
+    if not store_exists(address):
+        raise ForetailError(
+            f"{sqlite_file(address)} is not there: run foretail train first, name the folder with its outputs, or give "
+            f"uri"
+        )
+    imported().set_tracking_uri(address)
+
+
 def imported() -> ModuleType:
     """Import MLflow, which takes a second and would otherwise report its use to its makers and talk on stderr."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.models.scoring.metrics import Score, brier_score, expected_calibration_error, rank
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Summarised):
     """A map from [0, 1] to [0, 1], linear between points and constant outside them."""
 
     probability: FloatArray  #: float64[points], what the predictor says, increasing

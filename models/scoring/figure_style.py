@@ -1,18 +1,22 @@
 """How every figure looks: colours that colour-blind readers tell apart, quiet axes, the same file for the same numbers.
 
-A function that draws is ``styled``; what saves its figure does so within ``figure_style``, where colours like C0 are
-looked up. Nothing outside of the two changes.
+A function that draws is ``styled``. Its figure keeps the style for when it is saved, where colours like C0
+are looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     Panels = tuple[Figure, list[Axes]]
@@ -27,32 +31,71 @@ COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)
 """C0, C1 and so on: of Okabe and Ito without the yellow, which is faint on white, and a grey and an indigo."""
 
 
-def figure_style() -> AbstractContextManager[None]:
-    """The settings of matplotlib for one figure."""
+STYLES: dict[str, dict[str, Any]] = {
+    "screen": {},
+    "paper": {"font.size": 8, "lines.linewidth": 1.0, "lines.markersize": 4, "axes.linewidth": 0.6, "pdf.fonttype": 42},
+    "slides": {"font.size": 16, "lines.linewidth": 2.5, "lines.markersize": 9, "axes.linewidth": 1.2},
+}
+"""Settings of matplotlib beside those of every figure, by where it is shown."""
+SLIDES_LARGER = 1.6
+"""Figures for slides have so much more room, unless their width is given."""
+MM_PER_INCH, POINTS_PER_INCH = 25.4, 72
+LEAST_OF_HEIGHT = 0.65
+"""A panel that becomes narrower keeps so much of its height, because letters keep theirs."""
+MM_PER_LETTER = {"screen": 1.6, "paper": 1.3, "slides": 2.6}
+"""Of a legend, about."""
+NARROWEST_MM = 50
+"""Panels that would be narrower than this go into several rows."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where figures are shown, and how wide they are."""
+
+    style: str = "screen"  #: of `STYLES`
+    width_mm: float | None = None  #: of a whole figure; None is what fits its panels
+
+
+SCREEN = Look()
+_LOOK: ContextVar[Look] = ContextVar("look", default=SCREEN)
+
+
+@contextmanager
+def looking(look: Look) -> Iterator[None]:
+    """Draw what is drawn meanwhile for this look."""
+    before = _LOOK.set(look)
+    try:
+        yield
+    finally:
+        _LOOK.reset(before)
+
+
+def figure_style(look: Look | None = None) -> AbstractContextManager[None]:
+    """The settings of matplotlib for one figure; `look` is the present one unless given."""
     from matplotlib import rc_context
     from matplotlib.rcsetup import cycler
 
-    return rc_context(
-        {
-            "axes.axisbelow": True,
-            "axes.edgecolor": "0.4",
-            "axes.prop_cycle": cycler(color=COLOURS),
-            "axes.spines.right": False,
-            "axes.spines.top": False,
-            "axes.titlesize": "medium",
-            "figure.facecolor": "white",
-            "figure.titlesize": "medium",
-            "grid.alpha": 0.25,
-            "legend.fontsize": "small",
-            "legend.frameon": False,
-            "savefig.facecolor": "white",
-            "svg.hashsalt": "foretail",
-            "xtick.color": "0.4",
-            "xtick.labelcolor": "black",
-            "ytick.color": "0.4",
-            "ytick.labelcolor": "black",
-        }
-    )
+    settings: dict[Any, Any] = {
+        "axes.axisbelow": True,
+        "axes.edgecolor": "0.4",
+        "axes.prop_cycle": cycler(color=COLOURS),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": "medium",
+        "figure.facecolor": "white",
+        "figure.titlesize": "medium",
+        "grid.alpha": 0.25,
+        "legend.fontsize": "small",
+        "legend.frameon": False,
+        "savefig.facecolor": "white",
+        "svg.hashsalt": "foretail",
+        "xtick.color": "0.4",
+        "xtick.labelcolor": "black",
+        "ytick.color": "0.4",
+        "ytick.labelcolor": "black",
+        **STYLES[(look or _LOOK.get()).style],
+    }
+    return rc_context(settings)
 
 
 def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
@@ -67,26 +110,93 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
 
 def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: Any = "both", **more: Any) -> Panels:
-    """A figure, and its panels row by row.
+    """A figure, and its panels row by row; those of one row go into several where the present look is narrow.
 
     Parameters
     ----------
-    inches : width and height of the whole figure
+    inches : width and height of the whole figure, where the look gives no width
     grid : axis whose values have lines behind them: x, y or both; none where it is empty
     more : goes to ``Figure.subplots``
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=inches, layout="constrained")
-    made: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, **more).flat)
+    look = _LOOK.get()
+
+    class Styled(Figure):
+        def draw(self, renderer: Any) -> None:
+            with figure_style(look):
+                _wrap_texts(self, down, across)
+                super().draw(renderer)
+
+    size, across, down = inches, columns, rows
+    if look.width_mm is not None:
+        if rows == 1:
+            across = max(1, min(columns, int(look.width_mm / NARROWEST_MM)))
+            down = -(-columns // across)
+        width = look.width_mm / MM_PER_INCH
+        height = inches[1] / rows
+        size = (width, max(height * width / across / (inches[0] / columns), LEAST_OF_HEIGHT * height) * down)
+    elif look.style == "slides":
+        size = (SLIDES_LARGER * inches[0], SLIDES_LARGER * inches[1])
+    if across != columns:
+        more.pop("width_ratios", None)
+    figure = Styled(figsize=size, layout="constrained")
+    every: list[Axes] = list(figure.subplots(down, across, squeeze=False, **more).flat)
+    made = every[: columns * rows]
     for axes in made if grid else ():
         axes.grid(axis=grid)
+    for axes in every[len(made) :]:
+        axes.set_axis_off()
+    for axes in made[-across:] if len(every) > len(made) else ():
+        axes.tick_params(labelbottom=True)  # also where no panel is below
     return figure, made
 
 
+def plain_ticks(axis: Axis) -> None:
+    """Of a logarithmic axis 1, 2 and 5 of every power of ten, and no labels between."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _wrap_texts(figure: Figure, rows: int, columns: int) -> None:
+    """Break titles and the names of axes where they would leave their panel."""
+    whole: Any = figure
+    width, height = figure.get_size_inches()
+    texts = [(text, width) for text in (whole._suptitle, whole._supxlabel) if text is not None]
+    texts += [(text, height) for text in (whole._supylabel,) if text is not None]
+    for beside in figure.legends:
+        if "right" in str(getattr(beside, "_outside_loc", "")):
+            width -= beside.get_window_extent().width / figure.dpi
+    for axes in figure.axes:
+        texts += [(text, 0.8 * width / columns) for text in (axes.title, axes.xaxis.label)]
+        texts.append((axes.yaxis.label, 0.7 * height / rows))
+    for text, inches in texts:
+        letters = int(inches * POINTS_PER_INCH / (0.52 * text.get_fontsize()))
+        text.set_text(textwrap.fill(" ".join(text.get_text().split()), max(letters, 8), break_long_words=False))
+
+
 def with_legend(figure: Figure, axes: Axes, side: str = "right center", **more: Any) -> Figure:
-    """The figure, with what one of its panels shows as the legend beside all of them, if that has names."""
+    """The figure, with what one of its panels shows as the legend beside all of them, if that has names.
+
+    In a narrow figure it is below them.
+    """
     handles, labels = axes.get_legend_handles_labels()
     if labels:
-        figure.legend(handles, labels, **{"loc": f"outside {side}", **more})
+        legend(figure, handles, labels, side, **more)
     return figure
+
+
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], side: str, **more: Any) -> None:
+    """A legend outside of all panels, with as many columns as fit."""
+    width_mm = _LOOK.get().width_mm
+    if width_mm is not None:
+        longest = max(map(len, labels)) + 6
+        fitting = max(1, int(width_mm / MM_PER_LETTER[_LOOK.get().style] / longest))
+        side, more = "lower center", {**more, "ncols": min(fitting, len(labels))}
+        lines = -(-len(labels) // more["ncols"]) + len(str(more.get("title", "")).splitlines())
+        (width, height), letter = figure.get_size_inches(), STYLES[_LOOK.get().style].get("font.size", 10)
+        figure.set_size_inches(width, height + lines * 1.5 * letter / POINTS_PER_INCH)
+    figure.legend(handles, labels, **{"loc": f"outside {side}", **more})

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
@@ -29,14 +30,16 @@ CHUNK_ROWS = 1 << 20
 """Rows that are sorted at a time: trees have few distinct scores, so that little is left of each chunk."""
 
 
-@dataclass(frozen=True)
-class Confusion:
+@dataclass(frozen=True, repr=False)
+class Confusion(Summarised):
     """Counts of predictions: `tp` predicted drop and LQD drops, `fp` predicted drop and LQD transmits, `tn`, `fn`."""
 
     tp: int
     fp: int
     tn: int
     fn: int
+
+    also = ("precision", "recall", "f1")
 
     @classmethod
     def count(cls, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike) -> Confusion:
@@ -107,8 +110,8 @@ class Confusion:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranking(Summarised):
     """Counts at every distinct score, from the highest down: predicting "drop" for scores of at least `score[i]`."""
 
     score: npt.NDArray[np.int64] | npt.NDArray[np.float64]  #: array [distinct], distinct scores, strictly decreasing

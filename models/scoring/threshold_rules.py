@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, Kinds, require_numbers, running
+from foretail.core.summary import Summarised
 
 Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class ThresholdCounts:
+@dataclass(frozen=True, eq=False, repr=False)
+class ThresholdCounts(Summarised):
     """Right and wrong predictions of the validation rows at every threshold, from always dropping to never."""
 
     tp: Counts  #: int64[thresholds], rows predicted to drop that LQD drops
@@ -45,8 +46,7 @@ class ThresholdRule(ABC):
         """Return the worth of every threshold, finite: float64[thresholds]; ForetailError when `worth` is wrong."""
         with running(self, "worth", tp=counts.tp, fp=counts.fp, tn=counts.tn, fn=counts.fn):
             worth = self.worth(counts)
-        require_numbers(self, "worth", worth, counts.tp.shape, each="threshold")
-        return worth
+        return require_numbers(self, "worth", worth, counts.tp.shape, each="threshold")
 
     @abstractmethod
     def worth(self, counts: ThresholdCounts) -> npt.NDArray[np.float64]:

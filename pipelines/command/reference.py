@@ -15,7 +15,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.pipelines.experiment.catalog import experiments
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import Command
 
@@ -31,7 +33,7 @@ LONGEST_DEFAULT = 48
 NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME", "designs": "NAME"}
 """What stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
 ALL = "all"
-LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "allow_no_digest")
+LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "figures", "allow_no_digest")
 """Settings that few experiments are given."""
 USED = {
     "collect": "scenario seeds source policy jobs log slotted.workload slotted.settings slotted.slots store_dir",
@@ -119,6 +121,22 @@ def help_text(command: Command, what: str, example: str, overrides: Sequence[str
 def settings_of(command: Command, overrides: Sequence[str] = ()) -> Iterator[SettingHelp]:
     """Every setting of a command, in the order of its schema."""
     yield from _of_node(command.schema, "", composed_settings(command.config_name, tuple(overrides)))
+
+
+def features_table() -> Table:
+    """Every feature with its meaning, and what it costs a switch that runs Credence already."""
+    costs = ("bits per queue", "bits per switch", "operations")
+    rows: list[tuple[Cell, ...]] = []
+    for one in FEATURES:
+        cost = (None, None, None) if one.study_only else dataclasses.astuple(one.cost)[: len(costs)]
+        groups = [group for group, names in FEATURE_GROUPS.items() if one.name in names]
+        sets = ", ".join(groups) or ("studies only" if one.study_only else "-")
+        rows.append((one.name, one.state, one.unit, one.bits, *cost, sets, one.description))
+    notes = (
+        "features=SET chooses a set, features.names=[queue,occupancy] names them one by one.",
+        "Costs are beyond a switch that runs Credence: bits of registers, operations per packet.",
+    )
+    return Table("Features", ("feature", "state", "unit", "bits", *costs, "sets", "meaning"), tuple(rows), notes)
 
 
 def _most_used(command: Command, described: Sequence[SettingHelp]) -> list[SettingHelp]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from foretail.core.files import staged_folder
-from foretail.models.scoring.figure_style import panels, styled, with_legend
+from foretail.models.scoring.figure_style import legend, panels, styled, with_legend
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
-from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, slowdowns
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, mean_interval, slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words
 
@@ -27,6 +28,7 @@ BUFFER_AND_DROPS = {
     "drops": ("drops", "packets dropped"),
     "timeouts": ("timeouts", "timeouts of flows"),
 }
+SLOWDOWNS = {group: (f"slowdown.{group}.p95", f"{group} flows, p95 slowdown") for group in FLOW_GROUPS}
 """Name of the column in the Parquet file -> metric, and title of the panel."""
 _KEY = "A bar is the mean over the seeds, a dot a seed, a whisker the 95 % t interval of the mean."
 CAPTIONS = {
@@ -45,52 +47,66 @@ def with_figures(result: FlowsResult, run_dir: Path) -> FlowsResult:
     return replace(result, files=files, captions=CAPTIONS)
 
 
-@styled
 def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
     """Write all figures of `result` into ``run_dir/figures`` and return their paths; the folder appears whole."""
     with staged_folder(run_dir / FOLDER, replace=True) as staging:
-        slowdowns_of = {group: (f"slowdown.{group}.p95", f"{group} flows, p95 slowdown") for group in FLOW_GROUPS}
-        _save(*_bars(result, slowdowns_of), staging / "slowdown_p95")
-        _save(*_incast_distribution(result), staging / "incast_slowdown")
-        _save(*_bars(result, BUFFER_AND_DROPS), staging / "buffer_and_drops")
+        numbers = {
+            "slowdown_p95": _by_seed(result, SLOWDOWNS),
+            "incast_slowdown": _incast_distribution(result),
+            "buffer_and_drops": _by_seed(result, BUFFER_AND_DROPS),
+        }
+        for name, frame in numbers.items():
+            _save(DRAW[name](frame), frame, staging / name)
         exchanges = [every_exchange(run.policy, run.seed, PacketRun.open(run.path)) for run in result.runs]
         pd.concat(exchanges, ignore_index=True).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
     drawn = [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
     return [*drawn, run_dir / EXCHANGES_FILE]
 
 
-def _incast_distribution(result: FlowsResult) -> tuple[Figure, pd.DataFrame]:
+def _incast_distribution(result: FlowsResult) -> pd.DataFrame:
     parts = []
-    figure, (axes,) = panels(1, inches=(7.2, 3.6))
     share = np.linspace(0, 1, CDF_POINTS)
-    for number, policy in enumerate(result.policies):
+    for policy in result.policies:
         pooled = np.concatenate([_incast_slowdowns(run) for run in result.runs if run.policy == policy])
-        if not len(pooled):
-            continue
-        quantiles = np.quantile(pooled, share)
-        parts.append(pd.DataFrame({"policy": policy, "share": share, "slowdown": quantiles}))
+        if len(pooled):
+            quantiles = np.quantile(pooled, share)
+            parts.append(pd.DataFrame({"policy": policy, "share": share, "slowdown": quantiles}))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["policy", "share", "slowdown"])
+
+
+@styled
+def _distribution(frame: pd.DataFrame) -> Figure:
+    figure, (axes,) = panels(1, inches=(7.2, 3.6))
+    for number, (policy, of_policy) in enumerate(frame.groupby("policy", sort=False)):
         # policies that do the same lie on each other: the later ones are thinner
-        axes.step(quantiles, share, where="post", label=policy_words(policy), linewidth=max(3 - 0.35 * number, 0.8))
+        width = max(3 - 0.35 * number, 0.8)
+        axes.step(
+            of_policy["slowdown"], of_policy["share"], where="post", label=policy_words(str(policy)), linewidth=width
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="slowdown of incast flows, all seeds", ylabel="share of flows", ylim=(0, 1))
-    columns = ["policy", "share", "slowdown"]
-    return with_legend(figure, axes), pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return with_legend(figure, axes)
 
 
-def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tuple[Figure, pd.DataFrame]:
-    """A panel per metric, in a row: means as bars with their intervals, seeds as dots; and the numbers."""
-    frame = pd.DataFrame(
+def _by_seed(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    return pd.DataFrame(
         [
             {"policy": run.policy, "seed": run.seed}
             | {name: run.metrics()[metric] for name, (metric, _) in panels_of.items()}
             for run in result.runs
         ]
     ).astype(dict.fromkeys(panels_of, "float64"))
-    place = {policy: position for position, policy in enumerate(result.policies)}
+
+
+@styled
+def _bars(frame: pd.DataFrame, panels_of: Mapping[str, tuple[str, str]]) -> Figure:
+    """A panel per metric, in a row: means as bars with their intervals, seeds as dots."""
+    place = {policy: position for position, policy in enumerate(frame["policy"].drop_duplicates())}
     figure, row = panels(len(panels_of), inches=(9, 1.4 + 0.3 * len(place)), grid="x", sharey=True)
-    for axes, (name, (metric, title)) in zip(row, panels_of.items(), strict=True):
-        for policy, found in result.means(metric).items():
+    for axes, (name, (_, title)) in zip(row, panels_of.items(), strict=True):
+        for policy, values in frame.groupby("policy")[name]:
+            found = mean_interval([None if np.isnan(value) else value for value in values.tolist()])
             if found.mean is None:
                 continue
             axes.barh(place[policy], found.mean, color="0.82", height=0.7)
@@ -102,10 +118,10 @@ def _bars(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> tupl
         axes.set_title(title)
     shown = (Patch(color="0.82"), Line2D([], [], color="0.35"), Line2D([], [], color="C0", marker="o", linestyle=""))
     names = ("mean over seeds", "its 95 % interval", "a seed")
-    figure.legend(shown, names, loc="outside lower right", ncols=len(shown))
+    legend(figure, shown, names, "lower right", ncols=len(shown))
     row[0].set_yticks(list(place.values()), [policy_words(policy) for policy in place])
     row[0].invert_yaxis()
-    return figure, frame
+    return figure
 
 
 def _incast_slowdowns(run: PolicyRun) -> np.ndarray:
@@ -114,6 +130,15 @@ def _incast_slowdowns(run: PolicyRun) -> np.ndarray:
     return slowdowns(flows, opened.summary["end_ns"])[flow_groups(flows)["incast"]]
 
 
+DRAW: Mapping[str, Callable[[pd.DataFrame], Figure]] = {
+    "slowdown_p95": partial(_bars, panels_of=SLOWDOWNS),
+    "incast_slowdown": _distribution,
+    "buffer_and_drops": partial(_bars, panels_of=BUFFER_AND_DROPS),
+}
+"""Draws a figure from the numbers beside it, by their name."""
+
+
+@styled
 def _save(figure: Figure, frame: pd.DataFrame, stem: Path) -> None:
     figure.savefig(stem.with_suffix(".svg"))
     figure.savefig(stem.with_suffix(".png"), dpi=150)

@@ -14,6 +14,7 @@ from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
 from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
+from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
@@ -107,7 +108,7 @@ class PredictionScores:
             f"1/eta {figure_text(self.inverse_eta, '.4f')}, recovered loss {figure_text(self.recovered_loss, '.4f')}, "
             f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}"
         )
-        return Table.of_rows("Predictions", rows, note)
+        return Table.of_rows("Predictions", rows, *([ASKED_MEANS] if "asked" in self.scores else []), note)
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:

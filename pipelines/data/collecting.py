@@ -163,7 +163,8 @@ def _different(runs: tuple[CollectedRun, ...], config: CollectConfig) -> tuple[C
 
 
 def dataset_table(runs: Sequence[CollectedRun]) -> Table:
-    """Rows, drops and speed of each run."""
+    """Rows, drops and speed of each run, and its folder, seen from the present one where it lies below that."""
+    here = f"{Path.cwd()}/"
     rows = [
         {
             "seed": str(run.seed),
@@ -172,7 +173,7 @@ def dataset_table(runs: Sequence[CollectedRun]) -> Table:
             "drop %": 100 * run.drops / run.rows if run.rows else None,
             "packets per CPU s": run.packets_per_cpu_second,
             "seconds": run.seconds,
-            "dataset": f"{run.path}{' (reused)' if run.reused else ''}",
+            "dataset": f"{str(run.path).removeprefix(here)}{' (reused)' if run.reused else ''}",
         }
         for run in runs
     ]

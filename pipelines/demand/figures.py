@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled, with_legend
 from foretail.pipelines.demand.comparison import Comparison, worth_of
 
 FIGURE = "throughput"
+HOLLOW = {"marker": "o", "markerfacecolor": "none"}
 CAPTION = (
     "Throughput on the true demand of the schedules of each predictor, with its k: a small dot is a test run, a large "
     "one their mean. Hollow: of schedules of the truth with the same k. Dashed: the last value, with its own k."
@@ -47,11 +49,18 @@ def draw_throughput(numbers: pd.DataFrame) -> Figure:
         names = list(dict.fromkeys(panel["predictor"]))
         for place, name in enumerate(names):
             runs = panel[panel["predictor"] == name]
-            axes.plot([place] * len(runs), runs["theta"], ".", color=GREY, markersize=5, zorder=2)
-            axes.plot(place, runs["truth"].mean(), "o", color=ORANGE, markerfacecolor="none", markersize=10, zorder=2)
-            axes.plot(place, runs["theta"].mean(), "o", color=BLUE, markersize=6, zorder=3)
-        axes.axhline(panel["last_value"].mean(), color="0.3", linestyle="--", linewidth=0.9, zorder=1)
+            first = place == 0
+            marks: list[tuple[Any, Any, str, dict[str, Any]]] = [
+                ([place] * len(runs), runs["theta"], "a test run", {"marker": ".", "color": GREY, "markersize": 5}),
+                (place, runs["truth"].mean(), "mean, truth known", {**HOLLOW, "color": ORANGE, "markersize": 10}),
+                (place, runs["theta"].mean(), "mean", {"marker": "o", "color": BLUE, "markersize": 6}),
+            ]
+            for x, y, label, look in marks:
+                axes.plot(x, y, linestyle="", label=label if first else None, **look)
+        axes.axhline(
+            panel["last_value"].mean(), color="0.3", linestyle="--", linewidth=0.9, zorder=1, label="last value"
+        )
         axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=30, ha="right")
         axes.set(title=str(workload).replace("_", " "), xlim=(-0.6, len(names) - 0.4))
     row[0].set_ylabel("throughput, without duty cycle")
-    return figure
+    return with_legend(figure, row[0], "lower center", ncols=4)

@@ -52,7 +52,7 @@ class ExperimentResult:
             **shown.details,
             **model,
             "files": [str(path.relative_to(self.folder)) for path in self.files],
-            "captions": {_stem(self.settings, name): drawn.caption for name, drawn in shown.figures.items()}
+            "captions": {stem_of(self.settings, name): drawn.caption for name, drawn in shown.figures.items()}
             | dict(shown.captions),
             "failed": dict(shown.failed),
             "tracked": self.tracked,
@@ -86,7 +86,7 @@ def run_experiment(experiment: Experiment[Settings], settings: Settings, run_dir
     return result
 
 
-def _stem(settings: ExperimentSettings, figure: str) -> str:
+def stem_of(settings: ExperimentSettings, figure: str) -> str:
     """How the files of a figure are called."""
     return f"{settings.experiment}_{figure}" if figure else settings.experiment
 
@@ -95,7 +95,7 @@ def _written(settings: ExperimentSettings, shown: Shown, run_dir: Path) -> list[
     """Write the rows, every figure with its numbers, further frames, and the model."""
     files: dict[str, pd.DataFrame | Figure] = {f"{settings.experiment}.parquet": shown.rows, **shown.frames}
     for name, drawn in shown.figures.items():
-        stem = _stem(settings, name)
+        stem = stem_of(settings, name)
         files |= {f"{stem}.{kind}": drawn.figure for kind in FIGURE_KINDS}
         files |= {} if drawn.numbers is None else {f"{stem}.csv": drawn.numbers}
     written = [*write_files(run_dir, files), *shown.files]

@@ -31,6 +31,7 @@ from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
+from foretail.pipelines.runs.notes import ASKED
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.training.scores import judge_run
@@ -286,4 +287,5 @@ def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
             )
             for run in runs
         ),
+        (ASKED,),
     )

@@ -46,6 +46,7 @@ from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_
 from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
+from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.baselines import HERE, TRAINED, chosen_in
 from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
 from foretail.pipelines.tracking.loading import load_model
@@ -190,7 +191,8 @@ def promote_model(
         gate = _document(config, candidate, origin, version, judged.held_out, checks)
         (folder / CARD_FILE).write_text(judged.card(gate), encoding="utf-8")
         tags = _tags(candidate, checks)
-        with tracked(config.tracking, store, asdict(config), f"promote to {alias}", tags) as run:
+        name_of_run = f"promote to {alias}"
+        with tracked(config.tracking, store, asdict(config), name_of_run, tags, params=differing(config)) as run:
             for described in judged.held_out if judged.datasets else ():
                 log_dataset(run, described)
             _log(run, gate, checks, folder)

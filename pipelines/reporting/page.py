@@ -19,6 +19,7 @@ from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.reporting.glossary import Words
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord
 from foretail.pipelines.reporting.shown_paths import without_absolute_paths
+from foretail.pipelines.reporting.sweep import sweep_of, swept
 from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 
 MOST_VARIED = 8
@@ -49,9 +50,11 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
     environment.filters |= {"words": words, "path": _path}
     style = _template("report.css")
     together = stacked(runs) if len(runs) > 1 else []
+    sweep = sweep_of(runs) if len(runs) > 1 else None
     shared = {(table.title, table.columns[1 + len(varied(runs)) :]) for table in together}
     return environment.get_template("report.html.j2").render(
         runs=runs,
+        sweep=sweep,
         missing=missing,
         together=together,
         own={
@@ -78,13 +81,17 @@ def _subject(run: RunRecord) -> str:
 
 
 def varied(runs: Sequence[RunRecord]) -> list[str]:
-    """Settings in which runs of one stage differ, at most ``MOST_VARIED``; none for runs of several stages."""
+    """Settings in which runs of one stage differ, at most ``MOST_VARIED``, as their commands set them.
+
+    None for runs of several stages.
+    """
     if len({run.stage for run in runs}) > 1:
         return []
-    settings = [run.settings() for run in runs]
+    settings, said = [run.settings() for run in runs], swept(runs)
     names = dict.fromkeys(name for each in settings for name in each if not name.startswith("tracking."))
     missing = object()
-    return [name for name in names if any(each.get(name, missing) != settings[0].get(name) for each in settings)][
+    differ = [name for name in names if any(each.get(name, missing) != settings[0].get(name) for each in settings)]
+    return [*said, *(name for name in differ if not f"{name}.".startswith(tuple(f"{one}." for one in said)))][
         :MOST_VARIED
     ]
 
@@ -137,9 +144,16 @@ def _version_table(run: RunRecord) -> Table:
 
 
 def _values(run: RunRecord, names: Sequence[str]) -> list[Cell]:
-    """Numbers stay numbers; all else is written as JSON has it."""
-    values = (run.settings().get(name) for name in names)
-    return [value if type(value) in (int, float, str) else _json(value) for value in values]
+    """Numbers stay numbers, a long list is its length, and all else is written as JSON has it."""
+    values = ((run.settings() if name in run.settings() else run.overrides()).get(name) for name in names)
+    return [
+        value
+        if type(value) in (int, float, str)
+        else f"{len(value)} values"
+        if isinstance(value, list) and len(_json(value)) > SENTENCE
+        else _json(value)
+        for value in values
+    ]
 
 
 def _time(iso: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -148,6 +149,11 @@ class RunRecord(_Written):
         name = words[2] if self.stage == RUN and len(words) > 2 else self.stage
         named = [word.partition("=")[2] for word in words if word.startswith(("experiment=", "size="))]
         return " ".join([name, *named])
+
+    def overrides(self) -> dict[str, str]:
+        """What its command sets, but for where it runs and lands; empty where the command was not written."""
+        words = [word.partition("=") for word in shlex.split(self.command or "")[2:]]
+        return {name: value for name, sign, value in words if sign and not name.startswith(("hydra.", "tracking."))}
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its dotted name; lists are values."""

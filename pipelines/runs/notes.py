@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from foretail.models.mlflow.registry import Lineage
 
 
+ASKED = "asked: the packets at which Credence, told the true labels, asks"
+"""What scores of that region are of, for a note."""
+
+
 @dataclass
 class Notes:
     """What was said so far."""

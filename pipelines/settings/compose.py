@@ -34,7 +34,7 @@ class Trains(Protocol):
     tracking: Tracking
 
 
-WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs")
+WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "figures.")
 """Settings that say where something runs or lands."""
 
 
@@ -73,11 +73,11 @@ def _composed(config: str, overrides: Sequence[str]) -> DictConfig:
 def differing(config: Stage) -> dict[str, Any]:
     """The settings that differ from the defaults of their stage or that the command names, by dotted name.
 
-    The kind of predictor is always among them; where things run or land never is.
+    The kind of predictor and the features are always among them; where things run or land never is.
     """
     stage = next(name for name, kind in STAGES.items() if isinstance(config, kind))
     job = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name"}
+    named = {str(override).partition("=")[0].lstrip("+~") for override in job} | {"predictor.name", "features.names"}
     register(stage)
     usual, given = dict(flat(composed_settings(stage))), dict(flat(asdict(config)))
     return {

@@ -11,7 +11,7 @@ from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import FAILURES, running
+from foretail.core.plugins import FAILURES, named, running
 from foretail.features.rows.history import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight
@@ -62,7 +62,13 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
 def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
-    predictor_class(predictor).require_packages()
+    kind = predictor_class(predictor)
+    kind.require_packages()
+    if not (hasattr(kind, "to_ensemble") or hasattr(kind, "to_network")):
+        raise ForetailError(
+            f"{named(kind)} is neither trees nor a network, so it has no form to be saved in: subclass TreePredictor "
+            f"or NetworkPredictor"
+        )
     constraints = predictor_class(predictor).constraints()
     if not isinstance(predictor.get("name"), str):
         raise ForetailError("predictor.name is missing, by which results are told apart: give predictor.name=my_name")

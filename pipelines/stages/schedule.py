@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.core.digest import DIGEST_FILE
@@ -17,14 +19,24 @@ from foretail.export.schedule import render_schedule
 from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
+from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
+from foretail.models.scoring.figure_style import panels, styled
+from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness, single_hop_guarantee
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 
+PNG, FIGURE = "png", "schedule.png"
+CAPTION = (
+    "Left: the node that every port reaches, by slot of the period. Right: the demand, and what the circuits of the "
+    "schedule carry on average, in the same colours."
+)
+MOST_NAMED = 12
+"""Nodes that an axis names."""
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
@@ -41,6 +53,7 @@ class ScheduleResult:
     edges_per_pair: tuple[int, int]  #: fewest and most circuits of a pair of two nodes in a period
     scaled_by: float  #: the demand was multiplied by this
     predicted: bool  #: it was made for a prediction, not for the demand
+    on_forecast: bool  #: the throughput is that on the forecast, because no demand was given
     files: tuple[str, ...]  #: what was written, by name in the run folder
 
     def document(self) -> dict[str, Any]:
@@ -61,6 +74,7 @@ class ScheduleResult:
             "scaled_by": self.scaled_by,
             "predicted": self.predicted,
             "files": self.files,
+            "captions": {FIGURE.removesuffix(".png"): CAPTION} if FIGURE in self.files else {},
         }
 
     def verdict(self) -> list[str]:
@@ -80,6 +94,8 @@ class ScheduleResult:
         schedule = planned.schedule
         made_by = self.scheduler if planned.k is None else f"k {planned.k}, l {planned.oblivious}"
         notes = ["Throughput on the demand, not capped at 1, without the duty cycle: multiply it by the day's share."]
+        if self.on_forecast:
+            notes.append("No demand was given: throughput is that on the forecast.")
         if self.predicted:
             notes.append("Made for the prediction: the guarantee holds however wrong it is.")
         if self.scaled_by != 1:
@@ -104,13 +120,20 @@ class ScheduleResult:
 
 def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     """Schedule for ``config.demand``, or for ``config.prediction`` of it, and write it to the run."""
-    given = read_demand(Path(config.demand))
-    demand = _in_hose(given, config)
-    predicted = demand if config.prediction is None else read_demand(Path(config.prediction))
+    predicted = None if config.prediction is None else read_demand(Path(config.prediction))
+    if config.forecast is not None:
+        predicted = _forecast(config, config.forecast)
+    if config.demand is None:
+        assert predicted is not None  # the settings were checked
+        given = demand = predicted
+    else:
+        given = read_demand(Path(config.demand))
+        demand = _in_hose(given, config)
+    predicted = demand if predicted is None else predicted
     if predicted.nodes != demand.nodes:
         raise ForetailError(
-            f"{config.prediction} has {predicted.nodes} nodes and {config.demand} has {demand.nodes}: predict the "
-            "demand of the same nodes"
+            f"{config.prediction or config.forecast} has {predicted.nodes} nodes and {config.demand} has "
+            f"{demand.nodes}: predict the demand of the same nodes"
         )
     of_vermilion = config.scheduler == "vermilion"
     k, oblivious = (config.trust, config.l) if of_vermilion else (None, None)
@@ -124,11 +147,15 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         _multi_hop(demand, made, config.multi_hop),
     )
     emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
-    texts = render_schedule(planned, config.outputs, first_port=config.p4.first_port, emulator=emulator)
+    outputs = [output for output in config.outputs if output != PNG]
+    texts = render_schedule(planned, outputs, first_port=config.p4.first_port, emulator=emulator)
     _write(run_dir, texts)
+    drawn: tuple[str, ...] = ()
+    if PNG in config.outputs:
+        drawn = tuple(path.name for path in write_files(run_dir, {FIGURE: draw_schedule(made, demand)}))
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
-    is_predicted = config.prediction is not None
+    is_predicted = config.prediction is not None or config.forecast is not None
     on_direct, on_several = _guarantees(config.trust, config.l, is_predicted) if of_vermilion else (floor, floor)
     return ScheduleResult(
         config.scheduler,
@@ -138,8 +165,52 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         (int(pairs.min()), int(pairs.max())),
         demand.largest_sum / given.largest_sum,
         is_predicted,
-        tuple(texts),
+        config.demand is None,
+        (*texts, *drawn),
     )
+
+
+def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
+    """What a demand predictor says of the step after the history."""
+    from foretail.models.demand.predictor_file import PREDICTORS, kind_of, load
+
+    steps = Steps(config.interval_ns, config.uplink_bps)
+    runs = read_demand_logs([Path(path) for path in config.history], steps)
+    if forecast.endswith(".json"):
+        predictor = load(Path(forecast))
+    else:
+        kind = kind_of(forecast)
+        if kind is None:
+            raise ForetailError(
+                f"forecast={forecast} is no demand predictor: give a file that foretail demand wrote, or one of "
+                f"{', '.join(PREDICTORS)}"
+            )
+        predictor = kind().fit(runs)
+    matrix = predictor.predict(runs[-1].demand, config.degree)
+    if not matrix.demand.any():
+        raise ForetailError(f"the forecast after {runs[-1].run} is zero: there is nothing to schedule for")
+    return matrix
+
+
+@styled
+def draw_schedule(made: Schedule, demand: DemandMatrix) -> Figure:
+    """Which node every port reaches in every slot, and the demand beside what the circuits carry on average."""
+    figure, (slots, wanted, served) = panels(3, inches=(13, 4.4), grid="")
+    ports = made.matchings.transpose(2, 1, 0).reshape(-1, made.period)  # the uplinks of a node one below the other
+    reached = slots.imshow(np.ma.masked_equal(ports, IDLE), aspect="auto", interpolation="nearest", cmap="turbo")
+    title = f"{made.nodes} nodes of {made.degree} uplinks; white: idle"
+    slots.set(title=title, xlabel="slot", ylabel="node, a row for each uplink")
+    named = np.arange(0, made.nodes, -(-made.nodes // MOST_NAMED))
+    slots.set_yticks(named * made.degree, [str(node) for node in named])
+    figure.colorbar(reached, ax=slots, label="reaches node", ticks=MaxNLocator(integer=True))
+    top = max(demand.demand.max(), made.capacity.max())
+    for axes, matrix, title in ((wanted, demand.demand, "demand"), (served, made.capacity, "what circuits carry")):
+        image = axes.imshow(matrix, vmin=0, vmax=top, cmap="Blues", interpolation="nearest")
+        axes.set(title=title, xlabel="to node", ylabel="from node")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(8, integer=True))
+    figure.colorbar(image, ax=(wanted, served), label="capacities of an uplink")
+    return figure
 
 
 def _guarantees(k: int, oblivious: int, is_predicted: bool) -> tuple[float, float]:

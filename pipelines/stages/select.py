@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from foretail.configs.schema.model_stages import SelectConfig
 from foretail.features.catalog import FeatureCost, feature
@@ -25,7 +27,7 @@ from foretail.models.drop.feature_selection import (
     permutation_importance,
     select_features,
 )
-from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
+from foretail.models.scoring.figure_style import BLUE, GREY, legend, panels, styled
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.runs.points import write_figure
 from foretail.pipelines.runs.progress import StageProgress
@@ -154,4 +156,6 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
         capsize=2,
     )
     axes.set_xlabel("fall of average precision when shuffled")
+    shown = (Patch(color=BLUE), Patch(color=GREY), Line2D([], [], color="0.3"))
+    legend(figure, shown, ("selected", "not selected", "standard deviation of shuffles"), "lower right", ncols=3)
     return figure, numbers

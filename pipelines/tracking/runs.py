@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.tracking import Tracking
@@ -43,7 +44,10 @@ def tracked(
 
 def run_note(found: Mapping[str, Any] | None) -> tuple[str, ...]:
     """A note below a table that says which run in MLflow has it; none where there is no run."""
-    return () if found is None else (f"MLflow run {found['run_id']} in {found['uri']}",)
+    if found is None:
+        return ()
+    here = f"sqlite:///{Path.cwd()}/"
+    return (f"MLflow run {found['run_id']} in {found['uri'].removeprefix(here)}",)
 
 
 def address(run: TrackedRun) -> dict[str, str]:

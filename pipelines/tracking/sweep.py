@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +22,8 @@ from foretail.configs.schema.tracking import SWEEP_RUN, Tracking
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import register_model
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
@@ -29,14 +31,37 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
 
+CLOSE = 0.95
+"""Of the best score: what comes so close may do."""
+
 
 @dataclass(frozen=True)
 class Job:
-    """A finished job of a sweep: its folder's name, its overrides, its ``result.json``."""
+    """A finished job of a sweep."""
 
-    number: str
+    folder: Path
     overrides: tuple[str, ...]
-    document: Mapping[str, Any]
+    document: Mapping[str, Any]  #: its ``result.json``
+
+    @classmethod
+    def of(cls, folder: Path, document: Mapping[str, Any]) -> Job:
+        """The job of a folder, by its result."""
+        return cls(folder, tuple(shlex.split(document["command"])[2:]), document)
+
+    @property
+    def number(self) -> str:
+        """Its folder's name."""
+        return self.folder.name
+
+    @property
+    def leaves(self) -> int | None:
+        """What its model costs a switch, which tests a way to each; None where it is no trees."""
+        file = self.folder / ENSEMBLE_FILE
+        return sum(len(tree.leaves) for tree in Ensemble.load(file).trees) if file.is_file() else None
+
+    def settings(self, swept: Sequence[str]) -> str:
+        """Its overrides of the names that the sweep varies."""
+        return " ".join(one for one in self.overrides if one.partition("=")[0] in swept)
 
     def score(self, name: str) -> float | None:
         """A score by ``side/region/name``; None where the job has none."""
@@ -99,24 +124,47 @@ def finished_jobs(folder: Path) -> list[Job]:
     for path in folder.glob(f"*/{RESULT_FILE}"):
         check_folder(path.parent, "run its stage again")
         document = parse_json(path.read_text(encoding="utf-8"))
-        varied.append(Job(path.parent.name, tuple(shlex.split(document["command"])[2:]), document))
+        varied.append(Job.of(path.parent, document))
     return sorted(varied, key=lambda job: (len(job.number), job.number))
 
 
 def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None) -> Table:
-    """All jobs, reused ones included, with the score that chooses; the best is registered and named below."""
+    """The table of a sweep; its best job is registered and named below."""
     score = None if tracking is None else tracking.best_by
+    table = sweep_table(jobs, swept, score)
     scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
+    return replace(table, notes=(*table.notes, *_register_best(scored, score, tracking)))
+
+
+def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> Table:
+    """All jobs, reused ones included, with the score that chooses and what it costs; below them what they come to."""
     columns: dict[str, list[Cell]] = {
         "job": [job.number for job in jobs],
-        "settings": [" ".join(one for one in job.overrides if one.partition("=")[0] in swept) for job in jobs],
+        "settings": [job.settings(swept) for job in jobs],
+        str(score): [job.score(score) if score else None for job in jobs],
+        "leaves": [job.leaves for job in jobs],
         "ensemble": [_digits(job.document.get("ensemble_sha256")) for job in jobs],
         "reused": [{True: "yes", False: "no"}.get(job.document.get("reused", "")) for job in jobs],
-        str(score): [job.score(score) if score else None for job in jobs],
     }
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     rows = tuple(zip(*known.values(), strict=True))
-    return Table("Sweep", tuple(known), rows, tuple(_register_best(scored, score, tracking)))
+    return Table("Sweep", tuple(known), rows, tuple(sweep_verdict(jobs, swept, score)))
+
+
+def sweep_verdict(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> list[str]:
+    """The best job, and the one with the fewest leaves that comes close to it, in a sentence each."""
+    scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
+    if not scored:
+        return []
+    found, best = max(scored, key=lambda one: one[0])  # of equals the first
+    of_best = f" with {best.leaves:,} leaves" if best.leaves else ""
+    first = f"Of {len(scored)} jobs the best by {score} is job {best.number}: {found:.4g}{of_best}."
+    close = [(job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= CLOSE * found]
+    if not close or best.leaves is None or min(close)[0] >= best.leaves:
+        return [first]
+    fewest, place = min(close)
+    other, job = scored[place]
+    return [first, f"Job {job.number} comes within 5 % of it with {fewest:,} leaves: {other:.4g}."]
 
 
 def _digits(sha256: Any) -> str | None:
@@ -143,7 +191,7 @@ def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, track
         ),
         {"ensemble_sha256": best.document["ensemble_sha256"]},
     )
-    return [f"best by {score}: job {best.number}, {found:.4g}", registered.sentence()]
+    return [registered.sentence()]
 
 
 def _swept(overrides: Sequence[Any]) -> list[str]:

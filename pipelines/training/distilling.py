@@ -19,6 +19,7 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
+from foretail.pipelines.runs.notes import ASKED
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_predictor
@@ -86,7 +87,7 @@ class DistillResult:
             "Test scores" + (" (reused student)" if self.reused else ""),
             ("model", *SCORE_COLUMNS),
             tuple(rows),
-            (f"student: {size}", f"given up against the teacher: {_losses(self.outcome['loss'])}"),
+            (ASKED, f"student: {size}", f"given up against the teacher: {_losses(self.outcome['loss'])}"),
         )
         agreement = Table(
             "Student against teacher",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import named, source_sha256
+from foretail.core.plugins import source_sha256
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
@@ -203,11 +203,7 @@ def _at_operating_point(
         return ensemble.with_threshold(point.threshold), point
     from foretail.models.drop.network import NetworkPredictor  # needs packages of its own
 
-    if not isinstance(predictor, NetworkPredictor):
-        raise ForetailError(
-            f"{named(predictor)} is neither trees nor a network, so it has no form to be saved in: subclass "
-            f"TreePredictor or NetworkPredictor"
-        )
+    assert isinstance(predictor, NetworkPredictor)  # the settings were checked
     network = predictor.to_network(labelled.inputs)
     point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth)
     return network.with_threshold(point.probability), point

@@ -23,6 +23,7 @@ from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
+from foretail.pipelines.runs.notes import ASKED
 from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
@@ -99,6 +100,7 @@ class TrainResult:
     def score_table(self) -> Table:
         """Scores of every side, whole and asked."""
         notes = [
+            *([ASKED] if "asked" in self.outcome["scores"]["test"] else []),
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
             *_calibration_note(self.outcome["calibration"]["test"]),
@@ -158,12 +160,11 @@ def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
 
 
 def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
-    errors = (
-        f"{region} {found['raw_expected_calibration_error']:.2g}, calibrated "
-        f"{found['calibrated_expected_calibration_error']:.2g}"
-        for region, found in test.items()
-    )
-    yield f"expected calibration error of the probabilities on the test side: {'; '.join(errors)}"
+    for region, found in test.items():
+        yield (
+            f"test, {region}: expected calibration error {found['raw_expected_calibration_error']:.2g}, calibrated "
+            f"{found['calibrated_expected_calibration_error']:.2g}"
+        )
 
 
 def track_model(

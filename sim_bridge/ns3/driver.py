@@ -131,7 +131,7 @@ class Branch:
         return read_records(self.file, FLOW_DTYPE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DriverRun(PacketRun):
     """A finished simulation in ns-3; with counters in its settings, ``counters.bin`` is there too."""
 

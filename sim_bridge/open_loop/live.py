@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge._native import LiveRuns, slotted
@@ -26,8 +27,8 @@ from foretail.sim_bridge.policies import ASKING
 Features = NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class LiveRun:
+@dataclass(frozen=True, eq=False, repr=False)
+class LiveRun(Summarised):
     """One sequence of arrivals, in packets; those still buffered after the last slot count as transmitted."""
 
     arrivals: int  #: packets that came
@@ -43,8 +44,8 @@ class LiveRun:
         return scores.sent_percent_of_lqd(self.transmitted, self.lqd)
 
 
-@dataclass(frozen=True, eq=False)
-class LiveResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class LiveResult(Summarised):
     """What a live predictor did."""
 
     runs: tuple[LiveRun, ...]  #: in the order of the sequences

@@ -31,10 +31,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 
 
-@dataclass(frozen=True, eq=False)
-class OfflineOptimum:
+@dataclass(frozen=True, eq=False, repr=False)
+class OfflineOptimum(Summarised):
     """What OPT does."""
 
     transmitted: int  #: packets transmitted in all, the final draining included: the packets accepted

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
@@ -49,8 +50,8 @@ from foretail.sim_bridge.open_loop.replay import (
 Freedom = Literal["stretch", "queue"]
 
 
-@dataclass(frozen=True, eq=False)
-class Choices:
+@dataclass(frozen=True, eq=False, repr=False)
+class Choices(Summarised):
     """What push-outs can take."""
 
     row: NDArray[np.int64]  #: int64 [places], the labelled row at each place; rows that no push-out can take have none
@@ -58,8 +59,8 @@ class Choices:
     last: NDArray[np.int64]  #: int64 [push-outs], the last place, included; never falls
 
 
-@dataclass(frozen=True, eq=False)
-class PushOuts:
+@dataclass(frozen=True, eq=False, repr=False)
+class PushOuts(Summarised):
     """The packets that LQD dropped in one trace or several, and what it could have dropped instead."""
 
     lqd_drop: NDArray[np.bool_]  #: bool [rows], the labels under the victim rule of the run
@@ -190,8 +191,8 @@ def _choices(line: NDArray[np.int64], on_line: NDArray[np.bool_], ranges: NDArra
     return Choices(row[is_kept], place[first], place[last])
 
 
-@dataclass(frozen=True, eq=False)
-class RelabelledRows:
+@dataclass(frozen=True, eq=False, repr=False)
+class RelabelledRows(Summarised):
     """The labelled rows of a trace under another victim rule."""
 
     #: int32 [rows, features], in the order of ``catalog.FEATURES``, real ones on the queues of a Credence that is told

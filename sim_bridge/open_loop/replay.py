@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
@@ -79,14 +80,16 @@ class RunReplay:
         return self.native.finish()
 
 
-@dataclass(frozen=True)
-class ReplayScores:
+@dataclass(frozen=True, repr=False)
+class ReplayScores(Summarised):
     """Data bytes sent by four replays of one trace, all switches together."""
 
     lqd_bytes: int  #: by LQD
     followlqd_bytes: int  #: by FollowLQD without the packets that are predicted to drop
     accept_bytes: int  #: by FollowLQD on all packets, which is what an always-accept predictor gives
     credence_bytes: int  #: by Credence, which follows the predictions where it asks
+
+    also = ("eta", "recovered_loss", "sent_percent_of_lqd")
 
     @property
     def eta(self) -> float | None:
@@ -127,8 +130,8 @@ class Sent:
         return cls(sum(part.packets for part in parts), sum(part.bytes for part in parts))
 
 
-@dataclass(frozen=True)
-class ReplayComparison:
+@dataclass(frozen=True, repr=False)
+class ReplayComparison(Summarised):
     """What policies did with the arrivals of one trace, all switches together; control packets are not counted."""
 
     offered: Sent  #: data that arrived

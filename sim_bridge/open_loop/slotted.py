@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge._native import SlottedRun, late_qd
@@ -28,8 +29,8 @@ from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters, may_as
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
+@dataclass(frozen=True, eq=False, repr=False)
+class Labelled(Summarised):
     """A batch of arrivals with what became of them under LQD."""
 
     arrivals: Slotted
@@ -80,8 +81,8 @@ def flipped(probability: float, seed: int, of: Predictions = perfect) -> Predict
     return predict
 
 
-@dataclass(frozen=True, eq=False)
-class Agreement:
+@dataclass(frozen=True, eq=False, repr=False)
+class Agreement(Summarised):
     """How predictions agree with LQD on the rows of a region; positive = drop."""
 
     tp: int = 0  #: rows predicted to drop that LQD drops
@@ -123,8 +124,8 @@ class Agreement:
         return merged, both[0], both[1]
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Summarised):
     """What policies did with one sequence; all counts in packets, those still buffered after the last slot included."""
 
     ports: int  #: of the switch
@@ -139,6 +140,8 @@ class Comparison:
     whole: Agreement  #: predictions against labels, for all packets
     asked: Agreement  #: for those at which a Credence that is told the true labels asks
     questions: dict[str, Questions]  #: of the policies that may ask
+
+    also = ("eta", "recovered_loss", "sent_percent_of_lqd")
 
     @property
     def eta(self) -> float | None:

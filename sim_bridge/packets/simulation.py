@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
+from foretail.core.summary import Summarised
 from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.packets.queries import query_table, round_table
 
@@ -32,8 +33,8 @@ class Progress:
     wall_seconds: float
 
 
-@dataclass(frozen=True)
-class PacketRun:
+@dataclass(frozen=True, repr=False)
+class PacketRun(Summarised):
     """A finished simulation.
 
     Attributes

@@ -13,9 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
-from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
+from foretail.models.scoring.figure_style import MARKERS, legend, panels, styled, with_legend
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness
 from foretail.studies.circuits.smoothness import hyperbola
+
+BAND = "bands: least to\nlargest of the seeds"
 
 
 @styled
@@ -43,7 +45,8 @@ def draw_noise(curves: pd.DataFrame) -> Figure:
                 label=str(schedule),
             )
             if gamma == largest and not other:
-                axes.fill_between(line["deviation"], line["least"], line["mean"], color="grey", alpha=0.2, linewidth=0)
+                band = axes.fill_between(line["deviation"], line["least"], line["mean"], color="grey", alpha=0.2)
+                band.set(linewidth=0, label=f"{schedule}: mean to least sample")
 
     return _by_noise(curves, lines, "standard deviation of the noise", title="k drawn from" if drawn else "gamma")
 
@@ -61,18 +64,18 @@ def draw_smoothness(samples: pd.DataFrame, fits: pd.DataFrame) -> Figure:
             fit = fitted.iloc[place]
             drawn = panel[panel["schedule"] == fit["schedule"]]
             color = colormaps["viridis"](0.9 * place / max(1, len(fitted) - 1))
-            axes.plot(drawn["error_of_shape"], drawn["theta"], ".", color=color, markersize=2, alpha=0.4)
+            axes.plot(drawn["error_of_shape"], drawn["theta"], ".", color=color, markersize=3, alpha=0.5)
             error = np.linspace(0, fit["largest_error"])
             theta = hyperbola(fit["at_zero"], fit["loss"], error)
             axes.plot(error, theta, color=color, label=f"gamma {fit['schedule']}")
 
-    return _by_noise(samples, fitted_samples, "error of shape")
+    return _by_noise(samples, fitted_samples, "error of shape", title="fits (lines) of samples (dots)")
 
 
 def _by_noise(rows: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame], None], along: str, **legend: str) -> Figure:
     """A panel of throughput per noise and matrix."""
     groups = list(rows.groupby(["noise", "matrix"], sort=False))
-    figure, row = panels(len(groups), inches=(2.9 * len(groups) + 1.2, 3.4), sharey=True)
+    figure, row = panels(len(groups), inches=(2.9 * len(groups) + 1.2, 3.4), sharex=True, sharey=True)
     for axes, ((noise, matrix), group) in zip(row, groups, strict=True):
         draw(axes, group)
         axes.set(title=f"{str(matrix).replace('_', ' ')}, {noise}", xlabel=along)
@@ -128,7 +131,8 @@ def draw_sizes(samples: pd.DataFrame) -> Figure:
             color = colormaps["viridis"](0.9 * place / max(1, len(values) - 1))
             theta = made[made[other] == value].groupby(along)["theta"]
             axes.plot(theta.mean().index, theta.mean(), color=color, marker=".", label=f"{other} = {value}")
-            axes.plot(theta.min().index, theta.min(), color=color, linestyle="--", linewidth=0.9)
+            least: dict[str, Any] = {"label": "least"} if value == values[-1] else {}
+            axes.plot(theta.min().index, theta.min(), color=color, linestyle="--", linewidth=0.9, **least)
             if other == "k":
                 axes.axhline((value - 1) / value, color=color, linestyle=":", linewidth=0.9)
         if along == "k":
@@ -152,7 +156,7 @@ def draw_completion_times(curves: pd.DataFrame) -> Figure:
     titles = {"short_p99_us": "short flows, p99", "long_mean_us": "long flows, mean", "long_p99_us": "long flows, p99"}
     figure, row = _by_load(curves, titles, yscale="log")
     row[0].set_ylabel("completion time in microseconds")
-    return with_legend(figure, row[0], title="hollow: at least")
+    return with_legend(figure, row[0], title=f"{BAND};\nhollow: at least")
 
 
 @styled
@@ -163,12 +167,12 @@ def draw_utilisation(curves: pd.DataFrame) -> Figure:
     loads = sorted(set(curves["load"]))
     row[0].plot([100 * load for load in loads], loads, color="black", linestyle=":", linewidth=0.9, label="offered")
     row[0].set_ylabel("link utilisation")
-    return with_legend(figure, row[0])
+    return with_legend(figure, row[0], title=BAND)
 
 
 def _by_load(curves: pd.DataFrame, titles: Mapping[str, str], **look: Any) -> tuple[Figure, list[Axes]]:
     """A panel per metric of means over the seeds; bands are least to largest, hollow markers are lower bounds."""
-    figure, row = panels(len(titles), inches=(3 * len(titles) + 3, 3.6), sharey="ylim" in look)
+    figure, row = panels(len(titles), inches=(3 * len(titles) + 3, 3.6), sharey=True)
     for axes, (metric, title) in zip(row, titles.items(), strict=True):
         for place, (design, line) in enumerate(curves[curves["metric"] == metric].groupby("design", sort=False)):
             percent, color, marker = 100 * line["load"], f"C{place % 10}", MARKERS[place % 10]
@@ -187,7 +191,7 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
     An area is the hull of all distributions of k: expectations are mixtures of the points of every k. Of measured
     points it is the hull of the least throughputs, which every matrix gets in expectation.
     """
-    figure, (theory, *measured) = panels(3, inches=(13, 4.2))
+    figure, (theory, *measured) = panels(3, inches=(13, 5.0), sharex=True, sharey=True)
     for place, largest in enumerate(sorted(hulls, reverse=True)):
         trust = range(1, largest + 1)
         points = np.array([(robustness(r), consistency(r)) for r in trust])
@@ -198,7 +202,9 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
         axes.plot(line["least_wrong"], line["least_right"], "o-", color="C0", label="measured, least")
         axes.plot(line["mean_wrong"], line["mean_right"], "^-", color="C2", label="measured, mean")
         for row in line.to_dict("records"):
-            axes.annotate(str(row["gamma"]), (row["least_wrong"], row["least_right"]), fontsize="x-small")
+            if row["gamma"] in (1, 2, 3, line["gamma"].max()):  # others lie close to each other
+                point = (row["least_wrong"], row["least_right"])
+                axes.annotate(f"gamma {row['gamma']}", point, (6, 4), textcoords="offset points", fontsize="x-small")
         axes.set_title(f"measured, {routing}, without duty cycle")
     for axes in (theory, *measured):
         line = curves[curves["routing"] == ("single-hop" if axes is measured[1] else "multi-hop")]
@@ -211,8 +217,11 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
     theory.plot(optimised["robustness"], optimised["consistency"], "k*", label="proven, best for a floor")
     measured[0].plot(optimised["least_wrong"], optimised["least_right"], "k*", label="measured, best for a floor")
     theory.set(title="proven", ylabel="consistency")
+    named: dict[str, Any] = {}
     for axes in (theory, *measured):
-        axes.legend(fontsize="x-small")
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    legend(figure, list(named.values()), list(named), "lower center", ncols=5)
     return figure
 
 

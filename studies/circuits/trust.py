@@ -76,11 +76,12 @@ class TrustCase:
 def show(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
     """What is proven and measured for every gamma, the best distributions of k, and what is below its bound."""
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
-    samples, violations = (frame.drop(columns="matrix_predicted") for frame in (everything, below))
+    predicted = everything.get("matrix_predicted")  # the rows that a run keeps lack it
+    samples, violations = (frame.drop(columns="matrix_predicted", errors="ignore") for frame in (everything, below))
     curves = _curves(samples, settings.k)
     optimised = _optimised(curves, settings)
     frames = {f"{settings.experiment}_optimised.csv": optimised}
-    for place, row in enumerate(below.to_dict("records")):
+    for place, row in enumerate(below.to_dict("records") if predicted is not None else ()):
         true = evaluation_matrix(row["matrix"], settings.nodes, settings.degree, row["seed"])
         frames[f"violation_{place}_demand.parquet"] = pd.DataFrame(true.demand).rename(columns=str)
         frames[f"violation_{place}_prediction.parquet"] = pd.DataFrame(row["matrix_predicted"]).rename(columns=str)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,7 +60,10 @@ def draw_sharing(rows: pd.DataFrame) -> Figure:
 def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str, published_by: str) -> None:
     axes.plot(x, part[metric], label="this machine's TCP", color="C0")
     for valid, chosen in part.groupby("valid"):
-        axes.plot(x[chosen.index], chosen[metric], "o", color="C0", markerfacecolor="C0" if valid else "white")
+        fill: dict[str, Any] = (
+            {"markerfacecolor": "C0"} if valid else {"markerfacecolor": "white", "label": "a run that is not valid"}
+        )
+        axes.plot(x[chosen.index], chosen[metric], "o", color="C0", **fill)
     published = part[f"published_{metric}"].astype(float)
     if published.notna().any():
         axes.plot(x, published, "--s", label=published_by, color="C1")

@@ -6,11 +6,9 @@ from itertools import product
 from typing import Any
 
 import pandas as pd
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
-from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
+from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS
 from foretail.sim_bridge.policies import policy_words
 
@@ -45,6 +43,8 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
     # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
     numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
     figure, row = panels(len(PANELS), inches=(4 * len(PANELS), 4.2))
+    for axes in row[1 : len(FLOW_GROUPS)]:
+        axes.sharey(row[0])  # slowdowns
     for axes, (metric, title) in zip(row, PANELS.items(), strict=True):
         of_metric = figures[figures["metric"] == metric]
         for policy, part in of_metric.groupby("policy", sort=False):
@@ -63,9 +63,9 @@ def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
             axes.tick_params("x", rotation=70)
         if metric not in LINEAR:
             axes.set_yscale("log")
-            _plain_ticks(axes.yaxis)
+            plain_ticks(axes.yaxis)
         axes.set(title=title, xlabel=axis)
-    return with_legend(figure, row[0], "lower center", ncols=9)
+    return with_legend(figure, row[0], "lower center", ncols=9, title="bands: 95 % bootstrap intervals")
 
 
 @styled
@@ -75,7 +75,7 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
     `quantiles`: columns condition, policy, group, share, slowdown.
     """
     conditions, columns = list(quantiles["condition"].drop_duplicates()), len(FLOW_GROUPS)
-    figure, grid = panels(columns, len(conditions), inches=(4 * columns, 2.6 * len(conditions)))
+    figure, grid = panels(columns, len(conditions), inches=(4 * columns, 2.6 * len(conditions)), sharex="col")
     for axes, (condition, group) in zip(grid, product(conditions, FLOW_GROUPS), strict=True):
         shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
         for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
@@ -83,7 +83,7 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
             style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
             axes.step(part["slowdown"], part["share"], where="post", linewidth=_width(number), **style)
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        plain_ticks(axes.xaxis)
         axes.set_ylim(0, 1)
         axes.set_title(f"{group} flows, {condition}", fontsize="small")
     for axes in grid[-columns:]:
@@ -95,13 +95,6 @@ def draw_distributions(quantiles: pd.DataFrame) -> Figure:
 def _width(number: int) -> float:
     """Policies that do the same lie on each other: the later ones are thinner."""
     return max(2.6 - 0.25 * number, 0.8)
-
-
-def _plain_ticks(axis: Axis) -> None:
-    """1, 2 and 5 of every power of ten, and no labels between."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
 
 
 def _short(value: object) -> str:

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from foretail.models.scoring.figure_style import panels, styled
+from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.families.conditions import DEFAULT
 from foretail.sim_bridge.policies import policy_words
 from foretail.studies.sharing.verdicts import shown
@@ -72,6 +73,14 @@ def draw_settings(rows: pd.DataFrame) -> Figure:
         axes.set_xticks(list(order.values()), list(order), rotation=70)
         axes.set(title=policy_words(str(policy)), yscale="log")
     row[0].set_ylabel("regret, %")
+    marks = (
+        Line2D([], [], color="C0"),
+        Line2D([], [], color="C3"),
+        Line2D([], [], color="0.3", linestyle="", marker="."),
+        Line2D([], [], color="0.3", linestyle="--"),
+    )
+    names = ("training condition", "held-out condition", "as in the literature", "frozen setting")
+    legend(figure, marks, names, "lower center", ncols=2)
     return figure
 
 

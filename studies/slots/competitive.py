@@ -125,7 +125,13 @@ def draw(points: pd.DataFrame) -> Figure:
             )
         for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
             axes.plot(ports, bound, linestyle="--", **LINE)
-            axes.annotate(words, (ports[0], bound[0]), (2, 4), textcoords="offset points", fontsize="small")
+            style: dict[str, Any] = {
+                "fontsize": "small",
+                "ha": "center",
+                "va": "center",
+                "bbox": {"color": "white", "pad": 1},
+            }
+            axes.annotate(words, (ports[60], bound[60]), **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         for axis in (axes.xaxis, axes.yaxis):

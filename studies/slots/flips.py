@@ -89,7 +89,7 @@ def draw(points: pd.DataFrame) -> Figure:
             xlabel="probability that a prediction is inverted",
             ylabel="throughput of LQD / that of the policy",
         )
-        axes.legend()
+        axes.legend(title="bars and bands: 95 % t intervals", title_fontsize="small")
     return figure
 
 

@@ -146,7 +146,7 @@ def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -
     part = curves[~curves["proof"]] if not curves["proof"].all() else curves
     workloads = list(part.groupby("workload", sort=False))
     rows, columns = math.ceil(len(workloads) / COLUMNS), min(COLUMNS, len(workloads))
-    figure, grid = panels(columns, rows, inches=(4.2 * columns + 2, 3.1 * rows + 0.4), sharex=True)
+    figure, grid = panels(columns, rows, inches=(4.2 * columns + 2, 3.1 * rows + 0.4), sharex=True, sharey=True)
     for axes, (workload, rows_of) in zip(grid, workloads, strict=False):
         lines(axes, rows_of)
         for policy, title in RULES.items():
@@ -157,4 +157,4 @@ def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -
         axes.set(title=str(workload), ylabel="sent, % of the optimum")
     for axes in grid[len(workloads) :]:
         axes.set_axis_off()
-    return with_legend(figure, grid[0])
+    return with_legend(figure, grid[0], title="bars: 95 % t intervals")

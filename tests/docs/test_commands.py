@@ -23,7 +23,7 @@ from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.composed import experiment_settings
-from tests.docs.pages import PAGES, ROOT, Command, commands_of
+from tests.docs.pages import PAGES, ROOT, Command, blocks, commands_of
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +114,7 @@ RULES = [
     Rule(r"findings.md: run ", "compose"),
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
+    Rule(r"schedule.md: schedule forecast=", "run"),
     Rule(
         r"schedule.md: run vermilion_fig9_5",
         "run",
@@ -150,6 +151,7 @@ RULES = [
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
+    Rule(r"plugins.md: train predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
     Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
@@ -169,8 +171,12 @@ RULES = [
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
     Rule(r"how-do-i.md: export ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
+    # docs/guide/scenario.md
+    Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
+    Rule(r"scenario.md: train --config-dir", "run", ns3=True),
+    Rule(r"scenario.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
     # docs/guide/tracking.md
-    Rule(r"tracking.md: train ", "compose"),
+    Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
@@ -250,6 +256,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "conf" / "predictor").mkdir(parents=True)
     mine = "_target_: foretail.models.drop.forest.ExtraTrees\nname: mine\ntrees: 3\n"
     (here / "conf" / "predictor" / "mine.yaml").write_text(mine)
+    write_scenario(here)
     shutil.copy(ROOT / "examples" / "policy_header" / "half_and_half.hpp", here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
@@ -268,10 +275,19 @@ def folder_of_ns3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("reader of ns-3")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
+        write_scenario(here)
         assert (
             cli.main(["train", "scenario=tiny", "features=switch", "predictor=boosted_trees", "predictor.depth=3"]) == 0
         )
     return here
+
+
+def write_scenario(folder: Path) -> None:
+    """The scenario of the page on scenarios, where its first line says."""
+    (text,) = [text for language, text in blocks(ROOT / "docs/guide/scenario.md") if language == "yaml"]
+    file = folder / text.splitlines()[0].removeprefix("# ")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
 
 
 def test_every_command_has_a_rule_and_every_rule_a_command() -> None:

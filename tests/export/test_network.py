@@ -9,6 +9,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,10 +22,10 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.network import export_network
 from foretail.export.network.c_header import probes, prove_network, render_network
-from foretail.export.network.fixed_point import FixedNetwork, fixed_network, threshold_in_units
+from foretail.export.network.fixed_point import IN_C, FixedNetwork, fixed_network, threshold_in_units
 from foretail.export.network.logarithm import Logarithm, log_bounds
 from foretail.export.proof.certificate import ProofError
-from foretail.models.drop.network import Layer, Network
+from foretail.models.drop.network import ACTIVATIONS, Layer, Network, network_columns
 from foretail.models.ensemble.ensemble import FeatureInput
 from tests.examples import draws
 
@@ -35,9 +36,15 @@ LOOSEST = 1000
 
 
 def network(
-    seed: int, features: int, widths: Sequence[int] = (), size: float = 1.0, bits: int = 24, threshold: float = 0.5
+    seed: int,
+    features: int,
+    widths: Sequence[int] = (),
+    size: float = 1.0,
+    bits: int = 24,
+    threshold: float = 0.5,
+    activations: Sequence[str] = ("relu",),
 ) -> Network:
-    """A network of random numbers whose hidden layers have these widths."""
+    """A network of random numbers whose hidden layers have these widths, and these activations in turn."""
     random = np.random.default_rng(seed)
     inputs = [FeatureInput(f"f{at}", "", bits) for at in range(features)]
     scale = np.repeat([random.uniform(1, 1000), random.uniform(0.1, 4)], features)
@@ -48,8 +55,10 @@ def network(
         Layer(
             (size * random.normal(size=(after, before)) / before**0.5).astype(np.float32),
             random.normal(size=after).astype(np.float32),
+            activations[at % len(activations)],
+            slope=0.3,
         )
-        for before, after in pairwise(sides)
+        for at, (before, after) in enumerate(pairwise(sides))
     ]
     return Network.of_layers(inputs, mean, deviation, layers, threshold)
 
@@ -63,6 +72,7 @@ def networks(draw: st.DrawFn) -> Network:
         draw(st.sampled_from([1e-6, 0.1, 1.0, 1.0, 30.0])),
         draw(st.integers(1, 32)),
         draw(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1)),
+        draw(st.lists(st.sampled_from(IN_C), min_size=1, max_size=3)),
     )
 
 
@@ -86,12 +96,18 @@ def log(number: Fraction) -> Fraction:
         return Fraction((Decimal(number.numerator) / Decimal(number.denominator)).ln())
 
 
+def _activated(node: onnx.NodeProto, value: Fraction) -> Fraction:
+    numbers = {item.name: Fraction(item.f) for item in node.attribute}
+    if node.op_type == "HardSigmoid":
+        return min(max(value * numbers["alpha"] + numbers["beta"], Fraction(0)), Fraction(1))
+    return value if value > 0 else value * numbers.get("alpha", Fraction(0))
+
+
 def exact_logit(network: Network, row: Sequence[int]) -> Fraction:
     """The logit of the float32 numbers in exact arithmetic, read from the graph node by node."""
-    constants = {
-        item.name: onnx.numpy_helper.to_array(item).tolist()
-        for item in onnx.load_from_string(network.content).graph.initializer
-    }
+    graph = onnx.load_from_string(network.content).graph
+    constants = {item.name: onnx.numpy_helper.to_array(item).tolist() for item in graph.initializer}
+    behind = [node for node in graph.node if node.op_type in ("Relu", "LeakyRelu", "HardSigmoid")]
     columns = [Fraction(value) for value in row] + [log(Fraction(value + 1)) for value in row]
     z = [
         (column - Fraction(mean)) / Fraction(deviation)
@@ -99,7 +115,7 @@ def exact_logit(network: Network, row: Sequence[int]) -> Fraction:
     ]
     at = 0
     while f"weight_{at}" in constants:
-        z = [max(value, Fraction(0)) for value in z] if at else z
+        z = [_activated(behind[at - 1], value) for value in z] if at else z
         z = [
             sum((Fraction(w) * value for w, value in zip(weight, z, strict=True)), Fraction(bias))
             for weight, bias in zip(constants[f"weight_{at}"], constants[f"bias_{at}"], strict=True)
@@ -321,6 +337,10 @@ UNIT = np.ones(2, np.float32)
             Network.of_layers(ONE * 2, UNIT, UNIT, layers(np.ones((3, 2)), np.ones((1, 6)))),
             "sees several arrivals, and a switch shows it one",
         ),
+        (
+            network(1, 1, (2, 2), activations=("leaky_relu", "tanh")),
+            "layer 2 of the network has the activation tanh: C takes relu, leaky_relu, hard_sigmoid; train with one",
+        ),
     ],
 )
 def test_what_c_cannot_hold_is_refused(refused: Network, message: str, tmp_path: Path) -> None:
@@ -341,3 +361,35 @@ def test_another_graph_is_refused() -> None:
     relu.op_type = "Abs"
     with pytest.raises(ForetailError, match="not made of dense layers"):
         fixed_network(Network.from_bytes(model.SerializeToString()))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_are_those_of_torch_and_survive_the_graph(activation: str) -> None:
+    torch = pytest.importorskip("torch")
+    model = network(3, 2, (5, 4), bits=12, activations=(activation,))
+    modules = {"relu": torch.nn.ReLU(), "leaky_relu": torch.nn.LeakyReLU(0.3)}
+    between = modules | {"hard_sigmoid": torch.nn.Hardsigmoid(), "tanh": torch.nn.Tanh()}
+    dense = model.dense_layers()
+    assert [layer.activation for layer in dense.layers[:-1]] == [activation] * 2
+    x = np.random.default_rng(0).integers(0, 4096, (500, 2))
+    z = torch.from_numpy((network_columns(x.astype(np.int32)) - dense.mean) / dense.deviation)
+    for at, layer in enumerate(dense.layers):
+        z = torch.nn.functional.linear(
+            between[activation](z) if at else z, *map(torch.tensor, (layer.weight, layer.bias))
+        )
+    np.testing.assert_allclose(model.probability(x), torch.sigmoid(z).squeeze(1).numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mean": np.zeros(3)}, r"mean and deviation have shapes \(3,\) and \(2,\): give two numbers"),
+        ({"layers": [Layer(np.ones((1, 3)), np.ones(1))]}, r"layer 1 has weights of shape \(1, 3\)"),
+        ({"layers": [Layer(np.ones((2, 2)), np.ones(2))]}, "the last layer must have one output"),
+        ({"layers": [Layer(np.ones((1, 2)), np.ones(1), "gelu")]}, "activation gelu: choose from relu, leaky_relu"),
+    ],
+)
+def test_other_layers_are_refused(changes: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"mean": UNIT, "deviation": UNIT, "layers": layers(np.ones((1, 2)))} | changes
+    with pytest.raises(ForetailError, match=message):
+        Network.of_layers(ONE, **given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,22 @@ def test_integers_spaces_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Pa
         assert np.array_equal(read_demand(path).demand, [[0, 2], [3, 0]])
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"index": False}, {"header": False}, {"sep": ";"}, {"sep": ";", "header": False, "index": False}]
+)
+@pytest.mark.parametrize("nodes", [2, 6])
+def test_what_pandas_writes_is_read(more: dict[str, Any], nodes: int, tmp_path: Path) -> None:
+    values = np.random.default_rng(nodes).random((nodes, nodes)) * (1 - np.eye(nodes))
+    pd.DataFrame(values).to_csv(tmp_path / "demand.csv", **more)
+    assert np.array_equal(read_demand(tmp_path / "demand.csv").demand, values)
+
+
+def test_rows_and_columns_may_have_names(tmp_path: Path) -> None:
+    racks = ["rack a", "rack b"]
+    pd.DataFrame([[0, 1.5], [2, 0]], index=racks, columns=racks).to_csv(tmp_path / "demand.csv")
+    assert np.array_equal(read_demand(tmp_path / "demand.csv").demand, [[0, 1.5], [2.0, 0]])
+
+
 WRONG = {
     "not square": (np.zeros((2, 3)), "has shape (2, 3)"),
     "negative": (np.array([[0, -1.0], [1, 0]]), "from node 0 to node 1, -1, is negative"),
@@ -80,7 +97,10 @@ def test_what_is_no_demand_is_refused(case: str, kind: str, tmp_path: Path) -> N
         (b"", "has shape (0,)"),
         (b"a,b\n0,1\n", "row 0, column 0 of"),
         (b"0,1\n,0\n", "row 1, column 0 of"),
-        (b"0;1\n1;0\n", "'0;1', which is not a number"),
+        (b"0;1,5\n1,5;0\n", "'0;1', which is not a number"),
+        (b",a,b\na,0,1\nc,1,0\n", "is that of 'c', and the columns are a, b: give rows and columns the same nodes"),
+        (b",a,b\na,0,1\nb,1,0\nc,1,1\n", "is that of 'c', and the columns are a, b"),
+        (b",a,b\na,0\n", "has 2 numbers and the first 3"),
         (b"0,1_0\n1,0\n", "'1_0', which is not a number"),
         (b"0,1\n1\n", "row 1 of"),
         (b"0,1\n1,\xff\n", "cannot be read"),

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import io
+from itertools import combinations
 
 import matplotlib as mpl
+import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from foretail.models.scoring.figure_style import COLOURS, figure_style, styled
+from foretail.models.scoring.figure_style import (
+    COLOURS,
+    MM_PER_INCH,
+    STYLES,
+    Look,
+    figure_style,
+    looking,
+    panels,
+    styled,
+    with_legend,
+)
 
 
 @styled
@@ -45,3 +57,42 @@ def test_every_colour_is_seen_on_white() -> None:
         linear = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)]
         luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
         assert 1.05 / (luminance + 0.05) >= 2, colour
+
+
+@styled
+def wide(columns: int = 3) -> Figure:
+    """Panels with long words, as experiments draw them."""
+    figure, row = panels(columns, inches=(4 * columns, 4), sharex=True, sharey=True)
+    for number, axes in enumerate(row):
+        for line in range(5):
+            axes.plot([0, 10], [line, number], "o-", label=f"a policy with the number {line}")
+        axes.set(title=f"flows of the class with the number {number}, p99", xlabel="load in % of the uplinks' rate")
+    row[0].set_ylabel("completion time in microseconds, of all flows that were completed")
+    return with_legend(figure, row[0], title="bands: 95 % intervals")
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("width_mm", [None, 85.0, 174.0, 300.0])
+@pytest.mark.parametrize("columns", [1, 3, 5])
+def test_a_figure_is_as_wide_as_it_should_be_and_its_words_are_apart(
+    style: str, width_mm: float | None, columns: int
+) -> None:
+    if style == "slides" and width_mm == 85.0:
+        width_mm = 170.0  # letters for slides are too large for a column of a paper
+    with looking(Look(style, width_mm)):
+        figure = wide(columns)
+    figure.savefig(io.BytesIO(), format="png")
+    if width_mm is not None:
+        assert figure.get_size_inches()[0] * MM_PER_INCH == pytest.approx(width_mm)
+    assert {axes.xaxis.label.get_fontsize() for axes in figure.axes} == {STYLES[style].get("font.size", 10)}
+    assert len(figure.legends[0].get_texts()) == 5
+    texts = [
+        part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label) if part.get_text()
+    ]
+    boxes = [part.get_window_extent() for part in (*texts, figure.legends[0])]
+    assert not [(one, other) for one, other in combinations(boxes, 2) if one.overlaps(other)]
+    for box in boxes:
+        assert box.x0 >= -1
+        assert box.x1 <= figure.bbox.x1 + 1
+    bottom = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes if axes.get_title()]
+    assert all(bottom[-1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import sys
 from pathlib import Path
@@ -269,3 +270,41 @@ def test_a_missing_package_is_named(package: str, module: str, names: str, monke
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ForetailError, match=names + r".*pip install 'foretail\[nn\]'"):
         importlib.import_module(module)
+
+
+def test_the_modules_whose_layers_can_be_read() -> None:
+    import torch
+
+    from foretail.models.drop import network, neural
+
+    nn = torch.nn
+    assert doctest.testmod(neural).failed == doctest.testmod(network).failed == 0
+    assert min(doctest.testmod(neural).attempted, doctest.testmod(network).attempted) > 0
+    known = "let Linear layers and one of ReLU, LeakyReLU, Hardsigmoid, Tanh alternate"
+    for wrong in (
+        nn.Sequential(nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4), nn.ReLU()),
+    ):
+        with pytest.raises(ForetailError, match=known):
+            neural.layers_of(wrong)
+    layers = neural.layers_of(nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.LeakyReLU(0.5), nn.Linear(3, 1)))
+    assert [(layer.activation, layer.slope) for layer in layers] == [("leaky_relu", 0.5), ("relu", 0.01)]
+
+
+def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretail.export.network import export_network
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "torch_predictor"))
+    example = importlib.import_module("torch_predictor").TorchNetwork
+    check_predictor(example(steps=60))
+    learned = example().fit(X[:4000], Y[:4000])
+    assert learned._probability(X[:5]).dtype == np.float32
+    network = learned.to_network(PAPER_INPUTS)
+    np.testing.assert_allclose(network.probability(BEYOND), learned.probability(BEYOND), rtol=1e-4, atol=1e-6)
+    certificate = export_network(network, tmp_path / "c", rows=(UNSEEN.astype(np.int64), THEIR_LABELS))
+    assert certificate.on_rows is not None
+    assert certificate.on_rows.decide_otherwise == 0

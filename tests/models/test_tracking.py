@@ -23,9 +23,10 @@ from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import load_ensemble, register_model, versions_of
-from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, nest, track
 from foretail.models.scoring.metrics import Confusion, scores
+from tests.docs.pages import ROOT, blocks
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
 pytestmark = pytest.mark.slow
@@ -176,6 +177,26 @@ def test_mlflow_loads_the_model_without_what_trained_it(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
+
+
+def test_the_lines_of_the_page_run_in_the_folder_that_one_works_in(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, tmp_path: Path
+) -> None:
+    (program,) = [text for language, text in blocks(ROOT / "docs/guide/tracking.md") if language == "python"]
+    outputs, hidden = sqlite_file(uri), ("MLFLOW_TRACKING_URI",)
+    assert outputs is not None
+    variables = {name: value for name, value in os.environ.items() if name not in hidden}
+
+    def done() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    assert "outputs/mlflow.db is not there: run foretail train first" in done().stderr
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "mlflow.db").symlink_to(outputs)
+    assert done().stdout == "[False False]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
 
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:

@@ -18,10 +18,11 @@ import pytest
 
 from foretail.configs.schema.stages import STAGES as SCHEMAS
 from foretail.core.json_text import flat
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.pipelines import cli
 from foretail.pipelines.command import doctor
 from foretail.pipelines.command.completion import SCRIPTS, words
-from foretail.pipelines.command.reference import WIDTH, settings_of
+from foretail.pipelines.command.reference import WIDTH, features_table, settings_of
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import stage_command
@@ -149,6 +150,22 @@ def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
         if command != "verify":
             assert cli.main([command, "more", "than", "it takes"]) == 2
             assert capsys.readouterr().out.startswith(f"usage: foretail {command}")
+
+
+def test_features_are_listed_with_all_that_the_page_of_the_site_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["features"]) == 0
+    printed = capsys.readouterr().out
+    listed = {row[0]: row for row in features_table().rows}
+    for one in FEATURES:
+        assert one.name in printed
+        assert listed[one.name][-1] == one.description
+        cost = (
+            (None, None, None) if one.study_only else (one.cost.queue_bits, one.cost.switch_bits, one.cost.operations)
+        )
+        assert listed[one.name][1:7] == (one.state, one.unit, one.bits, *cost)
+        sets = str(listed[one.name][7])
+        assert all((name in sets.split(", ")) == (one.name in names) for name, names in FEATURE_GROUPS.items())
+    assert "features=SET chooses a set" in printed
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from foretail.configs import schema
-from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.model_stages import PromoteConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.stages import STAGES
@@ -28,12 +28,21 @@ from foretail.features.catalog import (
 )
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.pipelines.experiment.catalog import declared, experiments, listed, sizes_of
+from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.policies import POLICIES
 from tests.composed import composed, experiment_settings, options
 
 pytestmark = pytest.mark.slow
+
+
+def test_mlflow_gets_the_settings_that_differ_and_the_features() -> None:
+    promote = typed(composed("promote", "model=runs:/x", "to=champion", "f1_margin=0.5"), PromoteConfig)
+    assert differing(promote) == {"model": "runs:/x", "f1_margin": 0.5}
+    for group in ("paper", "switch"):
+        config = typed(composed("train", f"features={group}"), TrainConfig)
+        assert differing(config)["features.names"] == list(FEATURE_GROUPS[group])
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import printable
+from foretail.features.catalog import FEATURES
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.reporting.glossary import glossary
@@ -21,6 +22,7 @@ from foretail.pipelines.reporting.page import render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
 from tests.examples import draws
+from tests.forests import paper_forest
 from tests.reports import EVIL, Page, check_page, document, opened, run_folder
 
 pytestmark = pytest.mark.slow
@@ -181,6 +183,44 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
     assert captions.count("Scores") == 1
     assert all(captions.count(f"Only {number}") == 1 for number in (3, 10))
     assert "not on this page: 2, 4, 5" in page.text("p")
+
+
+def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
+    names = [feature.name for feature in FEATURES[:14]]
+    jobs = {"features=paper predictor.trees=1": 0.70, "features=all predictor.trees=4": 0.72}
+    for number, (command, score) in enumerate(jobs.items()):
+        folder = tmp_path / "sweep" / str(number)
+        chosen = names if "all" in command else names[:4]
+        write_result(
+            folder,
+            document(
+                stage="train",
+                command=f"foretail train {command} jobs=2 hydra.run.dir=x{number}",
+                config={"features": {"names": chosen}, "tracking": {"best_by": "validation/asked/f1"}},
+                scores={"validation": {"asked": {"f1": score}}},
+                ensemble_sha256=f"{number}" * 64,
+                reused=False,
+            ),
+        )
+        paper_forest(trees=1 + 3 * number, depth=2).ensemble.save(folder / "ensemble.json")
+    runs = [opened(folder) for folder in find_runs(tmp_path / "sweep")[0]]
+    assert varied(runs) == ["features", "predictor.trees"]
+    page = check_page(render_page(runs))
+    text = page.text("p")
+    assert "Of 2 jobs the best by validation/" in text
+    assert "/f1 is job 1: 0.72 with 16 leaves" in text
+    assert "Job 0 comes within 5 % of it with" in text
+    (chart,) = page.of("img")
+    assert chart["alt"].startswith("Score against what a model costs a switch")
+    cells = page.text("td", "th")
+    assert "features=paper predictor.trees=1" in cells
+    assert not any(names[13] in cell for cell in cells)
+
+
+def test_a_long_list_of_a_run_without_a_command_is_its_length(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write_result(tmp_path / str(number), document(config={"names": [f"feature_{at}" for at in range(9 + number)]}))
+    assert stacked([opened(tmp_path / "0"), opened(tmp_path / "1")])[0].rows[1][:2] == ("2", "10 values")
 
 
 def test_runs_of_several_stages_share_a_page(tmp_path: Path) -> None:

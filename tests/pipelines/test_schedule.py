@@ -12,11 +12,15 @@ import pytest
 from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
+from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
+from foretail.models.demand.averages import Seasonal
+from foretail.models.demand.predictor_file import save
 from foretail.pipelines import cli
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.schedule import ScheduleResult, schedule
+from foretail.pipelines.stages.schedule import ScheduleResult, draw_schedule, schedule
 from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules.schedule import IDLE
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from tests.composed import composed
@@ -188,7 +192,8 @@ def test_a_demand_has_to_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(tmp_path, monkeypatch, "degree=1", "k=2") == cli.EXIT_BAD_INPUT
-    assert capsys.readouterr().err == "foretail: the setting demand is missing: give demand=...\n"
+    sentence = "the setting demand is missing: give demand=FILE, or forecast=... with history=[...]"
+    assert capsys.readouterr().err == f"foretail: {sentence}.\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,3 +224,79 @@ def test_the_process_refuses_bad_input(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert "row 1, column 1 of demand.csv" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["demand.csv"]
+
+
+def history(folder: Path, steps: int = 8) -> np.ndarray:
+    """A log of four nodes that alternates between two matrices; returns those."""
+    phases = np.array([ring(4, 2).demand, permutation(4, 2, 3).demand])
+    rows = [
+        f"{step},{source},{destination},{phases[step % 2, source, destination]}"
+        for step in range(steps)
+        for source, destination in np.argwhere(phases[step % 2]).tolist()
+    ]
+    (folder / "log.csv").write_text("\n".join(["step,source,destination,demand", *rows]) + "\n")
+    return phases
+
+
+def test_a_forecast_becomes_a_schedule_in_one_command(tmp_path: Path) -> None:
+    phases = history(tmp_path)
+    log = f"history=[{tmp_path / 'log.csv'}]"
+
+    def made(forecast: str, *overrides: str) -> ScheduleResult:
+        node = composed("schedule", "demand=null", f"forecast={forecast}", log, "degree=2", "k=6", *overrides)
+        return schedule(typed(node, ScheduleConfig), tmp_path / "run")
+
+    seasonal = made("seasonal")  # the first of the two comes next
+    expected = vermilion(DemandMatrix(phases[0]), 2, 6)
+    assert np.array_equal(seasonal.planned.schedule.matchings, expected.matchings)
+    assert (seasonal.predicted, seasonal.on_forecast) == (True, True)
+    assert "No demand was given: throughput is that on the forecast." in seasonal.tables()[0].notes
+    np.save(tmp_path / "truth.npy", phases[0])
+    last = made("last_value", f"demand={tmp_path / 'truth.npy'}")
+    assert not last.on_forecast
+    assert last.planned.theta_single_hop < seasonal.planned.theta_single_hop
+    trained = Seasonal().fit(read_demand_logs([tmp_path / "log.csv"], Steps()))
+    save(trained, tmp_path / "seasonal.json")
+    again = made(str(tmp_path / "seasonal.json"))
+    assert np.array_equal(again.planned.schedule.matchings, expected.matchings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ([], "the setting demand is missing: give demand=FILE, or forecast="),
+        (["forecast=seasonal"], "forecast and history belong together"),
+        (["demand=a.csv", "history=[a.csv]"], "forecast and history belong together"),
+        (["forecast=seasonal", "history=[a.csv]", "prediction=b.csv"], "leave one of the two out"),
+        (
+            ["forecast=prophet", "history=[log.csv]"],
+            "forecast=prophet is no demand predictor: .* last_value",
+        ),
+        (["forecast=a.json", "history=[log.csv]"], "a.json cannot be read"),
+    ],
+)
+def test_forecasts_that_cannot_be(
+    overrides: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    history(tmp_path)
+    with pytest.raises(ForetailError, match=complaint):
+        schedule(
+            typed(composed("schedule", "demand=null", "degree=2", "k=6", *overrides), ScheduleConfig), tmp_path / "run"
+        )
+
+
+def test_the_figure_shows_slots_by_ports_and_the_demand_beside_what_it_serves(tmp_path: Path) -> None:
+    demand = random_hose(8, 4)
+    result = scheduled(tmp_path, demand, "degree=4", "k=3", "outputs=[png,json]")
+    assert set(result.files) == {"schedule.json", "schedule.png"}
+    assert set(result.document()["captions"]) == {"schedule"}
+    assert (tmp_path / "run" / "schedule.png").read_bytes().startswith(b"\x89PNG")
+    made = result.planned.schedule
+    images = [axes.images[0] for axes in draw_schedule(made, demand).axes if axes.images]
+    ports, wanted, served = (np.ma.masked_array(image.get_array()) for image in images)
+    assert ports.shape == (8 * 4, made.period)
+    assert ports[4 * 5 + 2].filled(IDLE).tolist() == made.matchings[:, 2, 5].tolist()
+    assert np.array_equal(wanted, demand.demand)
+    assert np.array_equal(served, made.capacity)
+    assert images[1].get_clim() == images[2].get_clim()

@@ -21,6 +21,7 @@ from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import imported
 from foretail.models.mlflow.tracking import run_exists
+from foretail.pipelines import cli
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
@@ -68,6 +69,19 @@ def datasets(folder: Path) -> list[str]:
 def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", *SHORT, *overrides]
     return train(typed(composed("train", *settings), TrainConfig), folder / "out")
+
+
+def test_no_line_in_a_pipe_is_longer_than_80_columns(
+    folder: Path, datasets: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    runs = [str(Path(path).relative_to(folder)) for path in datasets]
+    assert cli.main(["train", f"datasets=[{','.join(runs)}]", SHORT[0], "hydra.run.dir=lines"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert any(line.startswith("test, whole: expected calibration error 0.0") for line in lines)
+    assert "result: lines/result.json" in [line.replace(f"{folder}/", "") for line in lines]
+    assert any(line.startswith("MLflow run ") and line.endswith(" in outputs/mlflow.db") for line in lines)
 
 
 @pytest.mark.nightly

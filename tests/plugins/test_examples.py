@@ -180,7 +180,7 @@ def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
     assert found["HalfAndHalf"]["transmitted"] <= found["lqd"]["transmitted"]
 
 
-@pytest.mark.parametrize("example", [*PACKAGES, "policy_header"])
+@pytest.mark.parametrize("example", [*PACKAGES, "policy_header", "torch_predictor"])
 def test_every_example_says_what_it_is_in_a_few_lines(example: str) -> None:
     text = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
     assert 5 <= len(text.splitlines()) <= 20

@@ -59,7 +59,7 @@ class _Crashes(F1):
     ("broken", "clause"),
     [
         (_NaN, "worth must be finite, not nan"),
-        (_Whole, "worth must be float64, not int64"),
+        (_Whole, "worth must be float64 or float32, not int64"),
         (_Scalar, r"worth must give one number per threshold, shape \(1,\), not a float"),
         (_Draws, "the same counts must have the same worth"),
         (_Writes, "worth must not change the fp"),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.sim_bridge._native import perfect_matchings
 
 IntArray = npt.NDArray[np.int64]
@@ -16,8 +17,8 @@ IntArray = npt.NDArray[np.int64]
 IDLE = -1
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule(Summarised):
     """Which node each uplink reaches in each slot of a period, repeated for ever.
 
     ForetailError when a matching is none.

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.demand.matrix import DemandMatrix
 
 
-@dataclass(frozen=True, eq=False)
-class WorstPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class WorstPrediction(Summarised):
     """The permutation matrix with the least throughput that a search has found, and that throughput."""
 
     prediction: DemandMatrix
