@@ -10,6 +10,7 @@ import ast
 import functools
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ _CPP_TOKEN = re.compile(
     |(?P<space>\s+)""",
     re.DOTALL | re.VERBOSE,
 )
+_PARSING = threading.Lock()
+"""CPython's parser counts its depth for all threads together, and two at once may end in a SystemError."""
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -127,7 +130,8 @@ def _files_of(name: str) -> Iterator[Path]:
 @functools.cache
 def _python(path: Path) -> tuple[str, tuple[str, ...]]:
     """A module without comments and docstrings, and the names of what it imports of Foretail."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    with _PARSING:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

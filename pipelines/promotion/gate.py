@@ -195,6 +195,7 @@ def check_export(
                 store_dir=config.store_dir,
             ),
             folder,
+            model,
         )
         certificate = _verified_certificate(out, model)
         figures: dict[str, Any] = {

@@ -1,0 +1,202 @@
+"""What a prediction is worth beside policies that need none, on workloads that trained it and on others.
+
+Every policy without a predictor has the setting that sends most on the very runs that trained the predictors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.training import Split
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.reader import Dataset
+from foretail.models.scoring.figure_style import panels, styled
+from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.pipelines.data.collecting import made_runs
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.settings.compose import compose_settings, compose_training
+from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.scores import judge_run
+from foretail.sim_bridge.open_loop.baselines import Baseline, bytes_sent, tuned
+from foretail.sim_bridge.open_loop.scores import recovered_loss
+
+ACCEPT, LQD = "always accept", "LQD"
+USUAL_DT = Baseline("dt", 0.5)
+LEAST_LOST = 0.01
+"""Share of LQD's bytes that always accepting has to lose, so that there is something to recover."""
+WITHIN, UNSEEN = "workloads that trained it", "workloads never seen"
+CAPTION = (
+    "Share of what always accepting loses against LQD that each policy wins back, open loop: the mean over test runs "
+    "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs."
+)
+
+
+@dataclass
+class PromiseSettings(JobSettings):
+    """Predictors and tuned policies on workloads in slots; overrides are written as on the command line."""
+
+    shared: list[str] = setting([], "Overrides of foretail collect that all workloads share.")
+    workloads: dict[str, list[str]] = setting(MISSING, "Overrides of foretail collect, by the workload's name.")
+    train_on: list[str] = setting(MISSING, "Workloads whose runs train, and tune policies; the others judge only.")
+    split: Split = part(Split, "Seeds of the runs of every workload, split by run.")
+    models: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the model's name.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on names that mean nothing here, and on another split than by run."""
+        super().check(where)
+        if self.split.name != "by_run":
+            raise ForetailError(f"split is {self.split.name}, and promise holds whole runs out: use by_run")
+        for name in self.train_on:
+            if name not in self.workloads:
+                raise ForetailError(f"train_on names {name}, which is not among {', '.join(self.workloads)}")
+        if not self.train_on:
+            raise ForetailError("train_on is empty: name workloads to train on")
+
+
+def show(settings: PromiseSettings, run: Run) -> Shown:
+    """Collect, train, tune, and judge all of them on the test runs."""
+    split = settings.split
+    runs = {name: _collected(settings, name) for name in settings.workloads}
+    inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
+    folders = ",".join(str(dataset.path) for name in settings.train_on for dataset in runs[name].values())
+    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
+    trained = {
+        name: train_model(compose_training(inside, [f"datasets=[{folders}]", *seeds, *own], f"models.{name}"))
+        for name, own in settings.models.items()
+    }
+    policies = tuned([runs[name][seed] for name in settings.train_on for seed in (*split.train, *split.validation)])
+    rows = pd.DataFrame(
+        [
+            {"workload": name, "held_out": name not in settings.train_on, "seed": seed, **row}
+            for name, of in runs.items()
+            for seed in split.test
+            for row in _measured(of[seed], policies, trained)
+        ]
+    )
+    summary = _summary(rows)
+    return Shown(
+        rows,
+        [_table(summary), _by_workload(rows)],
+        {"": Drawn(draw(summary), CAPTION, summary)},
+        verdict=_verdict(summary, list(trained)),
+    )
+
+
+def _collected(settings: PromiseSettings, name: str) -> dict[int, Dataset]:
+    overrides = ["source=slotted", *settings.shared, *settings.workloads[name]]
+    seeds = f"seeds=[{','.join(map(str, settings.split.all_seeds))}]"
+    config = compose_settings(CollectConfig, [*overrides, seeds], f"workloads.{name}")
+    made = made_runs(replace(config, store_dir=settings.store_dir, jobs=settings.jobs))
+    return {one.seed: Dataset.open(Path(one.path)) for one in made}
+
+
+def _measured(
+    dataset: Dataset, policies: tuple[Baseline, ...], trained: Mapping[str, TrainResult]
+) -> Iterator[dict[str, Any]]:
+    """A row for each policy on a run, in data bytes."""
+    baselines = (USUAL_DT, *policies)
+    sent = bytes_sent(dataset, baselines)
+    judged = {name: judge_run(one.model, dataset, one.outcome["columns"]).replay for name, one in trained.items()}
+    first = next(iter(judged.values()))
+    lqd, accept = first.lqd_bytes, first.accept_bytes
+    told = lqd - accept >= LEAST_LOST * lqd
+    every = [
+        (ACCEPT, "", accept),
+        *(
+            (one.policy, "default" if one is USUAL_DT else str(one), count)
+            for one, count in zip(baselines, sent, strict=True)
+        ),
+        *((name, "model", one.credence_bytes) for name, one in judged.items()),
+        (LQD, "", lqd),
+    ]
+    for policy, how, count in every:
+        yield {
+            "policy": policy,
+            "setting": how,
+            "sent": count,
+            "sent_by_lqd": lqd,
+            "sent_by_accept": accept,
+            "recovered": recovered_loss(lqd, count, accept) if told else None,
+        }
+
+
+def _summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean recovered loss with its interval over runs, and the geometric mean of what is sent, by kind and policy."""
+    found = []
+    for (held_out, policy, how), some in rows.groupby(["held_out", "policy", "setting"], sort=False):
+        interval = mean_interval([None if pd.isna(value) else float(value) for value in some["recovered"]])
+        ratio = float(np.exp(np.log(some["sent"] / some["sent_by_lqd"]).mean()))
+        found.append(
+            {
+                "where": UNSEEN if held_out else WITHIN,
+                "policy": how if how not in ("", "model", "default") else f"{policy}, {how}".removesuffix(", "),
+                "model": how == "model",
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "sent, % of LQD": 100 * ratio,
+                "recovered": interval_text(interval, ""),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def _table(summary: pd.DataFrame) -> Table:
+    columns = {name: name for name in ("where", "policy", "recovered", "sent, % of LQD")}
+    note = "Recovered: over runs where always accepting loses at least 1 %; sent: the geometric mean over all runs."
+    return Table.of_frame("What a prediction is worth", summary, columns, note)
+
+
+def _by_workload(rows: pd.DataFrame) -> Table:
+    """Per workload what is sent, in % of LQD, by a column for each policy."""
+    sent = rows.assign(share=100 * rows["sent"] / rows["sent_by_lqd"])
+    names = sent["policy"] + sent["setting"].map(lambda how: " default" if how == "default" else "")
+    wide = sent.assign(name=names).pivot_table(index="workload", columns="name", values="share", sort=False)
+    frame = wide.drop(columns=LQD).reset_index()
+    return Table.of_frame("Sent, % of LQD", frame, {name: str(name) for name in frame.columns}, "means over test runs")
+
+
+def _verdict(summary: pd.DataFrame, models: list[str]) -> list[str]:
+    sentences = []
+    for where, some in summary.groupby("where", sort=False):
+        known = some.dropna(subset=["mean"])
+        best = {kind: known[known["model"] == kind].sort_values("mean") for kind in (False, True)}
+        others = best[False][~best[False]["policy"].isin([LQD, ACCEPT])]
+        if others.empty or best[True].empty:
+            continue
+        policy, model = others.iloc[-1], best[True].iloc[-1]
+        sentences.append(
+            f"On {where}, {policy['policy']} recovers {policy['recovered']} of what always accepting loses, and the "
+            f"best of {len(models)} models, {model['policy'].removesuffix(', model')}, {model['recovered']}."
+        )
+    return sentences
+
+
+@styled
+def draw(summary: pd.DataFrame) -> Figure:
+    """A bar for each policy, a panel for each kind of workload."""
+    kinds = list(dict.fromkeys(summary["where"]))
+    figure, row = panels(len(kinds), inches=(4.5 * len(kinds) + 1, 3.5), grid="x", sharex=True)
+    for axes, where in zip(row, kinds, strict=True):
+        some = summary[summary["where"] == where].dropna(subset=["mean"])[::-1]
+        colours = ["C1" if model else "C0" for model in some["model"]]
+        error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
+        axes.barh(some["policy"], some["mean"].clip(lower=-1), color=colours, xerr=error)
+        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(min(-0.05, max(-1.0, some["mean"].min())), 1.05))
+    return figure
+
+
+PROMISE = FunctionExperiment(PromiseSettings, show)
