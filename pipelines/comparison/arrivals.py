@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,23 @@ from foretail.pipelines.comparison.predictions import (
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, best_of, worth_of
 from foretail.sim_bridge.open_loop.scores import Questions
-from foretail.sim_bridge.open_loop.slotted import Comparison, Predictions, accept, compare, flipped, in_file, perfect
+from foretail.sim_bridge.open_loop.slotted import (
+    Comparison,
+    Predictions,
+    accept,
+    compare,
+    flipped,
+    in_file,
+    packets_sent,
+    perfect,
+)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES
 
 COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
 
@@ -44,6 +58,8 @@ class ArrivalsResult:
     path: Path  #: the file
     source: Source  #: where the predictions come from
     comparison: Comparison  #: what the policies did
+    baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
+    chosen_on: str = ""  #: where their settings were chosen
 
     def document(self) -> dict[str, Any]:
         compared = self.comparison
@@ -55,6 +71,7 @@ class ArrivalsResult:
             "optimum": compared.optimum,
             "policies": self._policies(),
             "predictions": self.worth().document(),
+            "baselines": self.baselines,
         }
 
     def questions(self) -> dict[str, Questions]:
@@ -80,7 +97,7 @@ class ArrivalsResult:
 
     def verdict(self) -> list[str]:
         """Who sends most beside LQD, and what the predictions are worth."""
-        return self.worth().verdict(self.comparison.transmitted)
+        return self.worth().verdict(self.comparison.transmitted, self.baselines, self.chosen_on)
 
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
@@ -94,7 +111,8 @@ class ArrivalsResult:
                 "throughput_ratio_to_optimum": 1.0,
             }
         note = f"{found.arrivals:,} packets to {found.ports} ports that share {found.buffer:,} packets of buffer"
-        return [policies_table(policies, titles, note), self.worth().table()]
+        worth = self.worth()
+        return [policies_table(policies, titles, note), worth.table(), *worth.beside(self.baselines, self.chosen_on)]
 
     def _policies(self) -> dict[str, dict[str, Cell]]:
         found, questions = self.comparison, self.questions()
@@ -127,15 +145,15 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
     else:
         predictions = {"perfect": perfect, "accept": accept, "column": in_file}[source]
     parameters = config.parameters
-    batches = file.batches(
+    read = partial(
+        file.batches,
         config.ports,
         priorities=parameters.count,
-        predictions=source == "column",
         allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
     )
     with StageProgress() as progress:
         comparison = compare(
-            _reported(batches, file, progress),
+            _reported(read(predictions=source == "column"), file, progress),
             config.ports,
             config.buffer,
             config.policies or BUFFER_POLICIES,
@@ -149,11 +167,25 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             optimum=config.optimum,
             threads=config.jobs,
         )
-    result = ArrivalsResult(file.path, described(config, source, model), comparison)
+        result = ArrivalsResult(file.path, described(config, source, model), comparison)
+        if model is not None:
+            rows, chosen_on = _beside(config, _reported(read(), file, progress), comparison)
+            result = replace(result, baselines=rows, chosen_on=chosen_on)
     if isinstance(model, NetworkInC):
         model.say_difference()
     say_zeros(source, result.worth().scores, result.questions())
     return result
+
+
+def _beside(config: ReplayConfig, batches: Iterator[Slotted], compared: Comparison) -> tuple[list[dict[str, Any]], str]:
+    """What tuned policies do with the same arrivals, the best first, and where their settings were chosen."""
+    parameters, rules = config.parameters, Rules(**vars(config.rules))
+    known = known_baselines(config.tracking, Store(config.store_dir))
+    tried = known or tuple(one for one in CANDIDATES if parameters.count == 1 or one.policy in KNOW_PRIORITIES)
+    own = [(one.policy, parameters if one.alpha is None else replace(parameters, alpha=[one.alpha])) for one in tried]
+    sent = packets_sent(batches, compared.ports, compared.buffer, own, rules=rules, seed=config.rules_seed)
+    worth = worth_of(tried, sent, compared.lqd, compared.accept)
+    return [worth[tried.index(one)] for one in known or best_of(tried, sent)], TRAINED if known else HERE
 
 
 def _reported(batches: Iterator[Slotted], file: ArrivalFile, progress: StageProgress) -> Iterator[Slotted]:

@@ -36,11 +36,11 @@ from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.baselines import baseline_rows, baselines_beside
+from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
 from foretail.pipelines.tracking.seen import SEEN, given_to_models
-from foretail.sim_bridge.open_loop.baselines import judged
+from foretail.sim_bridge.open_loop.baselines import judged, tuned
 from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
-from foretail.sim_bridge.open_loop.scores import SENT, Questions
+from foretail.sim_bridge.open_loop.scores import Questions
 
 COLUMNS = {
     "transmitted": "packets sent",
@@ -102,21 +102,13 @@ class DatasetsResult:
         worth = self.worth.table()
         if self._is_seen:
             policies, worth = (replace(one, title=f"{one.title}, {SEEN}") for one in (policies, worth))
-        tables = [policies, worth, *self._beside()]
+        tables = [policies, worth, *self.worth.beside(self.baselines, self.chosen_on)]
         if self.seen is None:
             return tables
         datasets = [*self.datasets, *self.seen.datasets]
         columns = ("path", "rows", "drops", "seen")
         rows = tuple((str(one["path"]), one["rows"], one["drops"], one["seen"]) for one in datasets)
         return [Table("Datasets", columns, rows), *tables, *self.seen.tables()]
-
-    def _beside(self) -> list[Table]:
-        if not self.baselines:
-            return []
-        mine = ("the model", self.worth.recovered_loss, self.worth.sent_percent_of_lqd)
-        rows = [mine, *baseline_rows(self.baselines)]
-        note = f"Settings were chosen on {self.chosen_on}."
-        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), (note,))]
 
     def _policies(self) -> dict[str, dict[str, Cell]]:
         lqd = self.transmitted["lqd"].bytes
@@ -188,7 +180,8 @@ def _replayed(
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
-    chosen, where = ((), "") if model is None else baselines_beside(datasets, config.tracking, Store(config.store_dir))
+    known = () if model is None else known_baselines(config.tracking, Store(config.store_dir))
+    chosen = known or (() if model is None else tuned(datasets))
     transmitted = {
         policy: Sent.together([found.transmitted[policy] for found in compared]) for policy in compared[0].transmitted
     }
@@ -201,7 +194,7 @@ def _replayed(
         transmitted=transmitted,
         questions=shown_questions(questions, transmitted),
         baselines=judged(datasets, chosen, total.lqd_bytes, total.accept_bytes),
-        chosen_on=where,
+        chosen_on=TRAINED if known else HERE,
         worth=PredictionScores(
             described(config, source, model),
             "bytes",

@@ -18,6 +18,7 @@ from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
+from foretail.pipelines.tracking.baselines import baseline_rows
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
@@ -109,6 +110,14 @@ class PredictionScores:
             f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}"
         )
         return Table.of_rows("Predictions", rows, *([ASKED_MEANS] if "asked" in self.scores else []), note)
+
+    def beside(self, baselines: Sequence[Mapping[str, Any]], chosen_on: str) -> list[Table]:
+        """The model beside policies without a predictor; no table without them."""
+        if not baselines:
+            return []
+        rows = [("the model", self.recovered_loss, self.sent_percent_of_lqd), *baseline_rows(baselines)]
+        note = f"Settings were chosen on {chosen_on}."
+        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), (note,))]
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:

@@ -8,27 +8,26 @@ from typing import Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registered import OUTCOME_FILE
 from foretail.models.mlflow.registry import run_document
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Store
-from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+from foretail.sim_bridge.open_loop.baselines import Baseline
 
 TRAINED, HERE = "the runs that trained the model", "these very runs, for the model's own are not known"
 """Where settings were chosen."""
 
 
-def baselines_beside(datasets: Sequence[Dataset], tracking: Tracking, store: Store) -> tuple[tuple[Baseline, ...], str]:
-    """Return the tuned policies beside the model of this command, and where their settings were chosen."""
+def known_baselines(tracking: Tracking, store: Store) -> tuple[Baseline, ...]:
+    """Return the policies that were tuned when the model of this command was trained; none where no run says so."""
     uri = tracking_uri(tracking.uri, store.folder.parent)
     for run_id in (run for lineage in lineages() for run in lineage.runs):
         with suppress(ForetailError):  # of a run that logged none
             if found := chosen_in(run_document(run_id, OUTCOME_FILE, uri)):
-                return found, TRAINED
-    return tuned(datasets), HERE
+                return found
+    return ()
 
 
 def chosen_in(outcome: Mapping[str, Any]) -> tuple[Baseline, ...]:

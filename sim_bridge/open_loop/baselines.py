@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -58,7 +58,11 @@ def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
     """
     several = any(queues_of(dataset.manifest).count > 1 for dataset in datasets)
     candidates = [one for one in CANDIDATES if not several or one.policy in KNOW_PRIORITIES]
-    sent = [sum(column) for column in zip(*(bytes_sent(dataset, candidates) for dataset in datasets), strict=True)]
+    return best_of(candidates, [sum(sent) for sent in _columns(datasets, candidates)])
+
+
+def best_of(candidates: Sequence[Baseline], sent: Sequence[int]) -> tuple[Baseline, ...]:
+    """Return each policy with the setting that sends most, the best policy first."""
     best: dict[str, tuple[int, Baseline]] = {}
     for total, one in zip(sent, candidates, strict=True):
         if one.policy not in best or total > best[one.policy][0]:
@@ -69,18 +73,27 @@ def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
 def judged(
     datasets: Sequence[Dataset], baselines: Sequence[Baseline], lqd_bytes: int, accept_bytes: int
 ) -> list[dict[str, Any]]:
-    """Return what each baseline sends on other datasets, beside LQD and always accepting there, JSON-like."""
-    columns = zip(*(bytes_sent(dataset, baselines) for dataset in datasets), strict=True)
+    """Return :func:`worth_of` the baselines on other datasets, in bytes."""
+    return worth_of(baselines, [sum(sent) for sent in _columns(datasets, baselines)], lqd_bytes, accept_bytes)
+
+
+def worth_of(baselines: Sequence[Baseline], sent: Sequence[int], lqd: int, accept: int) -> list[dict[str, Any]]:
+    """Return what each baseline sends beside LQD and always accepting, JSON-like."""
     return [
         {
             **asdict(one),
             "title": str(one),
-            "sent_bytes": sum(sent),
-            "recovered_loss": scores.recovered_loss(lqd_bytes, sum(sent), accept_bytes),
-            "sent_percent_of_lqd": scores.sent_percent_of_lqd(sum(sent), lqd_bytes),
+            "sent": count,
+            "recovered_loss": scores.recovered_loss(lqd, count, accept),
+            "sent_percent_of_lqd": scores.sent_percent_of_lqd(count, lqd),
         }
-        for one, sent in zip(baselines, columns, strict=True)
+        for one, count in zip(baselines, sent, strict=True)
     ]
+
+
+def _columns(datasets: Sequence[Dataset], baselines: Sequence[Baseline]) -> Iterator[tuple[int, ...]]:
+    """What each baseline sends, by dataset."""
+    return zip(*(bytes_sent(dataset, baselines) for dataset in datasets), strict=True)
 
 
 def _parameters(baseline: Baseline) -> NetworkParameters:

@@ -334,6 +334,29 @@ def compare(
     )
 
 
+def packets_sent(
+    batches: Iterable[Slotted],
+    ports: int,
+    buffer: int,
+    policies: Sequence[tuple[str, SlotParameters]],
+    *,
+    rules: Rules = DEFAULT_RULES,
+    seed: int = 0,
+) -> list[int]:
+    """Return the packets that each policy, which asks no predictor, sends with its parameters, in one pass.
+
+    Other parameters are those of :func:`compare`.
+    """
+    runs = [
+        (_Switch(ports, buffer, rules, own, seed).run(policy), own.count if policy in KNOW_PRIORITIES else 1)
+        for policy, own in policies
+    ]
+    for batch in batches:
+        for run, queues in runs:
+            run.feed(batch.slot, batch.port, None, batch.first_rtt, _priority(batch, queues), columns=False)
+    return [run.finish()["transmitted"] for run, _ in runs]
+
+
 @dataclass(frozen=True)
 class _Switch:
     ports: int

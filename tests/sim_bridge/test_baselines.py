@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from foretail.features.dataset.reader import Dataset
-from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, bytes_sent, judged, tuned
+from foretail.sim_bridge.arrivals.workloads import PoissonBursts
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, bytes_sent, judged, tuned, worth_of
 from foretail.sim_bridge.open_loop.replay import compare_replays
-from foretail.sim_bridge.policies import NetworkParameters
+from foretail.sim_bridge.open_loop.slotted import compare, packets_sent
+from foretail.sim_bridge.policies import NetworkParameters, SlotParameters
 from tests.traces import write_bursts
 
 
@@ -42,7 +44,18 @@ def test_what_they_recover_is_between_always_accepting_and_lqd(datasets: list[Da
     scores = compare_replays(datasets[2], ["dt"], nothing).scores
     (row,) = judged(datasets[2:], [Baseline("dt", 16.0)], scores.lqd_bytes, scores.accept_bytes)
     assert row["title"] == "DT, alpha 16"
-    assert row["sent_bytes"] == alone(datasets[2], Baseline("dt", 16.0))
+    assert row["sent"] == alone(datasets[2], Baseline("dt", 16.0))
     lost = scores.lqd_bytes - scores.accept_bytes
-    assert row["recovered_loss"] == (row["sent_bytes"] - scores.accept_bytes) / lost
-    assert row["sent_percent_of_lqd"] == 100 * row["sent_bytes"] / scores.lqd_bytes
+    assert row["recovered_loss"] == (row["sent"] - scores.accept_bytes) / lost
+    assert row["sent_percent_of_lqd"] == 100 * row["sent"] / scores.lqd_bytes
+
+
+def test_in_slots_each_policy_sends_what_it_sends_alone() -> None:
+    batches = list(PoissonBursts(load=0.3).batches(4, 40, 800, seed=1))
+    settings = [(one.policy, SlotParameters(alpha=[one.alpha or 0.5])) for one in CANDIDATES]
+    sent = packets_sent(batches, 4, 40, settings)
+    assert sent == [compare(batches, 4, 40, [name], parameters=own).transmitted[name] for name, own in settings]
+    assert len(set(sent)) > 3
+    best = best_of(CANDIDATES, sent)
+    rows = worth_of(best, [sent[CANDIDATES.index(one)] for one in best], lqd=max(sent) + 1, accept=min(sent) - 1)
+    assert [row["sent"] for row in rows] == sorted((row["sent"] for row in rows), reverse=True)
