@@ -15,6 +15,7 @@ from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.core.digest import DIGEST_FILE
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file
+from foretail.core.summary import Summarised
 from foretail.export.schedule import render_schedule
 from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
@@ -41,8 +42,8 @@ MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScheduleResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ScheduleResult(Summarised):
     """A schedule and what it is worth."""
 
     scheduler: str  #: name of what made it
