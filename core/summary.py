@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+LONGEST = 200
+"""Letters of anything else that is shown."""
 MOST = 6
 """Entries that are written out; of more, only their number."""
 
@@ -58,4 +60,7 @@ def _words(value: Any) -> str:
         if len(value) <= MOST and all(isinstance(one, (int, float, str)) for one in value):
             return f"({', '.join(map(_words, value))})"
         return f"{len(value):,} {type(value[0]).__name__}"
-    return str(value)
+    if hasattr(value, "shape"):  # a frame
+        return f"{type(value).__name__}[{', '.join(map(str, value.shape))}]"
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

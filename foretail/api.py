@@ -16,10 +16,10 @@ from foretail.features.demand.sequences import DemandSequence
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import split_by_seed
 from foretail.models.drop.boosted import BoostedTrees
-from foretail.models.drop.estimator import DropClassifier
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, TreePredictor, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.estimator import DropClassifier
 from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point

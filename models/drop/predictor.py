@@ -1,7 +1,7 @@
 """The drop predictor interface: what a model must do to be trained, scored, tracked and exported by Foretail.
 
-A new predictor subclasses :class:`TreePredictor`, or :class:`DropPredictor` when it is not a sum of trees, declares its
-parameters, and passes ``foretail.testing.check_predictor``.
+A new predictor subclasses :class:`TreePredictor`, or ``NetworkPredictor`` (``network.py``) when it is a network,
+declares its parameters, and passes ``foretail.testing.check_predictor``.
 """
 
 from __future__ import annotations

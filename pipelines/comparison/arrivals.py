@@ -10,6 +10,7 @@ from typing import Any
 
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.core.summary import Summarised
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.manifest import Rules
 from foretail.pipelines.comparison.predictions import (
@@ -51,8 +52,8 @@ from foretail.sim_bridge.policies import KNOW_PRIORITIES
 COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
 
 
-@dataclass(frozen=True, eq=False)
-class ArrivalsResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrivalsResult(Summarised):
     """Policies and predictions on one file."""
 
     path: Path  #: the file

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
@@ -52,8 +53,8 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class DatasetsResult:
+@dataclass(frozen=True, repr=False)
+class DatasetsResult(Summarised):
     """Policies and predictions on datasets, all of them together."""
 
     datasets: tuple[Mapping[str, Any], ...]  #: path, content hash, seed, rows and drops of each

@@ -13,6 +13,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
+from foretail.core.summary import Summarised
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.flows import (
     FlowsResult,
@@ -53,8 +54,8 @@ class EmulatedRun:
     exit_code: int | None  #: of the command on host 0, as a shell says it; None without one
 
 
-@dataclass(frozen=True)
-class EmulationResult:
+@dataclass(frozen=True, repr=False)
+class EmulationResult(Summarised):
     """All runs, in the order of the policies and seeds given."""
 
     runs: tuple[EmulatedRun, ...]

@@ -23,6 +23,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
@@ -156,8 +157,8 @@ class Simulation:
         return policy_run(self.policy, self.seed, PacketRun.open(entry.path), reused=entry.reused)
 
 
-@dataclass(frozen=True)
-class FlowsResult:
+@dataclass(frozen=True, repr=False)
+class FlowsResult(Summarised):
     """All runs, in the order of the policies and seeds given."""
 
     runs: tuple[PolicyRun, ...]  #: every policy on every seed
@@ -291,8 +292,7 @@ class FlowsResult:
             of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
             table = exchange_table(title, of_seeds)
             tables += [table] if table.rows else []
-        if self.predictor is not None:
-            asked = self.predictor
+        if (asked := self.predictor) is not None:
             table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
             tables.append(replace(table, notes=(*table.notes, *run_note(self.tracked))))
         return tables

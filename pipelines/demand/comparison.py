@@ -11,6 +11,7 @@ from typing import Any
 from foretail.configs.schema.circuits import DemandConfig
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.summary import Summarised
 from foretail.features.demand.sequences import DemandSequence, SequenceSplit
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue
@@ -68,8 +69,8 @@ class Comparison:
         }
 
 
-@dataclass(frozen=True)
-class DemandResult:
+@dataclass(frozen=True, repr=False)
+class DemandResult(Summarised):
     """What predictors are worth."""
 
     config: DemandConfig  #: the settings

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from foretail.configs.schema.experiment import RUN_SETTINGS, ExperimentSettings, PointSettings
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.code import code_digest
+from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.experiment.cases import measure_cases
@@ -48,8 +49,8 @@ class Run:
         return dataclasses.replace(tracking, parent_run_id=self.logged.run_id, run_name=None)
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
+@dataclass(frozen=True, eq=False, repr=False)
+class Drawn(Summarised):
     """A figure."""
 
     figure: Figure
@@ -67,8 +68,8 @@ class Learned:
     log: Callable[[TrackedRun], None]  #: logs what it learned from
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown(Summarised):
     """What an experiment shows."""
 
     rows: pd.DataFrame  #: what was measured, as ``rows`` of ``result.json`` and as a Parquet file

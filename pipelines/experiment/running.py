@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from foretail.configs.schema.experiment import ExperimentSettings
+from foretail.core.summary import Summarised
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.errors import PointsFailed
@@ -26,8 +27,8 @@ from foretail.pipelines.tracking.runs import address, run_note, tracked
 FIGURE_KINDS = ("pdf", "png", "svg")
 
 
-@dataclass(frozen=True, eq=False)
-class ExperimentResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ExperimentResult(Summarised):
     """A finished experiment."""
 
     settings: ExperimentSettings

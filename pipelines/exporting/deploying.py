@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.export.p4.planning.frame import over
 from foretail.export.p4.target import P4
 from foretail.export.p4.tools.bmv2 import compile_p4
@@ -45,8 +46,8 @@ class HeldModel:
     rows: int
 
 
-@dataclass(frozen=True)
-class DeployResult:
+@dataclass(frozen=True, repr=False)
+class DeployResult(Summarised):
     """What a switch holds after the command, and what was done."""
 
     switch: str

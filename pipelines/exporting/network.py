@@ -13,6 +13,7 @@ from scipy.special import expit
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
 from foretail.features.dataset.reader import Dataset
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
-@dataclass(frozen=True)
-class NetworkExport:
+@dataclass(frozen=True, repr=False)
+class NetworkExport(Summarised):
     """What was written."""
 
     folder: Path  #: holds the C files, the library, model.onnx and certificate.json

@@ -17,6 +17,7 @@ from foretail.configs.schema.targets import P4Banks, P4Demo
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, loaded, offered, package_of, running
+from foretail.core.summary import Summarised
 from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
@@ -74,8 +75,8 @@ class ExportedPredictor:
         return ENSEMBLE_TAG, self.certificate.ir_sha256
 
 
-@dataclass(frozen=True)
-class ExportResult:
+@dataclass(frozen=True, repr=False)
+class ExportResult(Summarised):
     """What ``export`` wrote: the predictor, and what the target reports beside the proof."""
 
     predictor: ExportedPredictor

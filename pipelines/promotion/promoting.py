@@ -12,6 +12,7 @@ from typing import Any
 from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files
+from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
@@ -58,8 +59,8 @@ GATE_FILE = "gate.json"
 GATE_RUN_TAG = "gate_run_id"
 
 
-@dataclass(frozen=True)
-class PromoteResult:
+@dataclass(frozen=True, repr=False)
+class PromoteResult(Summarised):
     """What the gate found, and what came of it."""
 
     gate: Mapping[str, Any]  #: model, holder, checks and scores by run, JSON-like

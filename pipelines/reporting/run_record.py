@@ -151,8 +151,11 @@ class RunRecord(_Written):
         return " ".join([name, *named])
 
     def overrides(self) -> dict[str, str]:
-        """What its command sets, but for where it runs and lands; empty where the command was not written."""
-        words = [word.partition("=") for word in shlex.split(self.command or "")[2:]]
+        """What its command sets, but for where it runs and lands; empty where there is none that a shell reads."""
+        try:
+            words = [word.partition("=") for word in shlex.split(self.command or "")[2:]]
+        except ValueError:  # whoever wrote the file
+            return {}
         return {name: value for name, sign, value in words if sign and not name.startswith(("hydra.", "tracking."))}
 
     def settings(self) -> dict[str, Any]:

@@ -24,11 +24,11 @@ def swept(runs: Sequence[RunRecord]) -> list[str]:
 
 def sweep_of(runs: Sequence[RunRecord]) -> tuple[Table, list[str], RunFigure | None] | None:
     """The table, the verdict and the figure of the jobs of one sweep; None for other runs."""
-    scores = {run.config.get("tracking", {}).get("best_by") for run in runs}
-    if len({(run.stage, run.folder.parent) for run in runs}) > 1 or len(scores) > 1 or not all(scores):
+    scores = {str(run.settings().get("tracking.best_by") or "") for run in runs}
+    jobs = [Job.of(run.folder, run.document) for run in runs if run.overrides()]
+    if len({(run.stage, run.folder.parent) for run in runs}) > 1 or len(scores) > 1 or "" in scores or not jobs:
         return None
     (score,) = scores
-    jobs = [Job.of(run.folder, run.document) for run in runs if run.command]
     points = [(job.leaves, found) for job in jobs if job.leaves and (found := job.score(score)) is not None]
     figure = None
     if len(points) > 1:

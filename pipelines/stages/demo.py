@@ -11,6 +11,7 @@ from typing import Any
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
+from foretail.core.summary import Summarised
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
@@ -31,8 +32,8 @@ BESIDE_RULE = ("cs", "dt", "dt_tuned", "lqd")
 """Policies of the comparison that the learned rule stands beside; none of them asks."""
 
 
-@dataclass(frozen=True)
-class DemoResult:
+@dataclass(frozen=True, repr=False)
+class DemoResult(Summarised):
     """The whole path."""
 
     trained: TrainResult  #: on runs of the first network

@@ -12,6 +12,7 @@ from typing import Any
 
 from foretail.configs.schema.stages import ReportConfig
 from foretail.core.files import write_file
+from foretail.core.summary import Summarised
 from foretail.pipelines.reporting.page import render_page
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table
@@ -19,8 +20,8 @@ from foretail.pipelines.runs.result import Table
 PAGE_FILE = "report.html"
 
 
-@dataclass(frozen=True)
-class ReportResult:
+@dataclass(frozen=True, repr=False)
+class ReportResult(Summarised):
     """A written page."""
 
     page: Path  #: its path

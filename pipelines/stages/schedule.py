@@ -8,24 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from foretail.configs.schema.circuits import ScheduleConfig
 from foretail.core.digest import DIGEST_FILE
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file
+from foretail.core.summary import Summarised
 from foretail.export.schedule import render_schedule
 from foretail.export.schedule.emulator import Emulator
 from foretail.export.schedule.planned import PlannedSchedule
 from foretail.features.demand.files import read_demand
-from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.models.scoring.figure_style import panels, styled
-from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness, single_hop_guarantee
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
@@ -35,14 +31,12 @@ CAPTION = (
     "Left: the node that every port reaches, by slot of the period. Right: the demand, and what the circuits of the "
     "schedule carry on average, in the same colours."
 )
-MOST_NAMED = 12
-"""Nodes that an axis names."""
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScheduleResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ScheduleResult(Summarised):
     """A schedule and what it is worth."""
 
     scheduler: str  #: name of what made it
@@ -151,7 +145,10 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     texts = render_schedule(planned, outputs, first_port=config.p4.first_port, emulator=emulator)
     _write(run_dir, texts)
     drawn: tuple[str, ...] = ()
-    if PNG in config.outputs:
+    if PNG in config.outputs:  # no other output waits for matplotlib
+        from foretail.pipelines.demand.schedule_figure import draw_schedule
+        from foretail.pipelines.runs.points import write_files
+
         drawn = tuple(path.name for path in write_files(run_dir, {FIGURE: draw_schedule(made, demand)}))
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
@@ -172,6 +169,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
 
 def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
     """What a demand predictor says of the step after the history."""
+    from foretail.features.demand.logs import Steps, read_demand_logs  # as long as all else together
     from foretail.models.demand.predictor_file import PREDICTORS, kind_of, load
 
     steps = Steps(config.interval_ns, config.uplink_bps)
@@ -190,27 +188,6 @@ def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
     if not matrix.demand.any():
         raise ForetailError(f"the forecast after {runs[-1].run} is zero: there is nothing to schedule for")
     return matrix
-
-
-@styled
-def draw_schedule(made: Schedule, demand: DemandMatrix) -> Figure:
-    """Which node every port reaches in every slot, and the demand beside what the circuits carry on average."""
-    figure, (slots, wanted, served) = panels(3, inches=(13, 4.4), grid="")
-    ports = made.matchings.transpose(2, 1, 0).reshape(-1, made.period)  # the uplinks of a node one below the other
-    reached = slots.imshow(np.ma.masked_equal(ports, IDLE), aspect="auto", interpolation="nearest", cmap="turbo")
-    title = f"{made.nodes} nodes of {made.degree} uplinks; white: idle"
-    slots.set(title=title, xlabel="slot", ylabel="node, a row for each uplink")
-    named = np.arange(0, made.nodes, -(-made.nodes // MOST_NAMED))
-    slots.set_yticks(named * made.degree, [str(node) for node in named])
-    figure.colorbar(reached, ax=slots, label="reaches node", ticks=MaxNLocator(integer=True))
-    top = max(demand.demand.max(), made.capacity.max())
-    for axes, matrix, title in ((wanted, demand.demand, "demand"), (served, made.capacity, "what circuits carry")):
-        image = axes.imshow(matrix, vmin=0, vmax=top, cmap="Blues", interpolation="nearest")
-        axes.set(title=title, xlabel="to node", ylabel="from node")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(8, integer=True))
-    figure.colorbar(image, ax=(wanted, served), label="capacities of an uplink")
-    return figure
 
 
 def _guarantees(k: int, oblivious: int, is_predicted: bool) -> tuple[float, float]:

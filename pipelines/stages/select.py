@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from foretail.configs.schema.model_stages import SelectConfig
+from foretail.core.summary import Summarised
 from foretail.features.catalog import FeatureCost, feature
 from foretail.features.rows.labelled_rows import ALONE, Region, Sampling, read_rows
 from foretail.features.rows.splits import Split
@@ -43,8 +44,8 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class SelectResult:
+@dataclass(frozen=True, repr=False)
+class SelectResult(Summarised):
     """A selection."""
 
     collected: Sequence[CollectedRun]  #: datasets that came from the scenario

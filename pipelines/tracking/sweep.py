@@ -144,7 +144,7 @@ def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) ->
         str(score): [job.score(score) if score else None for job in jobs],
         "leaves": [job.leaves for job in jobs],
         "ensemble": [_digits(job.document.get("ensemble_sha256")) for job in jobs],
-        "reused": [{True: "yes", False: "no"}.get(job.document.get("reused", "")) for job in jobs],
+        "reused": [{"True": "yes", "False": "no"}.get(str(job.document.get("reused"))) for job in jobs],
     }
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     rows = tuple(zip(*known.values(), strict=True))

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from foretail.configs.schema.model_stages import DistillConfig
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Region, read_rows
 from foretail.models.drop.distillation import Budget, distill
@@ -40,8 +41,8 @@ LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
 AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
 
 
-@dataclass(frozen=True)
-class DistillResult:
+@dataclass(frozen=True, repr=False)
+class DistillResult(Summarised):
     """A student and its teacher."""
 
     ensemble: Ensemble  #: the student; `export` gives it integer votes

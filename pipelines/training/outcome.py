@@ -12,6 +12,7 @@ from foretail.configs.schema.tracking import Tracking
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
 from foretail.features.rows import splits
 from foretail.models.ensemble.ensemble import Ensemble
@@ -46,8 +47,8 @@ MODEL = "model"
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 
 
-@dataclass(frozen=True)
-class TrainResult:
+@dataclass(frozen=True, repr=False)
+class TrainResult(Summarised):
     """A trained model."""
 
     #: at its operating point: an ensemble, to which `export` gives integer votes, or a network

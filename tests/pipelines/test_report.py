@@ -217,6 +217,15 @@ def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
     assert not any(names[13] in cell for cell in cells)
 
 
+@pytest.mark.parametrize("wrong", [None, "text", ["a"], {"best_by": ["x"]}, {"best_by": "scores"}])
+def test_a_sweep_of_whatever_the_files_say_has_a_page(tmp_path: Path, wrong: Any) -> None:
+    for number in (0, 1):
+        folder = tmp_path / str(number)
+        told = {"config": {"tracking": wrong}, "scores": wrong, "reused": [wrong], "ensemble_sha256": wrong}
+        write_result(folder, document(stage="train", command=f"foretail train a={number}", **told))
+    check_page(render_page([opened(tmp_path / "0"), opened(tmp_path / "1")]))
+
+
 def test_a_long_list_of_a_run_without_a_command_is_its_length(tmp_path: Path) -> None:
     for number in (0, 1):
         write_result(tmp_path / str(number), document(config={"names": [f"feature_{at}" for at in range(9 + number)]}))
