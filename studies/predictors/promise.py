@@ -142,7 +142,7 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
         found.append(
             {
                 "where": UNSEEN if held_out else WITHIN,
-                "policy": how if how not in ("", "model", "default") else f"{policy}, {how}".removesuffix(", "),
+                "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(how, how),
                 "model": how == "model",
                 "mean": interval.mean,
                 "low": interval.low,
@@ -180,7 +180,7 @@ def _verdict(summary: pd.DataFrame, models: list[str]) -> list[str]:
         policy, model = others.iloc[-1], best[True].iloc[-1]
         sentences.append(
             f"On {where}, {policy['policy']} recovers {policy['recovered']} of what always accepting loses, and the "
-            f"best of {len(models)} models, {model['policy'].removesuffix(', model')}, {model['recovered']}."
+            f"best of {len(models)} models, {model['policy']}, {model['recovered']}."
         )
     return sentences
 
@@ -188,7 +188,7 @@ def _verdict(summary: pd.DataFrame, models: list[str]) -> list[str]:
 @styled
 def draw(summary: pd.DataFrame) -> Figure:
     """A bar for each policy, a panel for each kind of workload."""
-    kinds = list(dict.fromkeys(summary["where"]))
+    kinds = list(dict.fromkeys(summary.dropna(subset=["mean"])["where"]))
     figure, row = panels(len(kinds), inches=(4.5 * len(kinds) + 1, 3.5), grid="x", sharex=True)
     for axes, where in zip(row, kinds, strict=True):
         some = summary[summary["where"] == where].dropna(subset=["mean"])[::-1]

@@ -41,7 +41,7 @@ def test_a_bar_for_each_policy_in_a_panel_for_each_kind() -> None:
     summary = pd.DataFrame(
         {
             "where": [WITHIN, WITHIN, UNSEEN],
-            "policy": ["DT, alpha 16", "paper, model", "DT, alpha 16"],
+            "policy": ["DT, alpha 16", "model paper", "DT, alpha 16"],
             "model": [False, True, False],
             "mean": [0.9, 0.5, 0.8],
             "low": [0.8, 0.4, None],
@@ -49,6 +49,6 @@ def test_a_bar_for_each_policy_in_a_panel_for_each_kind() -> None:
         }
     )
     within, unseen = draw(summary).axes
-    assert [label.get_text() for label in within.get_yticklabels()] == ["paper, model", "DT, alpha 16"]
+    assert [label.get_text() for label in within.get_yticklabels()] == ["model paper", "DT, alpha 16"]
     assert [bar.get_width() for bar in within.patches if isinstance(bar, Rectangle)] == [0.5, 0.9]
     assert [bar.get_width() for bar in unseen.patches if isinstance(bar, Rectangle)] == [0.8]
