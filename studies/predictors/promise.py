@@ -142,7 +142,9 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
         found.append(
             {
                 "where": UNSEEN if held_out else WITHIN,
-                "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(how, how),
+                "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(
+                    str(how), how
+                ),
                 "model": how == "model",
                 "mean": interval.mean,
                 "low": interval.low,
