@@ -191,13 +191,14 @@ def _verdict(summary: pd.DataFrame, models: list[str]) -> list[str]:
 def draw(summary: pd.DataFrame) -> Figure:
     """A bar for each policy, a panel for each kind of workload."""
     kinds = list(dict.fromkeys(summary.dropna(subset=["mean"])["where"]))
+    lowest = float(summary["low"].fillna(summary["mean"]).min())
     figure, row = panels(len(kinds), inches=(4.5 * len(kinds) + 1, 3.5), grid="x", sharex=True)
     for axes, where in zip(row, kinds, strict=True):
         some = summary[summary["where"] == where].dropna(subset=["mean"])[::-1]
         colours = ["C1" if model else "C0" for model in some["model"]]
         error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
-        axes.barh(some["policy"], some["mean"].clip(lower=-1), color=colours, xerr=error)
-        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(min(-0.05, max(-1.0, some["mean"].min())), 1.05))
+        axes.barh(some["policy"], some["mean"], color=colours, xerr=error)
+        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(max(-1.0, min(-0.05, lowest)), 1.05))
     return figure
 
 
