@@ -31,6 +31,8 @@ CAPTION = (
     "Left: the node that every port reaches, by slot of the period. Right: the demand, and what the circuits of the "
     "schedule carry on average, in the same colours."
 )
+SLOW_NODES = 1500
+"""From here on a schedule takes more than some seconds."""
 MULTI_HOP_NODES = 64
 """Beyond, the linear program takes minutes."""
 
@@ -132,7 +134,11 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     of_vermilion = config.scheduler == "vermilion"
     k, oblivious = (config.trust, config.l) if of_vermilion else (None, None)
     settings = {"k": k, "l": oblivious, "diagonal": config.diagonal} if of_vermilion else config.scheduler_settings
-    made = SCHEDULER_KINDS.make(config.scheduler, settings).schedule(predicted, config.degree, config.seed)
+    scheduler = SCHEDULER_KINDS.make(config.scheduler, settings)
+    with StageProgress() as progress:
+        if predicted.nodes >= SLOW_NODES:
+            progress.say(f"a schedule of {predicted.nodes:,} nodes takes minutes, and the time grows faster than n^2")
+        made = scheduler.schedule(predicted, config.degree, config.seed)
     planned = PlannedSchedule(
         made,
         k,

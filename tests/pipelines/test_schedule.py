@@ -301,3 +301,13 @@ def test_the_figure_shows_slots_by_ports_and_the_demand_beside_what_it_serves(tm
     assert np.array_equal(wanted, demand.demand)
     assert np.array_equal(served, made.capacity)
     assert images[1].get_clim() == images[2].get_clim()
+
+
+def test_what_takes_minutes_is_said_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduled(tmp_path, ring(8), "degree=4", "k=3")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("foretail.pipelines.stages.schedule.SLOW_NODES", 8)
+    scheduled(tmp_path, ring(8), "degree=4", "k=3")
+    assert "a schedule of 8 nodes takes minutes" in capsys.readouterr().err
