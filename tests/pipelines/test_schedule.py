@@ -306,8 +306,8 @@ def test_the_figure_shows_slots_by_ports_and_the_demand_beside_what_it_serves(tm
 def test_what_takes_minutes_is_said_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scheduled(tmp_path, ring(8), "degree=4", "k=3")
+    scheduled(tmp_path, ring(8, 4), "degree=4", "k=3")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("foretail.pipelines.stages.schedule.SLOW_NODES", 8)
-    scheduled(tmp_path, ring(8), "degree=4", "k=3")
+    scheduled(tmp_path, ring(8, 4), "degree=4", "k=3")
     assert "a schedule of 8 nodes takes minutes" in capsys.readouterr().err
