@@ -1,4 +1,4 @@
-"""The model registry: which models have versions and aliases, what they were trained on, and who holds an alias.
+"""The model registry: models by their addresses, and what they were trained on.
 
 An address names a model, its content (``Ensemble.sha256``) is its identity: what a model was trained on is what every
 tracked run that made this very ensemble was given.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +20,14 @@ from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import (
-    EMPTY,
     ENSEMBLE_FILE,
     MODEL_NAME,
     NETWORK_FILE,
-    RegisteredModel,
-    create_version,
-    point_alias,
 )
 from foretail.models.mlflow.store import (
-    answered,
     connected,
     first_line,
     is_out_of_reach,
-    locked,
-    settled,
     store_exists,
     unusable,
     usable,
@@ -52,12 +45,6 @@ MODEL_ADDRESS = re.compile(
 
 _LOGGED = {ENSEMBLE_FILE: ENSEMBLE_TAG, NETWORK_FILE: NETWORK_TAG}
 """What Foretail logs with a run, and the tag with its hash."""
-
-
-_VERSION_AT_ALIAS = """
-    SELECT version FROM registered_model_aliases JOIN model_versions USING (workspace, name, version)
-    WHERE workspace = 'default' AND name = ? AND alias = ? AND run_id = ? AND current_stage <> 'Deleted_Internal'
-"""
 
 
 class NoLineage(ForetailError):
@@ -204,7 +191,7 @@ def logged_ensembles(uri: str) -> Iterator[tuple[str, str | None]]:
 
     ForetailError when the store cannot be used.
     """
-    with _asked(uri) as mlflow:
+    with asked(uri) as mlflow:
         runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
         for run in runs:
             for file in (file for file, tag in _LOGGED.items() if tag in run.data.tags):
@@ -251,7 +238,7 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
     uri : the tracking store
     tag : under which runs have that hash
     """
-    with _asked(uri) as mlflow:
+    with asked(uri) as mlflow:
         runs = _runs_with(mlflow, tag, sha256)
         if not runs:
             raise NoLineage(
@@ -273,172 +260,13 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
 
 def run_document(run_id: str, name: str, uri: str) -> Any:
     """Return a JSON artifact of a run; ForetailError when it has none of that name."""
-    with _asked(uri) as mlflow:
+    with asked(uri) as mlflow:
         try:
             return parse_json(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
         except (mlflow.exceptions.MlflowException, OSError, ValueError) as error:
             raise ForetailError(
                 f"the run {run_id} has no {name} ({first_line(error)}): train the model again"
             ) from error
-
-
-def alias_holder(name: str, alias: str, uri: str) -> str | None:
-    """Return the version that an alias of a registered model points at; None when there is no such model or alias.
-
-    ForetailError when the version is deleted, or the registry cannot be used.
-    """
-    if not store_exists(uri):
-        return None
-    with _asked(uri) as mlflow:
-        client = mlflow.MlflowClient(uri)
-        try:
-            version = client.get_registered_model(name).aliases.get(alias)
-        except mlflow.exceptions.MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return None
-            raise
-        if version is None:
-            return None
-        try:
-            client.get_model_version(name, version)
-        except mlflow.exceptions.MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            raise ForetailError(
-                f"models:/{name}@{alias} points at version {version}, which is deleted: delete the alias in MLflow, "
-                f"or point it at another version"
-            ) from error
-        return str(version)
-
-
-def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
-    """Return the tags of a version of a registered model."""
-    with _asked(uri) as mlflow:
-        return dict(mlflow.MlflowClient(uri).get_model_version(name, version).tags)
-
-
-def register_model(
-    name: str, alias: str, run_id: str, uri: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
-) -> RegisteredModel:
-    """Point an alias at the version of a run's model, which becomes the newest version when it is none yet.
-
-    ForetailError when the run saved no model, or the registry refuses the name or the alias.
-
-    Parameters
-    ----------
-    name, alias : of the registered model, which is created when missing
-    run_id : a run that saved its model
-    uri : the tracking store
-    description : of a new version
-    tags : of a new version
-    """
-    if rows := answered(uri, _VERSION_AT_ALIAS, name, alias, run_id):
-        version = str(rows[0][0])
-        return RegisteredModel(name, version, alias, version)
-    with _asked(uri) as mlflow, locked(uri):
-        client = mlflow.MlflowClient(uri)
-        try:
-            version = _version_of(client, name, [run_id]) or _new_version(
-                client, name, [run_id], uri, description, tags
-            )
-            return point_alias(client, name, alias, version)
-        except mlflow.exceptions.MlflowException as error:
-            raise ForetailError(
-                f"MLflow refuses to register {name!r} as {alias!r} ({first_line(error)}): "
-                f"choose another tracking.registered_model or tracking.alias"
-            ) from error
-
-
-@dataclass(frozen=True)
-class Version:
-    """A version of a registered model and the aliases that point at it."""
-
-    name: str
-    version: str
-    aliases: tuple[str, ...]
-
-
-def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
-    """Return the versions of the models that runs saved, the newest first."""
-    with _asked(uri) as mlflow:
-        client = mlflow.MlflowClient(uri)
-        matching = [
-            Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
-            for run in runs
-            for one in client.search_model_versions(f"run_id = '{run}'")
-        ]
-    return tuple(sorted(matching, key=lambda one: -int(one.version)))
-
-
-def move_alias(
-    name: str,
-    alias: str,
-    ensemble: Ensemble,
-    runs: Sequence[str],
-    holder: str | None,
-    tags: Mapping[str, str],
-    uri: str,
-) -> RegisteredModel:
-    """Point an alias at a version that holds `ensemble`, and ``previous_<alias>`` at the version that held it.
-
-    The version is the newest that one of `runs` has, else it is registered now. The alias itself moves last: whatever
-    stops this before, its holder stays. ForetailError when another version holds the alias by now, no version can be
-    made, or the registry refuses.
-
-    Parameters
-    ----------
-    name, alias : of the registered model, which is created when missing
-    runs : ``Lineage.runs``
-    holder : the version that :func:`alias_holder` named when the decision was made
-    tags : tags of the version
-    uri : str
-        The tracking store. Of an SQLite file the lock is held meanwhile; a server has no lock, so that two that move
-        an alias there in the same instant are told apart by their tags only.
-    """
-    with _asked(uri) as mlflow, locked(uri):
-        client = mlflow.MlflowClient(uri)
-        now = alias_holder(name, alias, uri)
-        if now != holder:
-            raise ForetailError(
-                f"models:/{name}@{alias} has moved from version {holder or 'none'} to {now or 'none'} meanwhile: "
-                f"promote against that one"
-            )
-        version = _version_of(client, name, runs) or _new_version(client, name, runs, uri)
-        if load_ensemble(f"models:/{name}/{version}", uri).sha256 != ensemble.sha256:
-            raise ForetailError(
-                f"models:/{name}/{version} no longer holds the ensemble {ensemble.sha256[:12]} that its run made: "
-                f"train the model again"
-            )
-        for key, value in tags.items():
-            settled(client.set_model_version_tag, name, version, key, value)
-        if holder is not None:
-            point_alias(client, name, f"previous_{alias}", holder)
-        return point_alias(client, name, alias, version)
-
-
-def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
-    matching = [
-        int(version.version)
-        for run in runs
-        for version in client.search_model_versions(f"run_id = '{run}'")
-        if version.name == name
-    ]
-    return str(max(matching)) if matching else None
-
-
-def _new_version(
-    client: Any,
-    name: str,
-    runs: Sequence[str],
-    uri: str,
-    description: str | None = None,
-    tags: Mapping[str, str] = EMPTY,
-) -> str:
-    for run in runs:
-        outputs = client.get_run(run).outputs
-        if outputs is not None and outputs.model_outputs:
-            return create_version(client, name, run, outputs.model_outputs[0].model_id, description, tags)
-    raise ForetailError(f"none of the runs {', '.join(runs)} in {uri} saved its model: train it again")
 
 
 def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
@@ -468,7 +296,7 @@ def _used(run: Any) -> Iterator[UsedDataset]:
 
 
 @contextmanager
-def _asked(uri: str) -> Iterator[ModuleType]:
+def asked(uri: str) -> Iterator[ModuleType]:
     """Yield MLflow, pointed at a store, and turn whatever the store raises into one sentence."""
     with connected(uri) as mlflow, usable(uri):
         yield mlflow

@@ -179,7 +179,7 @@ class TrackedRun:
 
         It is ``ensemble.json`` or ``model.onnx``, once as an artifact of the run, with the tag ``ensemble_sha256`` or
         ``network_sha256``, and once inside an MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
-        :func:`foretail.models.mlflow.registry.register_model` gives it a version.
+        :func:`foretail.models.mlflow.versions.register_model` gives it a version.
         """
         name, tag = (ENSEMBLE_FILE, ENSEMBLE_TAG) if isinstance(model, Ensemble) else (NETWORK_FILE, NETWORK_TAG)
         mlflow = imported()

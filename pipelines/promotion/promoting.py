@@ -17,17 +17,10 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
-from foretail.models.mlflow.registry import (
-    Lineage,
-    alias_holder,
-    lineage,
-    load_ensemble,
-    move_alias,
-    run_document,
-    version_tags,
-)
+from foretail.models.mlflow.registry import Lineage, lineage, load_ensemble, run_document
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun
+from foretail.models.mlflow.versions import alias_holder, move_alias, version_tags
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.errors import GateRefused

@@ -24,7 +24,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.models.mlflow.registry import register_model
+from foretail.models.mlflow.versions import register_model
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store

@@ -12,8 +12,8 @@ from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.versions import alias_holder
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store

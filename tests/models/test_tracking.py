@@ -22,9 +22,10 @@ from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import load_ensemble, register_model, versions_of
+from foretail.models.mlflow.registry import load_ensemble
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, nest, track
+from foretail.models.mlflow.versions import register_model, versions_of
 from foretail.models.scoring.metrics import Confusion, scores
 from tests.docs.pages import ROOT, blocks
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
@@ -423,7 +424,7 @@ def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) ->
     import mlflow.xgboost
 
     script = (
-        "from foretail.models.mlflow.registry import register_model\n"
+        "from foretail.models.mlflow.versions import register_model\n"
         "from foretail.models.mlflow.tracking import track\n"
         "from tests.forests import paper_forest\n"
         "trained = paper_forest()\n"

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.models.mlflow.registry import alias_holder, lineage, load_ensemble, run_document
+from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
 from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
 from foretail.models.mlflow.tracking import run_exists, track
+from foretail.models.mlflow.versions import alias_holder
 from tests.torture.faults import free_port, mlflow_server
 
 FIRST_RUN = (
