@@ -31,7 +31,7 @@ from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
-from foretail.pipelines.runs.notes import ASKED
+from foretail.pipelines.runs.notes import ASKED, collecting_notes
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.training.scores import judge_run
@@ -181,21 +181,20 @@ def check_export(
     """Export a model into ``folder/<target>``, where it is proven, and read, hash and run again what was written."""
     source, out = folder / ENSEMBLE_FILE, folder / target
     model.save(source)
+    settings = ExportConfig(
+        model=str(source),
+        target=target,
+        name=NAME,
+        out=str(out),
+        max_cells=config.max_cells,
+        budget_seconds=config.budget_seconds,
+        p4=P4Target(profile=config.p4_profile),
+        tracking=Tracking(enabled=False),
+        store_dir=config.store_dir,
+    )
     try:
-        result = export_drop_predictor(
-            ExportConfig(
-                model=str(source),
-                target=target,
-                name=NAME,
-                out=str(out),
-                max_cells=config.max_cells,
-                budget_seconds=config.budget_seconds,
-                p4=P4Target(profile=config.p4_profile),
-                tracking=Tracking(enabled=False),
-                store_dir=config.store_dir,
-            ),
-            folder,
-        )
+        with collecting_notes():  # its file is a copy of the model that the command names
+            result = export_drop_predictor(settings, folder)
         certificate = _verified_certificate(out, model)
         figures: dict[str, Any] = {
             "method": certificate.method,
