@@ -134,7 +134,9 @@ def _missing_config(error: MissingConfigException) -> str:
         return first_line(error)
     group, _, option = match[1].rpartition("/")
     known = sorted(name for name in error.options or _options(group) if not name.startswith("base_"))
-    return f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}" if known else first_line(error)
+    own = ", or name the folder of your own with --config-dir" if group in ("scenario", "predictor", "features") else ""
+    choose = f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}{own}"
+    return choose if known else first_line(error)
 
 
 def _options(group: str) -> Iterator[str]:
@@ -165,9 +167,9 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
             name, _, value = merged[1].partition("=")
             reason = f"it is a list, so write '{name}=[{value}]'"
         return f"{f'cannot set {merged[1]}' if merged else first_line(error)}: {reason}"
-    composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)", str(error))
+    composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)(?:\n +full_key: (\S+))?", str(error))
     if composing is not None:  # a file of settings
-        return f"in {composing[1]}.yaml: {composing[2].strip()}"
+        return f"in {composing[1]}.yaml: {f'{composing[3]}: ' if composing[3] else ''}{composing[2].strip()}"
     if match is None:
         return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
@@ -178,6 +180,8 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     here = list(dict.fromkeys(setting for setting in of_stage if setting.endswith(f".{name}")))
     if name in settings and here:
         return f"{name} is a setting of another stage: this one has {', '.join(here)}"
+    if name in settings and name.startswith("predictor."):
+        return f"{name} is a setting of another predictor: --help predictor lists those of this one"
     if name in settings:
         return f"{name} is a setting of another stage: --help lists those of this one"
     last = name.rpartition(".")[2]

@@ -93,7 +93,10 @@ def listed_sides(
     if missing := sorted(set(listed) - set(present)):
         raise ForetailError(f"seed {missing[0]} of the split has no run: collect it or take it off the list")
     if unlisted := sorted(set(present) - set(listed)):
-        raise ForetailError(f"the run with seed {unlisted[0]} is on no side of the split: list its seed on one")
+        raise ForetailError(
+            f"the run with seed {unlisted[0]} is on no side of the split: list its seed "
+            "under train, validation or test, or leave its dataset out"
+        )
     return sides
 
 

@@ -125,6 +125,9 @@ def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: An
     class Styled(Figure):
         def draw(self, renderer: Any) -> None:
             with figure_style(look):
+                for first in made[across::across] if across != columns else ():  # rows of a figure that had one row
+                    if not first.get_ylabel() and first.get_shared_y_axes().joined(first, made[0]):
+                        first.set_ylabel(made[0].get_ylabel())
                 _wrap_texts(self, down, across)
                 super().draw(renderer)
 

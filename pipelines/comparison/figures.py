@@ -101,7 +101,8 @@ def _by_seed(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> p
 
 @styled
 def _bars(frame: pd.DataFrame, panels_of: Mapping[str, tuple[str, str]]) -> Figure:
-    """A panel per metric, in a row: means as bars with their intervals, seeds as dots."""
+    """A panel per metric that has a value, in a row: means as bars with their intervals, seeds as dots."""
+    panels_of = {name: told for name, told in panels_of.items() if frame[name].notna().any()} or panels_of
     place = {policy: position for position, policy in enumerate(frame["policy"].drop_duplicates())}
     figure, row = panels(len(panels_of), inches=(9, 1.4 + 0.3 * len(place)), grid="x", sharey=True)
     for axes, (name, (_, title)) in zip(row, panels_of.items(), strict=True):

@@ -233,9 +233,7 @@ class FlowsResult(Summarised):
             sentence = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
             return [sentence, *replace(self, seen=()).verdict()]
         metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
-        means = {
-            policy: difference.mean for policy, difference in self.means(metric).items() if difference.mean is not None
-        }
+        means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
         if len(means) < 2:
             return []
         best = min(means, key=lambda policy: means[policy])
@@ -247,8 +245,10 @@ class FlowsResult(Summarised):
             first += f"; of those that push nothing out, {policy_words(second)} is next with {means[second]:.4g}"
         seeds = len({run.seed for run in self.runs})
         difference = self.differences(metric, "credence_accept").get("credence") if "credence_accept" in means else None
+        if "credence" not in means:
+            return [f"{first}."]
         if difference is None or difference.mean is None:
-            return [f"{first}.", "What predictions are worth is not known without both credence and credence_accept."]
+            return [f"{first}.", "To learn what predictions are worth, add credence_accept to policy."]
         verdict = chance_text(difference, "seed", above="so predictions do harm here", below="so predictions help here")
         return [
             f"{first}.",

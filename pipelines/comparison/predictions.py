@@ -85,11 +85,13 @@ class PredictionScores:
     ) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
         worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on)
-        others = {policy: count for policy, count in sent.items() if policy not in PUSHING_OUT}
+        others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
         if not others or not self.lqd:
             return [worth]
-        best = max(others, key=lambda policy: others[policy])
-        most = f"{policy_words(best)} sends most, {100 * others[best] / self.lqd:.4g} % of what LQD sends"
+        shares = {name: 100 * count / self.lqd for name, count in others.items()}
+        shares |= {str(one["title"]): one["sent_percent_of_lqd"] for one in baselines}
+        best = max(shares, key=lambda name: shares[name])
+        most = f"{best} sends most, {shares[best]:.4g} % of what LQD sends"
         return [f"Of the policies that push nothing out {most}.", worth]
 
     def table(self) -> Table:

@@ -181,22 +181,19 @@ def check_export(
     """Export a model into ``folder/<target>``, where it is proven, and read, hash and run again what was written."""
     source, out = folder / ENSEMBLE_FILE, folder / target
     model.save(source)
+    settings = ExportConfig(
+        model=str(source),
+        target=target,
+        name=NAME,
+        out=str(out),
+        max_cells=config.max_cells,
+        budget_seconds=config.budget_seconds,
+        p4=P4Target(profile=config.p4_profile),
+        tracking=Tracking(enabled=False),
+        store_dir=config.store_dir,
+    )
     try:
-        result = export_drop_predictor(
-            ExportConfig(
-                model=str(source),
-                target=target,
-                name=NAME,
-                out=str(out),
-                max_cells=config.max_cells,
-                budget_seconds=config.budget_seconds,
-                p4=P4Target(profile=config.p4_profile),
-                tracking=Tracking(enabled=False),
-                store_dir=config.store_dir,
-            ),
-            folder,
-            model,
-        )
+        result = export_drop_predictor(settings, folder, model)
         certificate = _verified_certificate(out, model)
         figures: dict[str, Any] = {
             "method": certificate.method,

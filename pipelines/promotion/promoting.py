@@ -73,8 +73,9 @@ class PromoteResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the gate decided, and the first of its checks on scores."""
-        first = f"On {len(self.gate['held_out'])} held-out runs, {self.checks[0].reason.rstrip('.')}."
+        """What the gate decided, and the first check that failed, or the first of all."""
+        told = next((check for check in self.checks if not check.passed), self.checks[0])
+        first = f"On {len(self.gate['held_out'])} held-out runs, {told.reason.rstrip('.')}."
         if self.promoted is None:
             failed = ", ".join(check.name for check in self.checks if not check.passed)
             return [f"The gate refused the model for {failed}.", first]

@@ -41,7 +41,7 @@ def say_if_unasked(questions: Mapping[str, tuple[int, int]]) -> None:
                 "fills the buffer"
             )
         elif not predicted_drops:
-            say(f"{policy} asked its predictor {asked:,} times and was never told to drop, so it did always accept")
+            say(f"{policy} asked its predictor {asked:,} times and was never told to drop, so it always accepted")
 
 
 def say_if_no_drops(drops: Mapping[int, tuple[int, int]]) -> None:

@@ -61,8 +61,13 @@ class DemoResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the forest is worth beside tuned policies, that of the evaluation, and the costs on the second network."""
-        return [*self.trained.verdict()[1:], *self.evaluated.verdict(), *self._cost_where_ports_compete(), *self._cost_of_the_rule()]
+        """What the forest is worth beside tuned policies, in both networks, and what the sharing rule costs."""
+        return [
+            *self.trained.verdict()[1:],
+            *self.evaluated.verdict(),
+            *self._cost_where_ports_compete(),
+            *self._cost_of_the_rule(),
+        ]
 
     def tables(self) -> list[Table]:
         """Datasets, scores, proof, policies and differences on both networks, timings."""

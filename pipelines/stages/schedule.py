@@ -155,7 +155,8 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         from foretail.pipelines.demand.schedule_figure import draw_schedule
         from foretail.pipelines.runs.points import write_files
 
-        drawn = tuple(path.name for path in write_files(run_dir, {FIGURE: draw_schedule(made, demand)}))
+        figure = draw_schedule(made, demand, "forecast" if config.demand is None else "demand")
+        drawn = tuple(path.name for path in write_files(run_dir, {FIGURE: figure}))
     pairs = made.edges[~np.eye(made.nodes, dtype=bool)]
     floor = int(pairs.min()) / (made.period * made.degree)  # a demand of the hose model has no entry above the degree
     is_predicted = config.prediction is not None or config.forecast is not None

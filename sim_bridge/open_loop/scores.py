@@ -41,7 +41,7 @@ def worth_in_words(
     recovered: float | None,
     sent_percent: float | None,
     baselines: Sequence[Mapping[str, Any]] = (),
-    chosen_on: str = "the runs that trained it",
+    chosen_on: str = "the runs that trained the model",
 ) -> str:
     """The recovered loss and what a Credence sends, which belong together, and the best of the tuned baselines."""
     if recovered is None:

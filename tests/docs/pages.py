@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +62,10 @@ def commands_of(page: Path) -> list[Command]:
     found: list[Command] = []
     for language, text in blocks(page):
         if language in ("", "sh") and re.search(r"^(foretail|\$SLOTTED) ", text, re.MULTILINE):
-            done = subprocess.run(["bash", "-euc", _SHELL + text], capture_output=True, text=True, check=True, cwd="/")
+            with tempfile.TemporaryDirectory() as here:  # files that a block writes go with it
+                done = subprocess.run(
+                    ["bash", "-euc", _SHELL + text], capture_output=True, text=True, check=True, cwd=here
+                )
             for command in done.stdout.split("\n\0")[:-1]:
                 found.append(Command(name_of(page), tuple(command.split("\0")[:-1])))
     for span in inline_code(page):

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.docs.pages import PAGES, blocks, name_of
+from foretail.api import C, FeatureInput, RandomForest, export
+from foretail.export.c.build import find_compiler
+from tests.docs.pages import PAGES, ROOT, blocks, name_of
 from tests.traces import write_bursts
 
 pytest.importorskip("gymnasium", reason="the extra gym is not installed")
@@ -41,3 +46,19 @@ def test_programs_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
             assert (following, printed.getvalue()) == ("", expected), os.linesep + program
         ran += 1
     assert ran
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_c_program_of_how_do_i_decides(tmp_path: Path) -> None:
+    (program,) = (text for language, text in blocks(ROOT / "docs/guide/how-do-i.md") if language == "c")
+    (tmp_path / "main.c").write_text(program)
+    inputs = [FeatureInput("threshold", "cell_bytes=256", 24)]
+    x = np.array([[100], [200], [400], [500]] * 10, np.int32)
+    for above in (True, False):  # of 300 cells one model says drop, the other accept
+        model = RandomForest(trees=1, depth=1, bootstrap=False).fit(x, (x[:, 0] > 150) == above).to_ensemble(inputs)
+        export(model, C(), tmp_path / "drop")
+        subprocess.run([*find_compiler(), "-std=c99", "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
+        said = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
+        assert said == ("drop\n" if above else "accept\n")
+        shutil.rmtree(tmp_path / "drop")

@@ -86,6 +86,7 @@ def test_a_figure_is_as_wide_as_it_should_be_and_its_words_are_apart(
         assert figure.get_size_inches()[0] * MM_PER_INCH == pytest.approx(width_mm)
     assert {axes.xaxis.label.get_fontsize() for axes in figure.axes} == {STYLES[style].get("font.size", 10)}
     assert len(figure.legends[0].get_texts()) == 5
+    assert all(axes.get_ylabel() for axes in figure.axes if axes.get_position().x0 == figure.axes[0].get_position().x0)
     texts = [
         part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label) if part.get_text()
     ]

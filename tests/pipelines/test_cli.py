@@ -42,6 +42,8 @@ REFUSED = [
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
     (["evaluate", "inputs=[]"], "inputs is a setting of another stage: --help lists those of this one"),
+    (["train", "predictor=mlp", "predictor.depth=3"], "predictor.depth is a setting of another predictor: --help pred"),
+    (["train", "scenario=mine"], "star, tiny, or name the folder of your own with --config-dir"),
     (["replay", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
     (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
     (["replay", "ports=4294967296"], "ports = 4294967296 is out of range: it must be at most 32768"),
@@ -84,7 +86,7 @@ def test_a_file_of_settings_that_does_not_fit_is_named_with_the_setting(tmp_path
     empty.mkdir()
     (own / "split" / "mine.yaml").write_text("name: by_run\nshifts: 1\n", encoding="utf-8")
     done = foretail(empty, "train", f"hydra.searchpath=[file://{own}]", "split=mine")
-    assert_refused(empty, done, "in split/mine.yaml: Key 'shifts' not in 'Split'")
+    assert_refused(empty, done, "in split/mine.yaml: split.shifts: Key 'shifts' not in 'Split'")
 
 
 MOVED = {
@@ -217,6 +219,10 @@ UNREADABLE = [
     (b"defaults: 3\nname: x\n", "Invalid defaults list in 'scenario/mine', defaults must be a list (got int)"),
     (b"defaults: [mine]\nname: x\n", "a file of settings includes itself: remove it from its own defaults list"),
     (b"- a\n- b\n", "in scenario/mine.yaml: "),
+    (
+        b"defaults: [base_scenario, _self_]\nname: x\ntraffic_ns: 2000.0\n",
+        "in scenario/mine.yaml: scenario.traffic_ns: Value '2000.0' of type 'float' could not be converted to Integer.",
+    ),
 ]
 
 

@@ -243,6 +243,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert "Gate" in said.out
     assert holders(folder, "first") == before
     document = json.loads((folder / "refused" / "result.json").read_text())
+    assert [model["address"] for model in document["used_models"]] == [WEAK]
     assert document["promoted"] is None
     assert {check["name"]: check["passed"] for check in document["gate"]["checks"]} == {
         "asked_f1": False,

@@ -41,3 +41,5 @@ def test_the_figures_of_policies_are_drawn_from_their_numbers() -> None:
     figure = DRAW["slowdown_p95"](frame)
     assert [axes.get_title() for axes in figure.axes] == [title for _, title in SLOWDOWNS.values()]
     assert [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)] == [2.0, 2.0]
+    without = DRAW["slowdown_p95"](frame.assign(long=np.nan))
+    assert [axes.get_title() for axes in without.axes] == [t for name, (_, t) in SLOWDOWNS.items() if name != "long"]

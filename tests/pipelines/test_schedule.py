@@ -288,16 +288,21 @@ def test_forecasts_that_cannot_be(
 
 
 def test_the_figure_shows_slots_by_ports_and_the_demand_beside_what_it_serves(tmp_path: Path) -> None:
-    demand = random_hose(8, 4)
+    demand = random_hose(4, 4)
     result = scheduled(tmp_path, demand, "degree=4", "k=3", "outputs=[png,json]")
     assert set(result.files) == {"schedule.json", "schedule.png"}
     assert set(result.document()["captions"]) == {"schedule"}
     assert (tmp_path / "run" / "schedule.png").read_bytes().startswith(b"\x89PNG")
     made = result.planned.schedule
-    images = [axes.images[0] for axes in draw_schedule(made, demand).axes if axes.images]
+    figure = draw_schedule(made, demand, "forecast")
+    figure.draw_without_rendering()
+    slots, wanted_axes = figure.axes[:2]
+    assert wanted_axes.get_title() == "forecast"
+    assert all(tick == int(tick) for tick in slots.get_xticks())
+    images = [axes.images[0] for axes in figure.axes if axes.images]
     ports, wanted, served = (np.ma.masked_array(image.get_array()) for image in images)
-    assert ports.shape == (8 * 4, made.period)
-    assert ports[4 * 5 + 2].filled(IDLE).tolist() == made.matchings[:, 2, 5].tolist()
+    assert ports.shape == (4 * 4, made.period)
+    assert ports[4 * 3 + 2].filled(IDLE).tolist() == made.matchings[:, 2, 3].tolist()
     assert np.array_equal(wanted, demand.demand)
     assert np.array_equal(served, made.capacity)
     assert images[1].get_clim() == images[2].get_clim()

@@ -11,8 +11,11 @@ import pytest
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.cost import RunCost
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
+from foretail.pipelines.comparison.predictions import PredictionScores, Source
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.data.collecting import CollectedRun
+from foretail.pipelines.promotion.gate import Check
+from foretail.pipelines.promotion.promoting import PromoteResult
 from foretail.pipelines.stages.collect import CollectResult
 from foretail.sim_bridge.open_loop.scores import worth_in_words
 
@@ -93,10 +96,10 @@ def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> Non
 
 def test_a_comparison_says_what_it_cannot_tell() -> None:
     assert compared(lqd=[1.0]).verdict() == []
-    first, second = compared(lqd=[2.0], dt=[3.0]).verdict()
+    (first,) = compared(lqd=[2.0], dt=[3.0]).verdict()
     assert first.startswith("LQD has the lowest")
     assert "Dynamic Thresholds is next with 3" in first
-    assert "not known without both" in second
+    assert "add credence_accept to policy" in compared(lqd=[2.0], credence=[3.0]).verdict()[1]
     one = compared(credence=[2.0], credence_accept=[3.0])
     assert "one seed cannot tell" in one.verdict()[1]
     empty = replace(one, runs=tuple(replace(each, flows=one.runs[0].flows) for each in one.runs))
@@ -109,6 +112,24 @@ def test_the_worth_of_predictions_never_stands_alone() -> None:
     )
     assert "so they lose more" in worth_in_words(-1.0, 90.0)
     assert worth_in_words(None, None).startswith("Always accepting loses nothing")
+
+
+@pytest.mark.parametrize(
+    ("tuned", "best"), [(99.9, "DT, alpha 16 sends most, 99.9 %"), (98.0, "Credence sends most, 99 %")]
+)
+def test_a_policy_sends_most_only_if_no_tuned_one_sends_more(tuned: float, best: str) -> None:
+    worth = PredictionScores(Source("model"), "bytes", 100, 90, 95, 99, 1.0, 0.7, 99.0, {"whole": {}, "asked": {}})
+    baseline = {"title": "DT, alpha 16", "recovered_loss": 0.9, "sent_percent_of_lqd": tuned}
+    assert best in worth.verdict({"lqd": 100, "dt": 97, "credence": 99}, [baseline], "other runs")[0]
+
+
+def test_a_gate_that_refuses_says_what_failed() -> None:
+    checks = (Check("asked_f1", True, "F1 is 0.7"), Check("tuned_baseline", False, "R is less than that of DT"))
+    refused = PromoteResult({"held_out": [{}, {}]}, checks, None, (), (), {}).verdict()
+    assert refused == [
+        "The gate refused the model for tuned_baseline.",
+        "On 2 held-out runs, R is less than that of DT.",
+    ]
 
 
 def test_stages_print_their_verdict_and_write_it_into_the_result(
