@@ -20,6 +20,7 @@ from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
 from foretail.models.mlflow.tracking import track
@@ -355,8 +356,8 @@ def test_what_a_student_was_given_includes_what_its_teacher_was_given(folder: Pa
 def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tampered(config: ExportConfig, run_dir: Path) -> Any:
-        result = export_drop_predictor(config, run_dir)
+    def tampered(config: ExportConfig, run_dir: Path, model: Ensemble) -> Any:
+        result = export_drop_predictor(config, run_dir, model)
         library = result.predictor.library
         library.write_bytes(library.read_bytes() + b"\0")
         return result
