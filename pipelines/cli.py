@@ -58,11 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     stopped: list[int] = []
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [argument for argument in given if argument != "--debug"]
+    debug = False
     with stoppable(stopped, of_process=arguments is None):
         try:
-            return _run(with_command(given))
+            given = with_command(given)
+            debug = "--debug" in given
+            given = [argument for argument in given if argument != "--debug"]
+            return _run(given)
         except KeyboardInterrupt as stop:
             return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
         except BrokenPipeError:  # whoever reads has enough, as head has

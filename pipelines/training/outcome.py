@@ -141,7 +141,7 @@ def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
         *baseline_rows(first["baselines"]),
         ("always accept", 0.0, accept),
     ]
-    note = "Policies without a predictor have the setting that sends most on the training and validation runs."
+    note = "Settings of policies were chosen on the training and validation runs."
     return Table("Test runs replayed in bytes", ("who", "recovered loss", SENT), tuple(rows), (note,))
 
 

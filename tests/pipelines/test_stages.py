@@ -94,7 +94,7 @@ def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: Trai
     assert document["scores"]["validation"]["asked"]["f1"] > 0.1
     assert document["replay"]["eta"] >= 1
     names = [table.title for table in trained.tables()]
-    assert names == ["Datasets", "Scores"]
+    assert names == ["Datasets", "Test runs replayed in bytes", "Scores"]
 
 
 def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
