@@ -9,7 +9,7 @@ from typing import Any
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.replay import _sent, feed, queues_of, replay_of
+from foretail.sim_bridge.open_loop.replay import data_sent, feed, queues_of, replay_of
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -48,7 +48,7 @@ def bytes_sent(dataset: Dataset, baselines: Sequence[Baseline], threads: int = 2
     with ThreadPoolExecutor(threads) as pool:
         for arrivals in dataset.arrivals():
             list(pool.map(feed, replays, [arrivals] * len(replays)))
-    return [_sent(replay).bytes for replay in replays]
+    return [data_sent(replay).bytes for replay in replays]
 
 
 def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:

@@ -196,11 +196,13 @@ def compare_replays(
             if report is not None:
                 report(arrived / (manifest.rows + manifest.control_rows))
         _wait(at_work)
-    sent = {policy: _sent(one) for policy, one in replays.items()}
+    sent = {policy: data_sent(one) for policy, one in replays.items()}
     return ReplayComparison(
         offered=Sent(manifest.rows, offered_bytes),
         transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
-        scores=ReplayScores(sent["lqd"].bytes, _sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes),
+        scores=ReplayScores(
+            sent["lqd"].bytes, data_sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes
+        ),
         questions=questions,
     )
 
@@ -219,7 +221,7 @@ def bytes_without(
         for arrivals, _, of_arrival in arrivals_with(dataset, level.astype(np.int64), of_control=never_left_out):
             parts = (arrivals[of_arrival < from_level] for from_level in least)
             _wait([pool.submit(feed, replay, part) for replay, part in zip(replays, parts, strict=True)])
-    return [_sent(replay).bytes for replay in replays]
+    return [data_sent(replay).bytes for replay in replays]
 
 
 def arrivals_with(
@@ -299,7 +301,8 @@ def message_left(arrivals: Records) -> NDArray[np.uint8]:
     return arrivals["features"][:, MESSAGE_LEFT].astype(np.uint8)
 
 
-def _sent(replay: RunReplay) -> Sent:
+def data_sent(replay: RunReplay) -> Sent:
+    """Send what is still queued; return the data packets that a replay sent, and their bytes."""
     finished = replay.finish()
     return Sent(finished["transmitted_packets"], finished["transmitted_bytes"])
 
