@@ -34,7 +34,9 @@ from foretail.pipelines.promotion.model_card import markdown, model_card, read_s
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.train import train
+from foretail.pipelines.tracking.baselines import chosen_in
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.baselines import Baseline
 from tests.composed import composed
 from tests.forests import paper_forest
 from tests.traces import write_bursts
@@ -517,6 +519,13 @@ def test_the_whole_interval_has_to_hold() -> None:
     # mean 0.1, half-width 0.2484: more than always accepting on average, but it may be less
     assert not compare("asked_recovered_loss", scores_of(0.0, 0.1, 0.2), None, 0.9, "always accepting").passed
     assert not compare("asked_recovered_loss", scores_of(0.0, 0.0), None, 0.9, "always accepting").passed
+
+
+def test_the_baselines_of_a_training_and_of_a_distilling_are_found() -> None:
+    replay = {"baselines": [{"policy": "dt", "alpha": 16.0, "title": "DT, alpha 16"}, {"policy": "cs", "alpha": None}]}
+    for outcome in ({"replay": replay}, {"teacher": {"replay": None}, "student": {"replay": replay}}):
+        assert chosen_in(outcome) == (Baseline("dt", 16.0), Baseline("cs"))
+    assert chosen_in({"replay": None}) == ()
 
 
 @pytest.mark.parametrize(("recovered", "passed"), [(0.5, True), (0.9, False), (0.7, False)])
