@@ -31,7 +31,7 @@ def known_baselines(tracking: Tracking, store: Store) -> tuple[Baseline, ...]:
 
 
 def chosen_in(outcome: Mapping[str, Any]) -> tuple[Baseline, ...]:
-    """Return the baselines of a training or a distilling, the best first; none where its test runs were not replayed."""
+    """Return the baselines of a training or a distilling, the best first; none where test runs were not replayed."""
     replay = outcome.get("student", outcome).get("replay") or {}
     return tuple(Baseline(one["policy"], one["alpha"]) for one in replay.get("baselines", ()))
 
