@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
@@ -71,10 +69,3 @@ class Launcher:
         address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
         if self.name == "ray" and (address is None or int(address[1]) > 65_535):
             raise ForetailError(f"{where}.address = {self.address} is not HOST:PORT: give what ray start names")
-
-    def require_points(self, experiments: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ForetailError when there are no points to spread over a cluster."""
-        if self.name == "ray" and not any(experiments):
-            raise ForetailError(
-                "launcher=ray spreads the points of an experiment: give experiment=..., or leave it out"
-            )
