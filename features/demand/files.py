@@ -117,7 +117,7 @@ def _from_csv(path: Path) -> FloatArray:
             if names is not None and (len(rows) >= len(names) or fields[0].strip() != names[len(rows)]):
                 raise ForetailError(
                     f"row {len(rows)} of {path} (counted from 0) is that of {fields[0].strip()!r}, and the columns are "
-                    f"{', '.join(names[:8])}: give rows and columns the same nodes in the same order"
+                    f"{', '.join(map(repr, names[:8]))}: give rows and columns the same nodes in the same order"
                 )
             cells = fields if names is None else fields[1:]
             rows.append([_number(path, len(rows), column, text) for column, text in enumerate(cells)])
