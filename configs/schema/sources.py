@@ -11,6 +11,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import FASTEST_BPS, LONGEST_NS, part, require_distinct, setting
 from foretail.configs.schema.scenario import FeatureArithmetic, Rules
 from foretail.core.errors import ForetailError
+from foretail.core.limits import MOST_PORTS
 
 
 @dataclass
@@ -66,7 +67,7 @@ class EtalonImport:
 class ArtifactImport:
     """The switch whose training rows the public Credence artifact wrote (docs/imports.md); the rows do not say."""
 
-    ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=32_767)
+    ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=MOST_PORTS)
     buffer_bytes: int = setting(1_052_672, "Shared buffer; no length exceeds it.", at_least=1, at_most=2**24 - 1)
     port_rate_bps: int = setting(
         10_000_000_000, "Rate of every port, for the manifest.", at_least=1, at_most=FASTEST_BPS
@@ -87,7 +88,7 @@ class PcapImport:
 
     captures: list[EgressCapture] = setting([], "One capture per egress port, as [{file: FILE, port: 0}, ...].")
     table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures.")
-    ports: int | None = setting(None, "Number of ports of the switch.", at_least=2, at_most=32_767)
+    ports: int | None = setting(None, "Number of ports of the switch.", at_least=2, at_most=MOST_PORTS)
     buffer_bytes: int | None = setting(None, "Shared buffer of the switch.", at_least=1, at_most=2**30)
     port_rates_bps: list[int] = setting(
         [], "Rate of every port, or one rate for all of them.", at_least=1000, at_most=FASTEST_BPS
@@ -137,7 +138,7 @@ class SlottedTraffic:
 
     workload: str = setting("incast", "Workload, by its name in foretail.sim_bridge.arrivals.workloads.")
     settings: Any = setting(None, "Parameters of the workload, as {NAME: VALUE}; all others keep their defaults.")
-    ports: int = setting(20, "Number N of ports of the switch.", at_least=1, at_most=32_767)
+    ports: int = setting(20, "Number N of ports of the switch.", at_least=1, at_most=MOST_PORTS)
     buffer_per_port: int = setting(
         50, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
     )

@@ -27,9 +27,8 @@ from foretail.models.mlflow.registered import (
 from foretail.models.mlflow.store import (
     connected,
     first_line,
-    is_out_of_reach,
+    out_of_reach,
     store_exists,
-    unusable,
     usable,
 )
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
@@ -132,8 +131,8 @@ def load_drop_predictor(
             place, wanted = _artifact_address(mlflow, uri, match)
             path = Path(mlflow.artifacts.download_artifacts(place, dst_path=folder))
         except Exception as error:  # every store brings exception types of its own
-            if is_out_of_reach(error):
-                raise unusable(uri, error) from error
+            if (unreachable := out_of_reach(uri, error)) is not None:
+                raise unreachable from error
             raise ForetailError(
                 f"{address} has no model in {uri} ({first_line(error).rstrip('.')}): {_remedy(match)}"
             ) from error

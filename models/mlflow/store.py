@@ -276,6 +276,14 @@ def settled(write: Callable[..., Answer], *arguments: Any, **named: Any) -> Answ
 
 def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailError:
     """Return the sentence about a store that raised `error`."""
+    return out_of_reach(address, error, otherwise) or ForetailError(
+        f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a store that "
+        f"works{otherwise}"
+    )
+
+
+def out_of_reach(address: str, error: Exception, otherwise: str = "") -> ForetailError | None:
+    """Return the sentence about a store that is locked or does not answer, whatever was asked; None about another."""
     text = str(error)
     if "database is locked" in text:
         return ForetailError(
@@ -287,15 +295,7 @@ def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailErr
             f"no tracking server answers at {address}: start it, or set MLFLOW_TRACKING_URI or tracking.uri to one "
             f"that runs{otherwise}"
         )
-    return ForetailError(
-        f"MLflow cannot use {address} ({first_line(error)}): set MLFLOW_TRACKING_URI or tracking.uri to a store that "
-        f"works{otherwise}"
-    )
-
-
-def is_out_of_reach(error: Exception) -> bool:
-    """Whether a store raised `error` because it is locked or does not answer, whatever was asked."""
-    return "database is locked" in str(error) or _NO_ANSWER.search(str(error)) is not None
+    return None
 
 
 @contextmanager

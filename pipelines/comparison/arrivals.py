@@ -35,7 +35,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.open_loop.baselines import CANDIDATES, best_of, worth_of
+from foretail.sim_bridge.open_loop.baselines import best_of, candidates_for, worth_of
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
@@ -47,7 +47,6 @@ from foretail.sim_bridge.open_loop.slotted import (
     packets_sent,
     perfect,
 )
-from foretail.sim_bridge.policies import KNOW_PRIORITIES
 
 COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
 
@@ -182,11 +181,11 @@ def _beside(config: ReplayConfig, batches: Iterator[Slotted], compared: Comparis
     """What tuned policies do with the same arrivals, the best first, and where their settings were chosen."""
     parameters, rules = config.parameters, Rules(**vars(config.rules))
     known = known_baselines(config.tracking, Store(config.store_dir))
-    tried = known or tuple(one for one in CANDIDATES if parameters.count == 1 or one.policy in KNOW_PRIORITIES)
+    tried = known or candidates_for(parameters.count)
     own = [(one.policy, parameters if one.alpha is None else replace(parameters, alpha=[one.alpha])) for one in tried]
     sent = packets_sent(batches, compared.ports, compared.buffer, own, rules=rules, seed=config.rules_seed)
     worth = worth_of(tried, sent, compared.lqd, compared.accept)
-    return [worth[tried.index(one)] for one in known or best_of(tried, sent)], TRAINED if known else HERE
+    return (worth, TRAINED) if known else ([worth[place] for place in best_of(tried, sent)], HERE)
 
 
 def _reported(batches: Iterator[Slotted], file: ArrivalFile, progress: StageProgress) -> Iterator[Slotted]:

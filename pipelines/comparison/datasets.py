@@ -39,8 +39,8 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
 from foretail.pipelines.tracking.seen import SEEN, given_to_models
-from foretail.sim_bridge.open_loop.baselines import judged, tuned
-from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays
+from foretail.sim_bridge.open_loop.baselines import Baseline, best_of, candidates_for, judged
+from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays, queues_of
 from foretail.sim_bridge.open_loop.scores import Questions
 
 COLUMNS = {
@@ -149,9 +149,10 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
                 model, dataset.manifest.cell_bytes, dataset.manifest.average_shift, f"the dataset {dataset.path} gives"
             )
     seen = [dataset for dataset in datasets if model is not None and _given(dataset)]
-    result = _replayed(config, source, [one for one in datasets if one not in seen] or seen, model)
+    known = () if model is None else known_baselines(config.tracking, Store(config.store_dir))
+    result = _replayed(config, source, [one for one in datasets if one not in seen] or seen, model, known)
     if seen and len(seen) < len(datasets):
-        result = replace(result, seen=_replayed(config, source, seen, model))
+        result = replace(result, seen=_replayed(config, source, seen, model, known))
     for sentence in result.seen_sentences():
         say(sentence)
     if isinstance(model, NetworkInC):
@@ -161,9 +162,13 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
 
 
 def _replayed(
-    config: ReplayConfig, source: str, datasets: Sequence[Dataset], model: AskedModel | None
+    config: ReplayConfig,
+    source: str,
+    datasets: Sequence[Dataset],
+    model: AskedModel | None,
+    known: tuple[Baseline, ...],
 ) -> DatasetsResult:
-    """All policies on all of some datasets."""
+    """All policies on all of some datasets, and baselines beside a model; `known`: those tuned when it was trained."""
     flips = np.random.default_rng(config.prediction_seed)
     rows: list[_Rows] = []
     compared: list[ReplayComparison] = []
@@ -181,8 +186,9 @@ def _replayed(
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
-    known = () if model is None else known_baselines(config.tracking, Store(config.store_dir))
-    chosen = known or (() if model is None else tuned(datasets))
+    queues = max(queues_of(dataset.manifest).count for dataset in datasets)
+    tried = known or (() if model is None else candidates_for(queues))
+    beside = judged(datasets, tried, total.lqd_bytes, total.accept_bytes)
     transmitted = {
         policy: Sent.together([found.transmitted[policy] for found in compared]) for policy in compared[0].transmitted
     }
@@ -194,7 +200,7 @@ def _replayed(
         offered=Sent.together([found.offered for found in compared]),
         transmitted=transmitted,
         questions=shown_questions(questions, transmitted),
-        baselines=judged(datasets, chosen, total.lqd_bytes, total.accept_bytes),
+        baselines=beside if known else [beside[place] for place in best_of(tried, [one["sent"] for one in beside])],
         chosen_on=TRAINED if known else HERE,
         worth=PredictionScores(
             described(config, source, model),

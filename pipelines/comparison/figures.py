@@ -28,8 +28,9 @@ BUFFER_AND_DROPS = {
     "drops": ("drops", "packets dropped"),
     "timeouts": ("timeouts", "timeouts of flows"),
 }
-SLOWDOWNS = {group: (f"slowdown.{group}.p95", f"{group} flows, p95 slowdown") for group in FLOW_GROUPS}
 """Name of the column in the Parquet file -> metric, and title of the panel."""
+SLOWDOWNS = {group: (f"slowdown.{group}.p95", f"{group} flows, p95 slowdown") for group in FLOW_GROUPS}
+"""The same of another figure."""
 _KEY = "A bar is the mean over the seeds, a dot a seed, a whisker the 95 % t interval of the mean."
 CAPTIONS = {
     f"{FOLDER}/slowdown_p95": "The slowdown that 95 % of the flows stay below, by policy and class of flows; less is "

@@ -41,9 +41,15 @@ CANDIDATES = (
 )
 
 
+_TUNED: dict[frozenset[str], tuple[Baseline, ...]] = {}
+"""By the content hashes of the datasets."""
+
+
 def bytes_sent(dataset: Dataset, baselines: Sequence[Baseline], threads: int = 2) -> list[int]:
     """Return the data bytes that each baseline sends on a trace with its control packets, in one pass over it."""
     dataset.require_trace()
+    if not baselines:
+        return []
     replays = [replay_of(one.policy, dataset.manifest, parameters=_parameters(one)) for one in baselines]
     with ThreadPoolExecutor(threads) as pool:
         for arrivals in dataset.arrivals():
@@ -54,20 +60,28 @@ def bytes_sent(dataset: Dataset, baselines: Sequence[Baseline], threads: int = 2
 def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
     """Return each policy of ``CANDIDATES`` with the setting that sends most on the datasets, the best policy first.
 
-    Policies that know one queue per port are left out where a port of a run has several.
+    A process tunes once for the same rows, whatever is trained on them.
     """
-    several = any(queues_of(dataset.manifest).count > 1 for dataset in datasets)
-    candidates = [one for one in CANDIDATES if not several or one.policy in KNOW_PRIORITIES]
-    return best_of(candidates, [sum(sent) for sent in _columns(datasets, candidates)])
+    rows = frozenset(dataset.manifest.content_sha256 for dataset in datasets)
+    if rows not in _TUNED:
+        candidates = candidates_for(max(queues_of(dataset.manifest).count for dataset in datasets))
+        sent = [sum(of_one) for of_one in _columns(datasets, candidates)]
+        _TUNED[rows] = tuple(candidates[place] for place in best_of(candidates, sent))
+    return _TUNED[rows]
 
 
-def best_of(candidates: Sequence[Baseline], sent: Sequence[int]) -> tuple[Baseline, ...]:
-    """Return each policy with the setting that sends most, the best policy first."""
-    best: dict[str, tuple[int, Baseline]] = {}
-    for total, one in zip(sent, candidates, strict=True):
-        if one.policy not in best or total > best[one.policy][0]:
-            best[one.policy] = total, one
-    return tuple(one for _, one in sorted(best.values(), key=lambda pair: -pair[0]))
+def candidates_for(queues: int) -> tuple[Baseline, ...]:
+    """Return the baselines that ports with so many queues can have."""
+    return tuple(one for one in CANDIDATES if queues == 1 or one.policy in KNOW_PRIORITIES)
+
+
+def best_of(candidates: Sequence[Baseline], sent: Sequence[int]) -> list[int]:
+    """Return the place of the setting that sends most, for each policy, the best policy first."""
+    best: dict[str, int] = {}
+    for place, one in enumerate(candidates):
+        if one.policy not in best or sent[place] > sent[best[one.policy]]:
+            best[one.policy] = place
+    return sorted(best.values(), key=lambda place: -sent[place])
 
 
 def judged(

@@ -39,6 +39,13 @@ def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
     assert [sent[one] for one in chosen] == sorted((sent[one] for one in chosen), reverse=True)
 
 
+def test_the_same_runs_are_replayed_once(datasets: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = tuned(datasets[1:])
+    monkeypatch.setattr("foretail.sim_bridge.open_loop.baselines.feed", None)
+    assert tuned(datasets[:0:-1]) == chosen
+    assert bytes_sent(datasets[0], ()) == []
+
+
 def test_what_they_recover_is_between_always_accepting_and_lqd(datasets: list[Dataset]) -> None:
     nothing = np.zeros(datasets[2].manifest.rows, np.bool_)
     scores = compare_replays(datasets[2], ["dt"], nothing).scores
@@ -57,5 +64,7 @@ def test_in_slots_each_policy_sends_what_it_sends_alone() -> None:
     assert sent == [compare(batches, 4, 40, [name], parameters=own).transmitted[name] for name, own in settings]
     assert len(set(sent)) > 3
     best = best_of(CANDIDATES, sent)
-    rows = worth_of(best, [sent[CANDIDATES.index(one)] for one in best], lqd=max(sent) + 1, accept=min(sent) - 1)
+    rows = worth_of(
+        [CANDIDATES[place] for place in best], [sent[place] for place in best], lqd=max(sent) + 1, accept=min(sent) - 1
+    )
     assert [row["sent"] for row in rows] == sorted((row["sent"] for row in rows), reverse=True)

@@ -8,6 +8,7 @@ interface serves them round robin, packet by packet. What stays inside the rack 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -70,9 +71,9 @@ class Collective(Workload):
         if self.sources is not None:
             at_least(1, sources=self.sources)
 
+    @abstractmethod
     def flows(self, sources: int) -> list[int]:
         """Return the number of flows from each source to every destination leaf."""
-        raise NotImplementedError
 
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         """Yield the packets of some slots at a time, within a slot in the order of the sources."""
