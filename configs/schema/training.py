@@ -11,7 +11,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import LONGEST_NS, require_seeds, setting
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import THRESHOLD_RULE_GROUP, offered
-from foretail.sim_bridge.policies import VICTIMS
+from foretail.sim_bridge.policies import ASKING, VICTIMS
 
 THRESHOLDS = ("f1", "recovered_loss")
 """What Foretail itself maximises; packages offer threshold rules."""
@@ -150,15 +150,29 @@ class Objective:
 
     name: str = setting(
         "labels",
-        "Weights of rows: labels weighs every row alike; recovered_loss trains again with more weight on rows "
-        "whose mistakes cost throughput.",
-        one_of=("labels", "recovered_loss"),
+        "What is learned: labels are LQD's decisions; recovered_loss trains on them again with more weight on rows "
+        "whose mistakes cost throughput; sent learns a threshold that was searched for what it sends; advantage learns "
+        "by how much more is sent when a packet is accepted.",
+        one_of=("labels", "recovered_loss", "sent", "advantage"),
     )
     rounds: int = setting(
         4,
-        "With recovered_loss, the number of trainings, of which the best on validation runs is taken.",
+        "Number of trainings, of which the best on validation runs is taken; labels needs one.",
         at_least=2,
         at_most=100,
+    )
+    policy: str = setting(
+        "learned", "With sent and advantage, the policy that asks the predictor while it runs.", one_of=ASKING
+    )
+    rows: int = setting(
+        20_000, "With sent and advantage, rows that each run adds in a round, about.", at_least=100, at_most=10**8
+    )
+    trials: int = setting(2000, "With sent, number of rules that the search tries, about.", at_least=1, at_most=10**7)
+    horizon: int = setting(
+        5000,
+        "With advantage, arrivals after which two runs that differ in one decision are compared at the latest.",
+        at_least=1,
+        at_most=10**9,
     )
     window_ns: int = setting(
         200_000,

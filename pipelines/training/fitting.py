@@ -16,11 +16,13 @@ from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
+from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import (
     OperatingPoint,
     ThresholdWorth,
@@ -52,9 +54,14 @@ from foretail.pipelines.training.outcome import (
     write_outcome,
 )
 from foretail.pipelines.training.scores import Labelled, calibrate, judge, judge_side
+from foretail.pipelines.training.sending import Sending, SendingRound, train_for_sending
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
+
+
+SENDING = ("sent", "advantage")
+"""Objectives that let the predictor decide while runs go on."""
 
 
 class Fitted(NamedTuple):
@@ -127,15 +134,25 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
             predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
         return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth))
 
-    labels, reassigned = training_labels(
-        config.labels,
-        split.train,
-        lambda labels: fit(labels, None),
-        lambda fitted: judge_side(fitted.model, split.train, labelled.columns, window).probability,
-        lambda fitted: fitted.point.confusion.f1 or 0.0,
+    labels, reassigned = (
+        (None, [])
+        if config.objective.name in SENDING
+        else training_labels(
+            config.labels,
+            split.train,
+            lambda labels: fit(labels, None),
+            lambda fitted: judge_side(fitted.model, split.train, labelled.columns, window).probability,
+            lambda fitted: fitted.point.confusion.f1 or 0.0,
+        )
     )
-    rounds = _rounds(config, labelled, partial(fit, labels))
-    predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
+    sending: Sending | None = None
+    rounds: list[Round[Fitted]] = []
+    if config.objective.name in SENDING:
+        sending = _sent(config, labelled, window)
+        predictor, model, point = _fitted(sending.best, validation)
+    else:
+        rounds = _rounds(config, labelled, partial(fit, labels))
+        predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
     judged = judge(model, labelled)
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
@@ -145,6 +162,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "threshold_probability": point.probability,
         "reassignments": reassigned,
         "rounds": [{"sent_bytes": one.sent_bytes, "costly_rows": one.costly_rows} for one in rounds],
+        "sending": None if sending is None else sending.document(),
         "scores": judged.scores,
         "replay": judged.replay,
         "calibration": calibrate(model, validation, judged.sides["test"]),
@@ -154,6 +172,32 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         calibration = {"test_calibration": outcome["calibration"]["test"]}
         outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome, more_scores=calibration)
     write_outcome(folder, outcome)
+
+
+def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sending:
+    """The rounds of an objective that lets the predictor decide while runs go on."""
+    if window.arrivals > 1:
+        raise ForetailError(
+            f"objective.name={config.objective.name} asks about one arrival at a time, as a switch: leave window out"
+        )
+    with StageProgress() as progress:
+        return train_for_sending(
+            config.objective,
+            lambda: untrained(config.predictor, config.trainer, window),
+            labelled.split.train,
+            labelled.split.validation,
+            labelled.inputs,
+            seed=int(config.predictor.get("seed", 1)),
+            jobs=config.trainer.jobs,
+            report=partial(progress.update, "train"),
+        )
+
+
+def _fitted(best: SendingRound, validation: Rows) -> Fitted:
+    """A round's model, with its counts on the labels of the validation rows."""
+    confusion = Confusion.count(validation.lqd_drop, best.model.exceeds(validation.x))
+    point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
+    return Fitted(best.predictor, best.model, point)
 
 
 def _rounds(

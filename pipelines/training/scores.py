@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from foretail.features.rows import splits
 from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.scorers import scorer_of
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, replay_scores, served_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
     from foretail.models.drop.network import Network
@@ -106,8 +107,14 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     return Judged(
         sides,
         {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
-        _replayed(labelled.split, sides["test"].predicted),
+        _replayed(labelled.split, model, sides["test"].predicted),
     )
+
+
+def serving_policy(model: Ensemble | Network) -> str | None:
+    """Return the policy for which trees were trained to decide while it runs; None for predictors of labels."""
+    policy = model.origin.get("policy") if isinstance(model, Ensemble) else None
+    return None if policy is None else str(policy)
 
 
 def side_push_outs(side: splits.Side) -> PushOuts | None:
@@ -147,6 +154,9 @@ def judge_run(
     rows = judge_side(model, (splits.Selection(dataset),), columns, window)
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
+    if (policy := serving_policy(model)) is not None:
+        served = served_scores(dataset, policy, scorer_of(cast(Ensemble, model)))
+        return JudgedRun(rows, rows.asked, served, served)
     replay = replay_scores(dataset, rows.predicted)
     heeded = (rows.predicted & rows.asked).astype(np.int8)
     return JudgedRun(rows, rows.asked, replay, replace(replay, followlqd_bytes=bytes_without(dataset, heeded, [1])[0]))
@@ -173,7 +183,7 @@ def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mappin
     return {name: {"whole": {key: judged.replay[key] for key in ("eta", *kept)}, **beside}}
 
 
-def _replayed(split: splits.Split, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
+def _replayed(split: splits.Split, model: Ensemble | Network, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
     """Replay scores of the test runs together, and those of baselines that were tuned on the other runs.
 
     None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
@@ -183,9 +193,13 @@ def _replayed(split: splits.Split, predicted: NDArray[np.bool_]) -> dict[str, An
         return None
     runs: list[ReplayScores] = []
     first = 0
+    policy = serving_policy(model)
     for selection in test:
         rows = selection.dataset.manifest.rows
-        runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
+        if policy is None:
+            runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
+        else:
+            runs.append(served_scores(selection.dataset, policy, scorer_of(cast(Ensemble, model))))
         first += rows
     total = ReplayScores.together(runs)
     inverse = None if total.eta is None else 1 / total.eta
@@ -195,6 +209,7 @@ def _replayed(split: splits.Split, predicted: NDArray[np.bool_]) -> dict[str, An
         "inverse_eta": inverse,
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
+        "policy": policy,
         "baselines": baselines_on([item.dataset for item in test], beside, total.lqd_bytes, total.accept_bytes),
     }
 

@@ -17,7 +17,7 @@ NB_MODULE(_native, m) {
         }
     });
     m.doc() = "Buffer policies, labels and features over known arrivals (C++).";
-    for (const auto add :
-         {add_records, add_slotted, add_replay, add_push_outs, add_trees, add_circuits, add_live, add_counters})
+    for (const auto add : {add_records, add_slotted, add_replay, add_push_outs, add_trees, add_circuits, add_live,
+                           add_counters, add_open_loop})
         add(m);
 }

@@ -14,5 +14,6 @@ void add_trees(nanobind::module_& m);
 void add_circuits(nanobind::module_& m);
 void add_live(nanobind::module_& m);
 void add_counters(nanobind::module_& m);
+void add_open_loop(nanobind::module_& m);
 
 }  // namespace foretail::bindings

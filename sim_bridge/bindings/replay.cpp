@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -21,16 +22,18 @@ namespace {
 class Replay {
 public:
     Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
-           const std::optional<Voqs>& voqs, const nb::kwargs& keywords)
-        : observed_(cell_bytes.value > 0) {
+           const std::optional<Voqs>& voqs, bool observed, const std::shared_ptr<Scorer>& scorer,
+           const nb::kwargs& keywords)
+        : observed_(observed) {
         const RunSettings given(keywords, Units::bytes);
         queueing_ = given.queueing;
         SwitchSettings settings;
         settings.rules = given.oracle.rules;
-        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, 0);
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, observed || scorer ? 1 : 0);
         settings.rules.cell_shift = cell_shift_ = settings.scale.cell_shift;
         settings.labels = observed_;
         if (observed_) settings.features = FeatureSet::all();
+        if (scorer) let_ask(settings, *scorer, policy);
         if (given.oracle.occamy_alpha) {
             settings.occamy_oracle =
                 occamy_of_its_authors(Alphas(static_cast<std::size_t>(queueing_.count), *given.oracle.occamy_alpha));
@@ -44,6 +47,7 @@ public:
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
             runs_.push_back(run_under(policy, given.policy, settings));
+            if (scorer) runs_.back()->ask(scorer);
         }
     }
 
@@ -129,10 +133,10 @@ void add_replay(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
-                      const nb::kwargs&>(),
+        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&, bool,
+                      const std::shared_ptr<Scorer>&, const nb::kwargs&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
-             "voqs"_a = nb::none(), "settings"_a)
+             "voqs"_a = nb::none(), "observed"_a = false, "scorer"_a.none() = nb::none(), "settings"_a)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

@@ -25,6 +25,15 @@ inline std::unique_ptr<RecordedRun> run_under(const std::string& policy, const P
                                                  : guest_run(policy, policy_settings, settings);
 }
 
+/// Lets a switch know what a scorer reads; refuses policies that ask nobody.
+inline void let_ask(SwitchSettings& settings, const Scorer& scorer, const std::string& policy) {
+    if (policy.find('/') == std::string::npos && !known_policy(policy).asks) {
+        throw std::invalid_argument("policy '" + policy + "' asks no predictor: give none");
+    }
+    settings.features = settings.features | scorer.features();
+    settings.labels = settings.labels || settings.features.has_any(of_virtual_lqd);
+}
+
 inline Port ports_of(Integer ports) { return checked<Port>("number of ports", ports, 1, max_ports); }
 inline Bytes buffer_of(Integer buffer) { return checked("buffer in packets", buffer, 1, max_packets); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Unit packets in slots: policies, and the offline optimum.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,7 +34,7 @@ void check_arrivals(const Column<std::int64_t>& slot, const Column<std::int32_t>
 class SlottedRun {
 public:
     SlottedRun(const std::string& policy, Integer ports, Integer buffer, bool labels, bool features, Integer cell_bytes,
-               const nb::kwargs& keywords)
+               const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
         : ports_(ports_of(ports)), labels_(labels || features), features_(features) {
         const RunSettings given(keywords, Units::slots);
         given.oracle.require_unit_packets();
@@ -44,7 +45,9 @@ public:
         settings.scale = scale_in_slots(cell_bytes, given.average_shift);
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
+        if (scorer) let_ask(settings, *scorer, policy);
         run_ = run_under(policy, given.policy, settings);
+        if (scorer) run_->ask(scorer);
     }
 
     SlottedRun(const SlottedRun&) = delete;
@@ -124,7 +127,7 @@ nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Colum
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
                  bool labels, bool features, const nb::kwargs& keywords) {
-    SlottedRun run(policy, ports, buffer, labels, features, Integer{1024}, keywords);
+    SlottedRun run(policy, ports, buffer, labels, features, Integer{1024}, nullptr, keywords);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -157,9 +160,10 @@ void add_slotted(nb::module_& m) {
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
     nb::class_<SlottedRun>(m, "SlottedRun", "One policy over unit packets in slots, fed in order, batch by batch.")
-        .def(nb::init<const std::string&, Integer, Integer, bool, bool, Integer, const nb::kwargs&>(), "policy"_a,
-             "ports"_a, "buffer"_a, nb::kw_only(), "labels"_a = false, "features"_a = false, "cell_bytes"_a = 1024,
-             "settings"_a)
+        .def(nb::init<const std::string&, Integer, Integer, bool, bool, Integer, const std::shared_ptr<Scorer>&,
+                      const nb::kwargs&>(),
+             "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "labels"_a = false, "features"_a = false,
+             "cell_bytes"_a = 1024, "scorer"_a.none() = nb::none(), "settings"_a)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

@@ -13,6 +13,7 @@
 
 #include "buffer/lqd/slotted_lqd.hpp"
 #include "buffer/policies/policies.hpp"
+#include "buffer/predictor/scorer.hpp"
 #include "buffer/queues/circuit_times.hpp"
 #include "buffer/queues/slot_queues.hpp"
 #include "buffer/switch.hpp"
@@ -47,10 +48,20 @@ public:
     virtual void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) = 0;
     /// Takes the next arrival of the batch alone. True: the policy asks for a prediction, and `answer` must follow.
     virtual bool offer(const Arrival& arrival) = 0;
-    /// Decides the arrival at which `offer` has asked.
+    /// Decides the arrival at which `offer` has asked, also where there is a scorer.
     virtual void answer(bool drop) = 0;
     /// Lets go of the columns.
     void end_batch() { begin_batch({}); }
+    /// Lets `scorer` answer in the place of predictions; the switch has its features. Call before the first arrival.
+    void ask(std::shared_ptr<const Scorer> scorer) { scorer_ = std::move(scorer); }
+    /// What the policy may know of the arrival that was taken last, which a scorer answers from.
+    [[nodiscard]] const FeatureVector& seen() const { return seen_; }
+    /// The same run in the same state.
+    [[nodiscard]] virtual std::unique_ptr<RecordedRun> clone() const = 0;
+    /// Whether the queues of both are equally long.
+    [[nodiscard]] virtual bool has_queues_of(const RecordedRun& other) const = 0;
+    /// Whether the buffer has room for so much more.
+    [[nodiscard]] virtual bool fits(Bytes size) const = 0;
     /// Sends what is still queued, as part of the batch.
     virtual void drain() = 0;
 
@@ -72,10 +83,29 @@ protected:
         }
     }
 
+    RecordedRun() = default;
+    RecordedRun(const RecordedRun&) = default;
+    RecordedRun& operator=(const RecordedRun&) = default;
+
+    /// Whether the arrival that was taken last is dropped, as the scorer or else the prediction says.
+    [[nodiscard]] bool drops(bool prediction) const { return scorer_ ? scorer_->drops(seen_) : prediction; }
+
     RunColumns out_;
     Row first_row_ = 0, next_row_ = 0;
     std::vector<Row> late_drops_;
+    std::shared_ptr<const Scorer> scorer_;
+    FeatureVector seen_{};
 };
+
+/// Whether the queues of two switches of one shape are equally long.
+template <class Queues>
+bool equally_long(const Queues& left, const Queues& right) {
+    if (left.occupancy() != right.occupancy()) return false;
+    for (QueueIndex queue = 0; queue < left.queues(); ++queue) {
+        if (left.length(queue) != right.length(queue)) return false;
+    }
+    return true;
+}
 
 namespace detail {
 
@@ -106,7 +136,11 @@ public:
         admit(arrival, false);
         return false;
     }
-    void answer(bool drop) override { admit(offered_, drop); }
+    void answer(bool drop) override {
+        const auto scorer = std::exchange(scorer_, nullptr);
+        admit(offered_, drop);
+        scorer_ = scorer;
+    }
     void drain() override {
         switch_.advance(std::numeric_limits<Tick>::max(), *this);
         switch_.settle_labels(*this);
@@ -115,6 +149,13 @@ public:
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }
     [[nodiscard]] std::int64_t transmitted_packets() const override { return packets_; }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return switch_.threshold_deficits(); }
+    [[nodiscard]] std::unique_ptr<RecordedRun> clone() const override {
+        return std::make_unique<RecordedSwitch>(*this);
+    }
+    [[nodiscard]] bool has_queues_of(const RecordedRun& other) const override {
+        return equally_long(switch_.queues(), static_cast<const RecordedSwitch&>(other).switch_.queues());
+    }
+    [[nodiscard]] bool fits(Bytes size) const override { return switch_.queues().fits(size); }
 
     // Sink of the switch.
     void departed(Port, const typename Switch<Policy, RecordedPacket>::Packet& packet, Tick) {
@@ -135,6 +176,7 @@ private:
         const Row row = next_row_++;
         const Row i = row - first_row_;
         switch_.observe(arrival, row, *this);
+        if (scorer_) seen_ = switch_.features(arrival);
         if (out_.features && observes_) out_.features[i] = switch_.features(arrival);
         if (out_.exposed) out_.exposed[i] = switch_.exposed(arrival);
     }
@@ -148,7 +190,7 @@ private:
             arrival, {row, arrival.data},
             [&] {
                 asked = true;
-                return prediction;
+                return drops(prediction);
             },
             *this);
         // Accepted and then pushed out at once, it has its outcome already.
@@ -206,7 +248,11 @@ public:
         if (!asks) admit(arrival, false);
         return asks;
     }
-    void answer(bool drop) override { admit(offered_, drop); }
+    void answer(bool drop) override {
+        const auto scorer = std::exchange(scorer_, nullptr);
+        admit(offered_, drop);
+        scorer_ = scorer;
+    }
     void drain() override {
         constexpr Tick end = std::numeric_limits<Tick>::max();
         own_.advance(end, [](Tick) {});
@@ -218,6 +264,11 @@ public:
         return accepted_ - (pushes_out ? lqd_->queues().occupancy() : own_.occupancy());
     }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return threshold_deficits_; }
+    [[nodiscard]] std::unique_ptr<RecordedRun> clone() const override { return std::make_unique<SlottedSwitch>(*this); }
+    [[nodiscard]] bool has_queues_of(const RecordedRun& other) const override {
+        return equally_long(own_, static_cast<const SlottedSwitch&>(other).own_);
+    }
+    [[nodiscard]] bool fits(Bytes size) const override { return own_.fits(size); }
 
 private:
     struct Nothing {};
@@ -241,7 +292,7 @@ private:
             lqd_->advance(arrival.time);
             lqd_->touch(arrival.port);
         }
-        FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : nullptr;
+        FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : scorer_ ? &seen_ : nullptr;
         if (features) {
             read_real_features(*features, arrival, queues, averages, tracked_, scale_, features_);
             read_packet_features(*features, arrival, CircuitTimes::never, scale_);
@@ -255,6 +306,7 @@ private:
             if (features) read_virtual_features(*features, arrival, *lqd_, length, scale_, features_);
             threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
         }
+        if (scorer_ && features != &seen_) seen_ = *features;
     }
     /// Decides the arrival that was looked at last.
     [[gnu::always_inline]] void admit(const Arrival& arrival, bool prediction) {
@@ -267,7 +319,7 @@ private:
             bool asked = false;
             outcome = judge(policy_, arrival, [&] {
                 asked = true;
-                return prediction;
+                return drops(prediction);
             });
             if (outcome == Outcome::accepted) {
                 own_.push(arrival, {});

@@ -16,7 +16,7 @@ from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
-from foretail.sim_bridge._native import Replay
+from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions
@@ -145,6 +145,22 @@ def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> Replay
     return compare_replays(dataset, (), predicted_drop).scores
 
 
+def served_scores(dataset: Dataset, policy: str, scorer: Scorer, threads: int = 2) -> ReplayScores:
+    """Replay a dataset under a policy that asks a scorer while it runs, beside LQD and always accepting.
+
+    What the policy sends stands for Credence and for FollowLQD, so that eta and the recovered loss are those of the
+    policy itself.
+    """
+    dataset.require_trace()
+    run = dataset.manifest
+    replays = [replay_of("lqd", run), replay_of("followlqd", run), replay_of(policy, run, scorer=scorer)]
+    with ThreadPoolExecutor(threads) as pool:
+        for arrivals in dataset.arrivals():
+            list(pool.map(feed, replays, [arrivals] * len(replays)))
+    lqd, accept, served = (data_sent(replay).bytes for replay in replays)
+    return ReplayScores(lqd, served, accept, served)
+
+
 def compare_replays(
     dataset: Dataset,
     policies: Sequence[str],
@@ -246,7 +262,12 @@ def arrivals_with(
 
 
 def replay_of(
-    policy: str, run: Run, *, features: bool = False, parameters: NetworkParameters | None = None
+    policy: str,
+    run: Run,
+    *,
+    features: bool = False,
+    parameters: NetworkParameters | None = None,
+    scorer: Scorer | None = None,
 ) -> RunReplay:
     """Return a replay of `policy` on the switches and queues of `run`, to be fed with arrivals of that run in order.
 
@@ -256,14 +277,17 @@ def replay_of(
     run : switches, rules, seed and the arithmetic of features
     features : also compute features and labels
     parameters : of policies
+    scorer : answers in the place of predictions, from what the switch of the replay shows it
     """
     queues = queues_of(run)
     replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        cell_bytes=run.cell_bytes if features else 0,
+        cell_bytes=0 if scorer is None and not features else run.cell_bytes,
         voqs=voqs_of(run),
+        observed=features,
+        scorer=scorer,
         seed=run.seed,
         average_shift=run.average_shift,
         queues=queues.count,

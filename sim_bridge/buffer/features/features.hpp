@@ -102,6 +102,11 @@ public:
     }
 
     constexpr void insert(Feature feature) { bits_ |= 1U << static_cast<unsigned>(feature); }
+    /// What either reads.
+    [[nodiscard]] constexpr FeatureSet operator|(FeatureSet other) const {
+        other.bits_ |= bits_;
+        return other;
+    }
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
     [[nodiscard]] constexpr bool has(Feature feature) const { return (bits_ >> static_cast<unsigned>(feature)) & 1; }
     [[nodiscard]] constexpr bool has_any(FeatureSet others) const { return (bits_ & others.bits_) != 0; }

@@ -1,0 +1,188 @@
+"""A threshold on a queue that adapts to what the switch sees, and the direct search of its numbers.
+
+Dynamic Thresholds (Choudhury and Hahne, 1998) accept while the queue is shorter than alpha times the free buffer. In
+logarithms that is one bound on ``pressure``. Here the bound also moves with the queue's share of the buffer, the number
+of active queues, and what arrives for the queue and for the switch; two tests choose one of three such rules, so that
+bursts, incasts and a steady load can have their own. Twenty-three numbers in all. They are searched by CMA-ES (Hansen,
+*The CMA Evolution Strategy: A Tutorial*, 2016) for the packets that are sent. Trees then learn the rule, since a switch
+holds trees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.features.catalog import FEATURES
+from foretail.sim_bridge._native import Scorer, adaptive_threshold
+from foretail.sim_bridge.open_loop.known import KnownRun
+
+TERMS = (
+    ("pressure", False),
+    ("queue_share", True),
+    ("active_queues", True),
+    ("arrival_rate", True),
+    ("arrivals_rate", True),
+    ("arrivals_rate_slow", True),
+)
+"""Features whose value, or the logarithm of it in eighths of octaves, has a weight."""
+TESTS = ("arrival_rate", "arrivals_rate_slow")
+"""Features that choose the set of weights: the first set up to a cut of the first, then the second up to one of the
+second, else the third."""
+SETS = 3
+_OF_SET = 1 + len(TERMS)
+_UNIT = 256  # of a weight in fixed point
+_SPREAD = np.array([16.0] + [0.3] * len(TERMS))  # within which a bound, in eighths of octaves, and weights are drawn
+_CUT_SPREAD = 0.7  # of cuts, in octaves
+_TERM_MOST = 1 << 10
+
+
+@dataclass(frozen=True)
+class AdaptiveThreshold:
+    """The rule, by its numbers.
+
+    Examples
+    --------
+    >>> from foretail.models.drop.adaptive_threshold import AdaptiveThreshold
+    >>> AdaptiveThreshold.dynamic_thresholds(16.0, (100.0, 1000.0)).numbers[0]
+    160.0
+    """
+
+    #: of each set a bound in eighths of octaves and a weight for each term, then the two cuts as logarithms to base 2
+    numbers: tuple[float, ...]
+
+    @classmethod
+    def dynamic_thresholds(cls, alpha: float, cuts: Sequence[float]) -> AdaptiveThreshold:
+        """Return Dynamic Thresholds with this alpha in every set; `cuts` in the units of the two tests."""
+        one = [128 + 8 * math.log2(alpha), 1.0] + [0.0] * (len(TERMS) - 1)
+        return cls((*(one * SETS), *(math.log2(max(cut, 1.0)) for cut in cuts)))
+
+    def scorer(self) -> Scorer:
+        """Return what a run asks: a packet is dropped where the margin, in 1/256 eighths of octaves, is above 0."""
+        sets = np.array(self.numbers[: SETS * _OF_SET]).reshape(SETS, _OF_SET)
+        fixed = np.round(np.clip(sets, -_TERM_MOST, _TERM_MOST) * _UNIT).astype(np.int64)
+        cuts = [round(2 ** min(max(cut, 0.0), 24.0)) for cut in self.numbers[SETS * _OF_SET :]]
+        return adaptive_threshold(
+            list(TERMS),
+            np.ascontiguousarray(fixed[:, 1:]),
+            np.ascontiguousarray(fixed[:, 0]),
+            list(zip(TESTS, cuts, strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search found."""
+
+    rule: AdaptiveThreshold  #: the best
+    worth: float  #: its worth on the runs, as :func:`mean_log_sent`
+    start: float  #: that of the rule from which the search started
+    trials: int  #: rules that were tried
+
+
+def mean_log_sent(runs: Sequence[KnownRun], policy: str, scorer: Scorer | None, **parameters: object) -> float:
+    """Return the mean over conditions of the mean logarithm of what is sent over what LQD sends; 0 is LQD's."""
+    return mean_log([run.condition for run in runs], [log_sent(run, policy, scorer, **parameters) for run in runs])
+
+
+def log_sent(run: KnownRun, policy: str, scorer: Scorer | None, **parameters: object) -> float:
+    """Return the logarithm of what a policy sends on a run over what LQD sends."""
+    return math.log(max(run.sent(policy, scorer, **parameters), 1) / max(run.lqd, 1))
+
+
+def mean_log(conditions: Sequence[str], logs: Sequence[float]) -> float:
+    """Return the mean of the means by condition."""
+    by_condition: dict[str, list[float]] = {}
+    for condition, value in zip(conditions, logs, strict=True):
+        by_condition.setdefault(condition, []).append(value)
+    return float(np.mean([np.mean(values) for values in by_condition.values()]))
+
+
+def starting_rule(runs: Sequence[KnownRun], policy: str, alpha: float, seed: int) -> AdaptiveThreshold:
+    """Return Dynamic Thresholds with alpha, and cuts at what a fifth of the packets exceed and a third do not."""
+    plain = AdaptiveThreshold.dynamic_thresholds(alpha, (1.0, 1.0)).scorer()
+    places = [[feature.name for feature in FEATURES].index(name) for name in TESTS]
+    reads = AdaptiveThreshold.dynamic_thresholds(alpha, (1.0, 1.0)).scorer()
+    seen = np.concatenate(
+        [run.visited(policy, plain, rows=2000, seed=seed, teacher=reads).features[:, places] for run in runs]
+    )
+    cuts = (float(np.quantile(seen[:, 0], 0.8)), float(np.quantile(seen[:, 1], 0.3)))
+    return AdaptiveThreshold.dynamic_thresholds(alpha, cuts)
+
+
+def search_threshold(
+    runs: Sequence[KnownRun],
+    start: AdaptiveThreshold,
+    *,
+    policy: str,
+    trials: int,
+    seed: int,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> Searched:
+    """Search the numbers that send most: one set after the other with the cuts, again and again, ever closer.
+
+    The same runs judge every trial, so trials differ by their numbers alone. The draws depend on `seed`, not on `jobs`.
+
+    Parameters
+    ----------
+    runs : training runs of one or several conditions
+    start : where the search starts, and what it never falls below
+    policy : one of ``foretail.sim_bridge.policies.ASKING``, under which the rule decides
+    trials : rules that are tried, about
+    seed, jobs, report : of the draws, threads, called with the share done and words on it
+    """
+    from cmaes import CMA
+
+    for run in runs:
+        _ = run.lqd  # once, before threads ask
+    conditions = [run.condition for run in runs]
+    cuts = np.arange(SETS * _OF_SET, SETS * _OF_SET + len(TESTS))
+    blocks = [np.concatenate([np.arange(_OF_SET * number, _OF_SET * (number + 1)), cuts]) for number in (2, 1, 0)]
+    spread = np.concatenate([np.tile(_SPREAD, SETS), np.full(len(TESTS), _CUT_SPREAD)])
+    population, cycles = 12, 3
+    generations = max(1, trials // (population * cycles * len(blocks)))
+    tried = 0
+
+    with ThreadPoolExecutor(jobs) as pool:
+
+        def worths(rules: Sequence[NDArray[np.float64]]) -> list[float]:
+            scorers = [AdaptiveThreshold(tuple(numbers.tolist())).scorer() for numbers in rules]
+            logs = pool.map(
+                lambda pair: log_sent(pair[1], policy, pair[0]), [(one, run) for one in scorers for run in runs]
+            )
+            flat = list(logs)
+            return [mean_log(conditions, flat[place : place + len(runs)]) for place in range(0, len(flat), len(runs))]
+
+        best = np.array(start.numbers)
+        (first,) = worths([best])
+        worth = first
+        for step, block in enumerate(blocks * cycles):
+            sigma = 1.0 / (1 + step // len(blocks))
+            search = CMA(np.zeros(len(block)), sigma, seed=seed + step, population_size=population)
+            centre = best.copy()
+            for generation in range(generations):
+                drawn = [search.ask() for _ in range(population)]
+                rules = [_moved(centre, block, spread, one) for one in drawn]
+                found = worths(rules)
+                search.tell([(one, -value) for one, value in zip(drawn, found, strict=True)])
+                tried += population
+                place = int(np.argmax(found))
+                if found[place] > worth:
+                    worth, best = found[place], rules[place]
+                share = (step + (generation + 1) / generations) / (len(blocks) * cycles)
+                report(share, f"{tried} rules tried, the best sends {100 * math.exp(worth):.3f} % of LQD")
+    return Searched(AdaptiveThreshold(tuple(best.tolist())), worth, first, tried)
+
+
+def _moved(
+    centre: NDArray[np.float64], block: NDArray[np.int64], spread: NDArray[np.float64], by: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    numbers = centre.copy()
+    numbers[block] += spread[block] * by
+    return numbers

@@ -1,0 +1,200 @@
+"""Training for what is sent: a predictor that decides by itself, on the states to which its own decisions lead.
+
+``objective.name=sent`` searches an adaptive threshold by the packets that it sends, and lets the predictor learn its
+decisions; rounds of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor
+reaches. ``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is
+refused, from states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the
+sign, weighted by the size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema.training import Objective
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES
+from foretail.features.rows.splits import Side
+from foretail.models.drop.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
+from foretail.models.drop.predictor import TreePredictor
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.scorers import scorer_of
+from foretail.pipelines.training.objective import require_runs
+from foretail.sim_bridge._native import Scorer
+from foretail.sim_bridge.open_loop.baselines import ALPHAS
+from foretail.sim_bridge.open_loop.known import KnownRun
+
+LOGITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+"""Of the probabilities that are tried as threshold on the validation runs."""
+OCTAVE = 8 * 256
+"""Of a rule's margin."""
+MOST_ADVANTAGE = 8
+"""Packets that an advantage counts at most in a weight."""
+LEAST_WEIGHT = 0.02
+
+
+@dataclass(frozen=True)
+class SendingRound:
+    """One training and what it sends."""
+
+    predictor: TreePredictor
+    model: Ensemble  #: at its threshold
+    probability: float  #: that threshold
+    worth: float  #: mean log of what is sent on the validation runs over what LQD sends
+    rows: int  #: rows that trained it
+
+
+@dataclass(frozen=True)
+class Sending:
+    """All rounds, and where they started."""
+
+    rounds: Sequence[SendingRound]
+    started_from: dict[str, Any]  #: the tuned alpha, and the searched rule if there is one, JSON-like
+
+    @property
+    def best(self) -> SendingRound:
+        """The round that sends most on the validation runs, of equals the first."""
+        return max(self.rounds, key=lambda one: one.worth)
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like; shares are geometric means in % of LQD."""
+        return self.started_from | {
+            "rounds": [{"sent_percent_of_lqd": percent(one.worth), "rows": one.rows} for one in self.rounds],
+        }
+
+
+def percent(worth: float) -> float:
+    """Return a mean logarithm as a geometric mean in %."""
+    return 100 * math.exp(worth)
+
+
+def train_for_sending(
+    objective: Objective,
+    untrained: Callable[[], Any],
+    train: Side,
+    validation: Side,
+    inputs: Sequence[FeatureInput],
+    *,
+    seed: int = 1,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> Sending:
+    """Train predictors in rounds; the caller takes the best.
+
+    ForetailError unless the sides are whole runs, the inputs are features that a switch computes while it runs, and the
+    predictor is trees.
+
+    Parameters
+    ----------
+    objective : ``sent`` or ``advantage``, the policy that asks the predictor, rounds, rows, trials
+    untrained : returns a predictor with its settings
+    train, validation : whole traces
+    inputs : features of the predictor, in order
+    seed, jobs, report : of draws, threads, called with the share done and words on it
+    """
+    for side in (train, validation):
+        require_runs(side, f"objective.name={objective.name}")
+    known = [feature.name for feature in FEATURES]
+    for one in inputs:
+        if one.name not in known:
+            raise ForetailError(
+                f"objective.name={objective.name} lets the predictor decide in a running switch, which has no "
+                f"{one.name}: take it out of features.names"
+            )
+    columns = [known.index(one.name) for one in inputs]
+    if not isinstance(untrained(), TreePredictor):
+        raise ForetailError(
+            f"objective.name={objective.name} lets trees decide in a running switch: choose a predictor of trees, or "
+            "distill a network"
+        )
+    runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
+    policy = objective.policy
+    alphas = {alpha: mean_log_sent(runs, "dt", None, alpha=[alpha]) for alpha in ALPHAS}
+    alpha = max(alphas, key=lambda one: alphas[one])
+    started: dict[str, Any] = {"alpha": alpha, "alpha_sends_percent_of_lqd": percent(alphas[alpha])}
+    start = starting_rule(runs, policy, alpha, seed)
+    teacher: Scorer | None = None
+    asked = start.scorer()
+    if objective.name == "sent":
+        searched = search_threshold(
+            runs,
+            start,
+            policy=policy,
+            trials=objective.trials,
+            seed=seed,
+            jobs=jobs,
+            report=lambda share, words: report(0.8 * share, words),
+        )
+        teacher = asked = searched.rule.scorer()
+        started |= {
+            "rule": list(searched.rule.numbers),
+            "rule_trials": searched.trials,
+            "rule_sends_percent_of_lqd": percent(searched.worth),
+            "rule_sends_percent_of_lqd_on_validation": percent(mean_log_sent(judges, policy, teacher)),
+        }
+    rounds: list[SendingRound] = []
+    batches: list[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]] = []
+    for number in range(objective.rounds):
+        report(0.8 + 0.2 * number / objective.rounds, f"round {number + 1} of {objective.rounds}")
+        batches += _labelled(runs, objective, asked, teacher, columns, seed + number)
+        if teacher is None:  # advantages are those of the policy under which they were measured
+            batches = batches[-2 * len(runs) :]
+        x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
+        predictor = untrained()
+        predictor.fit(x, drops, weights)
+        trained = _at_best_threshold(predictor, inputs, policy, judges, x)
+        rounds.append(trained)
+        asked = scorer_of(trained.model)
+    return Sending(rounds, started)
+
+
+def _labelled(
+    runs: Sequence[KnownRun],
+    objective: Objective,
+    asked: Scorer,
+    teacher: Scorer | None,
+    columns: Sequence[int],
+    seed: int,
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]]:
+    """Of every run what the predictor sees, whether to drop, and how much that matters."""
+    conditions = [run.condition for run in runs]
+    for run in runs:
+        if teacher is None:
+            seen = run.advantages(objective.policy, asked, rows=objective.rows, seed=seed, horizon=objective.horizon)
+            matters = seen.value != 0
+            features, drops = seen.features[matters], seen.value[matters] < 0
+            weights = np.minimum(np.abs(seen.value[matters]), MOST_ADVANTAGE).astype(np.float64)
+        else:
+            seen = run.visited(objective.policy, asked, rows=objective.rows, seed=seed, teacher=teacher)
+            features, drops = seen.features, seen.value > 0
+            weights = np.clip(np.abs(seen.value) / OCTAVE, LEAST_WEIGHT, 1.0)
+        if len(features):
+            scale = objective.rows / (len(features) * conditions.count(run.condition))
+            yield np.ascontiguousarray(features[:, columns]), drops, weights * scale
+
+
+def _at_best_threshold(
+    predictor: TreePredictor,
+    inputs: Sequence[FeatureInput],
+    policy: str,
+    judges: Sequence[KnownRun],
+    x: NDArray[np.int32],
+) -> SendingRound:
+    ensemble = predictor.to_ensemble(inputs)
+    predictor.check_ensemble(ensemble, x)
+    ensemble = replace(ensemble, origin={**ensemble.origin, "policy": policy})
+    tried = []
+    for logit in LOGITS:
+        probability = 1 / (1 + math.exp(-logit))
+        on_sum = logit if ensemble.output == "logit" else probability * len(ensemble.trees)
+        model = ensemble.with_threshold(Fraction(round(on_sum * (1 << 20)), 1 << 20))
+        tried.append((mean_log_sent(judges, policy, scorer_of(model)), probability, model))
+    worth, probability, model = max(tried, key=lambda one: one[0])
+    return SendingRound(predictor, model, probability, worth, len(x))

@@ -1,0 +1,159 @@
+"""Runs whose arrivals stay in memory, so that a policy with a predictor in the process decides about them many times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.reader import Dataset
+from foretail.features.records import FlowClass
+from foretail.sim_bridge._native import KnownArrivals, Scorer
+from foretail.sim_bridge.arrivals.slotted import SLOT_NS, Slotted
+from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Packets about which a policy asked and that fitted into the buffer."""
+
+    features: NDArray[np.int32]  #: int32[rows, features], of the catalog
+    value: NDArray[np.int64]  #: int64[rows], margins of a scorer or advantages
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRun:
+    """The arrivals of a run, switch by switch.
+
+    Examples
+    --------
+    >>> from foretail.sim_bridge.arrivals.workloads import Incast
+    >>> from foretail.sim_bridge.open_loop.known import KnownRun
+    >>> run = KnownRun.in_slots(Incast(fan_in=5).batches(20, 1000, 2000, seed=1), 20, 1000)
+    >>> run.sent("cs") <= run.lqd
+    True
+    """
+
+    switches: tuple[KnownArrivals, ...]
+    condition: str  #: runs of one condition differ in their seed alone
+    settings: dict[str, Any]  #: rules and seed of the virtual LQD
+
+    @classmethod
+    def in_slots(
+        cls,
+        batches: Iterable[Slotted],
+        ports: int,
+        buffer: int,
+        *,
+        condition: str = "",
+        cell_bytes: int = 256,
+        average_shift: int = 5,
+        settings: dict[str, Any] | None = None,
+    ) -> KnownRun:
+        """Return a run of unit packets; lengths in cells of packets of 1024 bytes, averages over 2**average_shift slots.
+
+        Other parameters are those of :func:`~foretail.sim_bridge.open_loop.slotted.compare`.
+        """
+        parts = list(batches)
+        slot = np.concatenate([part.slot for part in parts]) if parts else np.empty(0, np.int64)
+        port = np.concatenate([part.port for part in parts]) if parts else np.empty(0, np.int32)
+        known = KnownArrivals.in_slots(ports, buffer, slot, port, cell_bytes=cell_bytes, average_shift=average_shift)
+        return cls((known,), condition, settings or {})
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> KnownRun:
+        """Return the run of a trace, in slots if its packets came from there.
+
+        ForetailError on rows that are no trace, and on runs with several queues per port or with circuits.
+        """
+        dataset.require_trace()
+        run = dataset.manifest
+        if queues_of(run).count > 1 or voqs_of(run) is not None:
+            raise ForetailError(
+                f"{dataset.path} has several queues per port or circuits, which training for what is sent cannot have: "
+                "leave it out"
+            )
+        settings = {**vars(run.rules), "seed": run.seed}
+        condition = str({name: value for name, value in sorted(run.scenario.items()) if name != "seed"})
+        batches = list(dataset.arrivals())
+        if run.scenario.get("source") == "slotted":
+            slots = (
+                Slotted(batch["time_ns"] // SLOT_NS, batch["port"].astype(np.int32, casting="same_kind"))
+                for batch in batches
+            )
+            shift = max(run.average_shift - SLOT_NS.bit_length() + 1, 0)
+            ports, buffer = run.scenario["ports"], run.scenario["buffer_packets"]
+            return cls.in_slots(
+                slots,
+                ports,
+                buffer,
+                condition=condition,
+                cell_bytes=run.cell_bytes,
+                average_shift=shift,
+                settings=settings,
+            )
+        return cls(tuple(_switches(run, batches)), condition, settings)
+
+    @cached_property
+    def lqd(self) -> int:
+        """What LQD sends."""
+        return self.sent("lqd")
+
+    def sent(self, policy: str, scorer: Scorer | None = None, **parameters: Any) -> int:
+        """Return the packets (in slots) or bytes of data that a policy sends, with the answers of a scorer if it asks."""
+        return sum(one.sent(policy, scorer, **self.settings, **parameters) for one in self.switches)
+
+    def visited(
+        self, policy: str, scorer: Scorer, *, rows: int, seed: int, teacher: Scorer | None = None, **parameters: Any
+    ) -> Visits:
+        """Return about so many packets that a policy sees, drawn evenly, and the margins of the teacher."""
+        parts = [
+            one.visited(
+                policy, scorer, share=self._share(rows), seed=seed, teacher=teacher, **self.settings, **parameters
+            )
+            for one in self.switches
+        ]
+        return _together(parts, "margin")
+
+    def advantages(
+        self, policy: str, scorer: Scorer, *, rows: int, seed: int, horizon: int, **parameters: Any
+    ) -> Visits:
+        """Return by how much more is sent in the end when a packet is accepted, for about so many packets."""
+        parts = [
+            one.advantages(
+                policy, scorer, share=self._share(rows), seed=seed, horizon=horizon, **self.settings, **parameters
+            )
+            for one in self.switches
+        ]
+        return _together(parts, "advantage")
+
+    def _share(self, rows: int) -> float:
+        return min(1.0, rows / max(1, sum(map(len, self.switches))))
+
+
+def _switches(run: Run, batches: Sequence[Any]) -> Iterable[KnownArrivals]:
+    records = np.concatenate(batches)
+    for number, switch in enumerate(run.switches):
+        mine = records[records["switch"] == number]
+        yield KnownArrivals.in_bytes(
+            switch.buffer_bytes,
+            list(switch.port_rates_bps),
+            run.scenario["topology"]["wire_overhead_bytes"],
+            np.ascontiguousarray(mine["time_ns"]),
+            mine["port"].astype(np.int32),
+            np.ascontiguousarray(mine["size_bytes"]),
+            (mine["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
+            np.ascontiguousarray(mine["first_rtt"]),
+            cell_bytes=run.cell_bytes,
+            average_shift=run.average_shift,
+        )
+
+
+def _together(parts: Sequence[dict[str, NDArray[Any]]], name: str) -> Visits:
+    return Visits(np.concatenate([part["features"] for part in parts]), np.concatenate([part[name] for part in parts]))
