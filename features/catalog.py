@@ -3,16 +3,16 @@
 Every feature is read after the threshold update and before the decision, the arrival not yet counted in its queue or
 in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24``, so float32 trainers see them exactly.
 ``cells = bytes >> log2(cell_bytes)``; averages run in fixed point with 8 fractional bits over an interval of
-``2**average_shift`` ns, fast ones over a quarter of it (design section 4). ``features.hpp`` in
-``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
+``2**average_shift`` ns, fast ones over a quarter of it, slow rates over ``2**SLOW_SHIFT`` times it (design section 4).
+``features.hpp`` in ``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
 
-Costs are of what a switch under Credence must add: the queue lengths, the thresholds T, their sum and the largest of
-them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8 fractional ones, times 48 bits.
-Operations are the additions, subtractions, comparisons and shifts for one packet, its arrival and departure together;
-the position of the highest bit counts as one, access to registers as none.
+Costs are of what a switch under Credence must add: the queue lengths and the longest of them, the thresholds T, their
+sum and the largest of them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8 fractional
+ones, times 48 bits. Operations are the additions, subtractions, comparisons and shifts for one packet, its arrival and
+departure together; the position of the highest bit counts as one, access to registers as none.
 
 Source: Credence (NSDI'24) section 5 for the four paper features, ABM (SIGCOMM'22) for the first round trip; the rest
-come from the virtual LQD that Credence already keeps.
+come from the virtual LQD that Credence already keeps, or from what a switch without one can count.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ VALUE_BITS = 24
 TICK_NS = 1024
 """Time unit of time-valued features, in ns."""
 
+SLOW_SHIFT = 7
+"""Slow rates fade over an interval 2**SLOW_SHIFT times as long as that of the averages."""
+
 REPORTED_EVERY = 8
 """Egress tells ingress of a queue's departures with every packet of this number, for the tracked features."""
 
@@ -39,7 +42,7 @@ LARGEST_CELL_BYTES = 1 << 16
 SHADOW_PREFIX = "shadow_"
 """Columns with this prefix hold a real feature as a shadow Credence, driven by the true labels, would see it."""
 
-State = Literal["real", "virtual", "packet"]
+State = Literal["real", "virtual", "traffic", "packet"]
 Unit = Literal["cells", "queues", "us", "flag", "octaves", "share"]
 
 
@@ -76,7 +79,8 @@ class Feature:
 
     name: str  #: column name in datasets, models and the predictor ABI
     #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
-    #: policy on one arrival sequence. ``packet``: said by the packet itself, or by when and where it comes.
+    #: policy on one arrival sequence. ``traffic``: what arrives, whatever the policy does with it, so the same under
+    #: every policy too. ``packet``: said by the packet itself, or by when and where it comes.
     state: State
     #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
     unit: Unit
@@ -133,6 +137,8 @@ _ANY_PUSH_OUT_TIME = Registers(switch_bits=_TIME_BITS + 1)
 _CIRCUIT_TIME = Registers(queue_bits=_TIME_BITS)
 _ARRIVAL_RATE = Registers(queue_bits=_AVERAGE_BITS, operations=9)
 _ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
+_SLOW_ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
+_ACTIVE_QUEUES = Registers(switch_bits=16, operations=4)
 _TRACKED_QUEUE = Registers(queue_bits=3 * 32 + 8, operations=5)  # bytes let in, bytes reported; at egress sent, packets
 _TRACKED_OCCUPANCY = Registers(switch_bits=32, operations=2)
 _TRACKED_LONGEST = Registers(switch_bits=2 * 32, operations=3)  # its number and length
@@ -161,9 +167,9 @@ def _gradient(name: str, of: str, *averages: Registers) -> Feature:
     return Feature(name, "virtual", "cells", 16, description, averaged=True, registers=averages, operations=5)
 
 
-def _rate(name: str, of: str, rate: Registers) -> Feature:
-    description = f"Bytes that arrived for {of}, this packet included, added up and fading over the averages' interval."
-    return Feature(name, "virtual", "cells", VALUE_BITS, description, averaged=True, registers=(rate,), operations=1)
+def _rate(name: str, of: str, rate: Registers, interval: str = "the averages' interval") -> Feature:
+    description = f"Bytes that arrived for {of}, this packet included, added up and fading over {interval}."
+    return Feature(name, "traffic", "cells", VALUE_BITS, description, averaged=True, registers=(rate,), operations=1)
 
 
 def _since(name: str, of: str, time: Registers) -> Feature:
@@ -206,6 +212,30 @@ FEATURES: tuple[Feature, ...] = (
         "share",
         8,
         "Occupancy of the shared buffer before the packet is added, in 255ths of the buffer, rounded down.",
+        operations=2,
+    ),
+    Feature(
+        "queue_share",
+        "real",
+        "share",
+        8,
+        "Length of the arriving packet's queue before it is added, in 255ths of the buffer, rounded down.",
+        operations=2,
+    ),
+    Feature(
+        "active_queues",
+        "real",
+        "queues",
+        16,
+        "Queues that hold a packet before the packet is added.",
+        registers=(_ACTIVE_QUEUES,),
+    ),
+    Feature(
+        "gap",
+        "real",
+        "cells",
+        VALUE_BITS,
+        "Length of the longest queue minus that of the packet's queue, before the packet is added.",
         operations=2,
     ),
     _tracked("queue_tracked", "Length of the packet's queue before it is added", _TRACKED_QUEUE),
@@ -278,9 +308,10 @@ FEATURES: tuple[Feature, ...] = (
         "threshold_gradient", "Virtual LQD length of the packet's queue", _THRESHOLD_AVERAGE, _FAST_THRESHOLD_AVERAGE
     ),
     _gradient("thresholds_sum_gradient", "Sum of the virtual LQD lengths", _SUM_AVERAGE, _FAST_SUM_AVERAGE),
+    _since("since_any_push_out", "any queue", _ANY_PUSH_OUT_TIME),
     _rate("arrival_rate", "the packet's queue", _ARRIVAL_RATE),
     _rate("arrivals_rate", "the switch", _ARRIVALS_RATE),
-    _since("since_any_push_out", "any queue", _ANY_PUSH_OUT_TIME),
+    _rate("arrivals_rate_slow", "the switch", _SLOW_ARRIVALS_RATE, f"{1 << SLOW_SHIFT} times the averages' interval"),
     Feature(
         "first_rtt",
         "packet",
@@ -328,11 +359,29 @@ PAPER_FEATURES: tuple[str, ...] = ("queue", "queue_average", "occupancy", "occup
 REAL_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "real")
 """Those of the policy's own queues; they come first."""
 
-SWITCH_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "virtual")
-"""Those of the virtual LQD: the same in training and in every switch, without a tag from the hosts."""
+VIRTUAL_FEATURES: tuple[str, ...] = (
+    "threshold",
+    "threshold_average",
+    "thresholds_sum",
+    "thresholds_sum_average",
+    "threshold_max",
+    "queues_over_share",
+    "since_push_out",
+)
+"""Those of the virtual LQD that the P4 demo program computes too."""
 
-VIRTUAL_FEATURES: tuple[str, ...] = SWITCH_FEATURES[:7]
-"""Those of them that the P4 demo program computes too."""
+SWITCH_FEATURES: tuple[str, ...] = (
+    *VIRTUAL_FEATURES,
+    "threshold_gap",
+    "threshold_rank",
+    "threshold_gradient",
+    "thresholds_sum_gradient",
+    "arrival_rate",
+    "arrivals_rate",
+    "since_any_push_out",
+)
+"""Those of the virtual LQD and two rates of arrivals: the same in training and in every switch, without a tag from the
+hosts. A trained model depends on their order, which is not that of the catalog."""
 
 TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
 """Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
@@ -342,10 +391,21 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "virtual": VIRTUAL_FEATURES,
     "switch": SWITCH_FEATURES,
     "tofino": (*TRACKED_FEATURES, "first_rtt", "message_left"),
-    "all": tuple(f.name for f in FEATURES if not f.tracked and f.name not in ("threshold_headroom", "until_circuit")),
+    "threshold": (
+        "pressure",
+        "queue_share",
+        "active_queues",
+        "arrival_rate",
+        "arrivals_rate",
+        "arrivals_rate_slow",
+    ),
+    "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
-"""By the name of the setting. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the
-queues of the shadow Credence, and ``until_circuit`` is one number on every switch without circuits."""
+"""By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
+an adaptive threshold. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the queues
+of the shadow Credence, and ``until_circuit`` is one number on every switch without circuits. ``queue_share``,
+``active_queues``, ``gap`` and ``arrivals_rate_slow`` are not in it either: the columns and their order decide trained
+models, and the results of ``features=all`` in docs/guide/predictors.md are of these twenty-two."""
 
 
 def group_of(names: Sequence[str]) -> str:

@@ -139,11 +139,16 @@ struct RunSettings {
     RunSettings(const nb::kwargs& keywords, Units units) : RunSettings(Keywords(keywords), units) {}
 
 private:
+    /// 1 ns: within a slot averages are alike, but not the slow rates.
+    static constexpr int shortest_in_slots = -10;
+
     RunSettings(Keywords given, Units units)
         : oracle(given),
           queueing(given),
-          average_shift(checked<int>("average_shift",
-                                     given.take("average_shift", Integer{units == Units::slots ? 5 : 15}), 0, 24)),
+          average_shift(
+              units == Units::slots
+                  ? checked<int>("average_shift", given.take("average_shift", Integer{5}), shortest_in_slots, 24)
+                  : checked<int>("average_shift", given.take("average_shift", Integer{15}), 0, 24)),
           policy(policy_settings(given, units)) {
         if (units == Units::bytes && !given.rest().contains("rtt_ns"))
             policy.numbers["rtt"] = static_cast<double>(Tick{1} << average_shift);

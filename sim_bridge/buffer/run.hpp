@@ -216,11 +216,13 @@ public:
           observes_(settings.labels && !settings.features.empty()),
           keeps_averages_(settings.features.has_any({Feature::queue_average, Feature::occupancy_average})),
           tracks_queues_(settings.features.has_any(of_tracked_queues)),
+          keeps_arrival_rates_(settings.features.has_any(of_arrival_rates)),
           features_(settings.features),
           scale_(settings.scale),
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
           averages_(settings.shape.ports(), settings.scale),
           tracked_(settings.shape.ports()),
+          arrival_rates_(settings.shape.ports(), settings.scale),
           changed_(settings.shape.rates.size()) {
         if (labels_ || pushes_out || Policy::follows_thresholds) {
             lqd_.emplace(settings.shape.ports(), settings.shape.capacity, settings.rules, settings.scale,
@@ -292,10 +294,12 @@ private:
             lqd_->advance(arrival.time);
             lqd_->touch(arrival.port);
         }
+        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival.port, arrival);
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : scorer_ ? &seen_ : nullptr;
         if (features) {
             read_real_features(*features, arrival, queues, averages, tracked_, scale_, features_);
-            read_packet_features(*features, arrival, CircuitTimes::never, scale_);
+            read_traffic_features(*features, arrival.port, arrival_rates_, features_);
+            read_packet_features(*features, arrival, CircuitTimes::never, scale_, features_);
         }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
         if (tracks_queues_) tracked_.arrive(queues, arrival);
@@ -365,12 +369,13 @@ private:
 
     Policy policy_;
     Arrival offered_;
-    bool labels_, observes_, keeps_averages_, tracks_queues_;
+    bool labels_, observes_, keeps_averages_, tracks_queues_, keeps_arrival_rates_;
     FeatureSet features_;
     FeatureScale scale_;
     SlotQueues<Nothing> own_;
     SlottedAverages averages_;
     TrackedQueues tracked_;
+    ArrivalRates arrival_rates_;
     std::vector<Tick> changed_;  // when an arrival was last decided, per port
     std::optional<SlottedLqd> lqd_;
     std::int64_t accepted_ = 0;

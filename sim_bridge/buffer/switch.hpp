@@ -52,10 +52,12 @@ public:
           push_out_(settings.rules),
           averages_(settings.shape.queues(), settings.scale),
           tracked_(settings.shape.queues()),
+          arrival_rates_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
           features_(settings.features),
           keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
           tracks_queues_(features_.has_any(of_tracked_queues)),
+          keeps_arrival_rates_(features_.has_any(of_arrival_rates)),
           bytes_(settings.shape.rates.size()) {
         if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
@@ -77,10 +79,12 @@ public:
             });
     }
 
-    /// Brings queues, thresholds and averages up to an arrival, before any decision on it.
+    /// Brings queues, thresholds, averages and rates up to an arrival, before any decision on it.
     template <class Sink>
     void observe(const Arrival& arrival, Row row, Sink& sink) {
         advance(arrival.time, sink);
+        const QueueIndex queue = queues_.queue_of(arrival);
+        if (keeps_arrival_rates_) arrival_rates_.arrive(queue, arrival);
         if (lqd_) {
             lqd_->advance(arrival.time, fates(sink));
             lqd_->arrive(arrival, row, fates(sink));
@@ -88,7 +92,6 @@ public:
         if (fluid_) fluid_->arrive(arrival);
         if constexpr (Policy::sees_departures) policy_.arrive(arrival);
         expel(arrival.time, sink);
-        const QueueIndex queue = queues_.queue_of(arrival);
         about_to_change(queue, arrival.time);
         if (arrival.data && lqd_) {
             threshold_deficits_ += lqd_->kept_last() && queues_.length(queue) + arrival.size > threshold(queue);
@@ -100,9 +103,10 @@ public:
         FeatureVector out{};
         read_real_features(out, arrival, queues_, averages_, tracked_, scale_, features_);
         const QueueIndex queue = queues_.queue_of(arrival);
-        read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_);
+        read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_, features_);
         const Bytes length = queues_.length(queue);
         if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
+        read_traffic_features(out, queue, arrival_rates_, features_);
         return out;
     }
 
@@ -217,9 +221,10 @@ private:
     LongestQueueDrop push_out_;
     QueueAverages averages_;
     TrackedQueues tracked_;
+    ArrivalRates arrival_rates_;
     FeatureScale scale_;
     FeatureSet features_;
-    bool keeps_averages_, tracks_queues_;
+    bool keeps_averages_, tracks_queues_, keeps_arrival_rates_;
     std::vector<PortBytes> bytes_;
     std::optional<VirtualLqd> lqd_;
     std::optional<FluidLqd> fluid_;

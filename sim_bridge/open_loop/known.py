@@ -1,4 +1,4 @@
-"""Runs whose arrivals stay in memory, so that a policy with a predictor in the process decides about them many times."""
+"""Runs whose arrivals stay in memory, so that policies with a predictor can decide about them many times."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class KnownRun:
         average_shift: int = 5,
         settings: dict[str, Any] | None = None,
     ) -> KnownRun:
-        """Return a run of unit packets; lengths in cells of packets of 1024 bytes, averages over 2**average_shift slots.
+        """Return a run of unit packets of 1024 bytes, averages over 2**average_shift slots.
 
         Other parameters are those of :func:`~foretail.sim_bridge.open_loop.slotted.compare`.
         """
@@ -79,7 +79,7 @@ class KnownRun:
                 f"{dataset.path} has several queues per port or circuits, which training for what is sent cannot have: "
                 "leave it out"
             )
-        settings = {**vars(run.rules), "seed": run.seed}
+        rules = {**vars(run.rules), "seed": run.seed}
         condition = str({name: value for name, value in sorted(run.scenario.items()) if name != "seed"})
         batches = list(dataset.arrivals())
         if run.scenario.get("source") == "slotted":
@@ -96,9 +96,9 @@ class KnownRun:
                 condition=condition,
                 cell_bytes=run.cell_bytes,
                 average_shift=shift,
-                settings=settings,
+                settings=rules,
             )
-        return cls(tuple(_switches(run, batches)), condition, settings)
+        return cls(tuple(_switches(run, batches)), condition, rules)
 
     @cached_property
     def lqd(self) -> int:
@@ -106,7 +106,7 @@ class KnownRun:
         return self.sent("lqd")
 
     def sent(self, policy: str, scorer: Scorer | None = None, **parameters: Any) -> int:
-        """Return the packets (in slots) or bytes of data that a policy sends, with the answers of a scorer if it asks."""
+        """Return the packets in slots, or bytes of data, that a policy sends with the answers of a scorer."""
         return sum(one.sent(policy, scorer, **self.settings, **parameters) for one in self.switches)
 
     def visited(

@@ -383,8 +383,8 @@ class _Switch:
 
 
 def _in_slots(cell_bytes: int, average_shift: int) -> dict[str, int]:
-    """The arithmetic of features where time is in slots, within which nothing changes."""
-    return {"cell_bytes": cell_bytes, "average_shift": max(average_shift - SLOT_NS.bit_length() + 1, 0)}
+    """The arithmetic of features where time is in slots: intervals may be shorter than one."""
+    return {"cell_bytes": cell_bytes, "average_shift": average_shift - SLOT_NS.bit_length() + 1}
 
 
 def _priority(arrivals: Slotted, queues: int) -> NDArray[np.uint8] | None:

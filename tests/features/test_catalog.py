@@ -26,9 +26,26 @@ NAMES = tuple(f.name for f in FEATURES)
 def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
-    assert NAMES[:11] == REAL_FEATURES
-    assert NAMES[11:18] == VIRTUAL_FEATURES
-    assert NAMES[11:-3] == SWITCH_FEATURES
+    assert NAMES[:14] == REAL_FEATURES
+    assert NAMES[14:21] == VIRTUAL_FEATURES
+    states = [f.state for f in FEATURES]
+    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 3 + ["packet"] * 3
+
+
+def test_models_know_the_features_of_a_group_in_this_order() -> None:
+    assert (
+        *("threshold", "threshold_average", "thresholds_sum", "thresholds_sum_average", "threshold_max"),
+        *("queues_over_share", "since_push_out", "threshold_gap", "threshold_rank", "threshold_gradient"),
+        *("thresholds_sum_gradient", "arrival_rate", "arrivals_rate", "since_any_push_out"),
+    ) == SWITCH_FEATURES
+    assert SWITCH_FEATURES[:7] == VIRTUAL_FEATURES
+    assert FEATURE_GROUPS["all"] == (*NAMES[:6], *SWITCH_FEATURES, "first_rtt", "message_left")
+
+
+def test_a_switch_without_a_virtual_lqd_can_hold_the_group_threshold() -> None:
+    assert {feature(name).state for name in FEATURE_GROUPS["threshold"]} == {"real", "traffic"}
+    assert {f.name for f in FEATURES if f.state == "traffic"} <= set(FEATURE_GROUPS["threshold"])
+    assert not set(FEATURE_GROUPS["threshold"]) & set(TRACKED_FEATURES)
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -37,14 +54,17 @@ def test_every_value_is_exact_in_float32() -> None:
 
 def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
-    for name in ("pressure", "fill", "queues_over_share", "threshold_rank", "first_rtt"):
+    for name in (
+        *("pressure", "fill", "queue_share", "active_queues"),
+        *("queues_over_share", "threshold_rank", "first_rtt"),
+    ):
         assert params.pop(name) == ""
     for name in ("since_push_out", "since_any_push_out", "until_circuit"):
         assert params.pop(name) == "tick_ns=1024"
     for name in TRACKED_FEATURES:
         assert params.pop(name) == ("" if name == "pressure_tracked" else "cell_bytes=512,") + "reported_every=8"
     for name, text in params.items():
-        averaged = name.endswith(("_average", "_gradient", "_rate"))
+        averaged = name.endswith(("_average", "_gradient", "_rate", "_rate_slow"))
         assert text == ("cell_bytes=512,average_shift=13" if averaged else "cell_bytes=512")
 
 
@@ -80,6 +100,10 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("first_rtt").cost == FeatureCost(0, 0, 0)
     assert feature("until_circuit").cost == FeatureCost(48, 0, 4)
     assert feature("gap_tracked").cost == FeatureCost(104, 64, 10)
+    assert feature("gap").cost == FeatureCost(0, 0, 2)
+    assert feature("queue_share").cost == feature("fill").cost == FeatureCost(0, 0, 2)
+    assert feature("active_queues").cost == FeatureCost(0, 16, 4)
+    assert feature("arrivals_rate_slow").cost == feature("arrivals_rate").cost == FeatureCost(0, 80, 10)
 
 
 def test_features_together_pay_once_for_what_they_share() -> None:
@@ -100,7 +124,8 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
 
 def test_all_has_no_approximations_of_others() -> None:
     assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
-    assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, "threshold_headroom", "until_circuit"}
+    beside = {"queue_share", "active_queues", "gap", "arrivals_rate_slow", "threshold_headroom", "until_circuit"}
+    assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, *beside}
 
 
 def test_what_no_switch_can_know_has_no_cost() -> None:

@@ -20,10 +20,8 @@ from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.stages import STAGES
 from foretail.features.catalog import (
     FEATURE_GROUPS,
-    FEATURES,
     PAPER_FEATURES,
     SWITCH_FEATURES,
-    TRACKED_FEATURES,
     VIRTUAL_FEATURES,
 )
 from foretail.models.drop.sharing_rule import SharingRule
@@ -118,8 +116,8 @@ def test_feature_groups_name_the_catalog() -> None:
     assert tuple(names["virtual"]) == VIRTUAL_FEATURES
     assert tuple(names["switch"]) == SWITCH_FEATURES
     assert tuple(names["tofino"]) == FEATURE_GROUPS["tofino"]
-    left_out = ("threshold_headroom", "until_circuit", *TRACKED_FEATURES)
-    assert tuple(names["all"]) == tuple(feature.name for feature in FEATURES if feature.name not in left_out)
+    assert tuple(names["threshold"]) == FEATURE_GROUPS["threshold"]
+    assert tuple(names["all"]) == FEATURE_GROUPS["all"]
 
 
 @pytest.mark.parametrize("predictor", options("predictor"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foretail.sim_bridge.policies import NetworkParameters
-from tests.sim_bridge.slow_features import Averages, TrackedQueues, VirtualFeatures, pressure
+from tests.sim_bridge.slow_features import Averages, TrackedQueues, TrafficFeatures, VirtualFeatures, exact_features
 from tests.sim_bridge.slow_lqd import Rules, Scheduler, Settings, loser_of, spares_higher
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
 from tests.sim_bridge.slow_slotted import ACCEPTED, BUFFER_FULL, OVER_THRESHOLD, PREDICTED, PUSHED_OUT
@@ -216,6 +216,7 @@ def run_bytes(
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
     real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings)
     seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
+    traffic = TrafficFeatures(ports * priorities, settings, cell_bytes)
     literature = replace(
         settings,
         alpha=(rules.oracle_alpha,),
@@ -270,7 +271,7 @@ def run_bytes(
         virtual.advance(now)
         run.asked.append(0)
         run.lqd_drop.append(0)
-        seen.arrive(now, queue, packet.size)
+        traffic.arrive(now, queue, packet.size)
         virtual.averages.before_change(queue, now, virtual.lengths())
         if rules.oracle == "occamy":
             gone, let_in = occamy_admit(virtual, packet)
@@ -297,11 +298,11 @@ def run_bytes(
                 real.averages.queue[queue].value(),
                 real.occupancy() // cell_bytes,
                 real.averages.sum.value(),
-                pressure(length, buffer - real.occupancy()),
-                255 * real.occupancy() // buffer,
+                *exact_features(queue, real.lengths(), buffer, cell_bytes),
                 *real.tracked.read(queue, packet.size, real.lengths()),
                 max(threshold - length, 0) // cell_bytes,
                 *seen.read(now, queue, virtual.lengths()),
+                *traffic.read(queue),
                 int(packet.first_rtt),
                 packet.message_left,
                 65535,  # no circuit

@@ -1,4 +1,4 @@
-"""What a predictor sees of the virtual LQD, written from the formulas for reading, not for speed."""
+"""What a predictor sees of a switch, its virtual LQD and its traffic, written for reading, not for speed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FadingSum:
         self.average.fixed += size * 256 // cell_bytes
 
     def value(self) -> int:
-        return self.average.value()
+        return min(self.average.value(), NEVER)
 
 
 class Averages:
@@ -96,12 +96,6 @@ class VirtualFeatures:
         self.tick = tick
         self.averages = Averages(queues, settings, cell_bytes)
         self.pushed_out: list[int | None] = [None] * queues
-        self.rate = [FadingSum(settings.average_shift) for _ in range(queues)]
-        self.rate_of_all = FadingSum(settings.average_shift)
-
-    def arrive(self, now: int, queue: int, size: int) -> None:
-        self.rate[queue].add(now, size, self.cell_bytes)
-        self.rate_of_all.add(now, size, self.cell_bytes)
 
     def since(self, times: Sequence[int | None], now: int) -> int:
         past = [time for time in times if time is not None]
@@ -121,10 +115,36 @@ class VirtualFeatures:
             sorted(lengths, reverse=True).index(lengths[queue]),
             gradient(averages.fast_queue[queue], averages.queue[queue]),
             gradient(averages.fast_sum, averages.sum),
-            self.rate[queue].value(),
-            self.rate_of_all.value(),
             self.since(self.pushed_out, now),
         ]
+
+
+class TrafficFeatures:
+    """What has arrived, whatever became of it."""
+
+    def __init__(self, queues: int, settings: Settings, cell_bytes: int = 1) -> None:
+        self.cell_bytes = cell_bytes
+        self.rate = [FadingSum(settings.average_shift) for _ in range(queues)]
+        self.rate_of_all = FadingSum(settings.average_shift)
+        self.slow_rate_of_all = FadingSum(settings.average_shift + 7)  # an interval 128 times as long
+
+    def arrive(self, now: int, queue: int, size: int) -> None:
+        for rate in (self.rate[queue], self.rate_of_all, self.slow_rate_of_all):
+            rate.add(now, size, self.cell_bytes)
+
+    def read(self, queue: int) -> list[int]:
+        return [self.rate[queue].value(), self.rate_of_all.value(), self.slow_rate_of_all.value()]
+
+
+def exact_features(queue: int, lengths: Sequence[int], buffer: int, cell_bytes: int = 1) -> list[int]:
+    """Return what the queues as they are tell an arrival at one of them, without averages."""
+    return [
+        pressure(lengths[queue], buffer - sum(lengths)),
+        255 * sum(lengths) // buffer,
+        255 * lengths[queue] // buffer,
+        len([length for length in lengths if length > 0]),
+        (max(lengths) - lengths[queue]) // cell_bytes,
+    ]
 
 
 class TrackedQueues:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.sim_bridge.slow_features import Averages, TrackedQueues, VirtualFeatures, pressure
+from tests.sim_bridge.slow_features import Averages, TrackedQueues, TrafficFeatures, VirtualFeatures, exact_features
 from tests.sim_bridge.slow_lqd import LongestQueueDrop, Rules, Scheduler, Settings, Thresholds, serve
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe
 
@@ -61,6 +61,7 @@ def run_slotted(
     averages = Averages(len(queues), settings)
     tracked = TrackedQueues(len(queues), buffer)
     seen = VirtualFeatures(len(queues), buffer, settings)
+    traffic = TrafficFeatures(len(queues), settings)
     drop_tail = DropTail(policy, len(queues), buffer, settings)
     expulsion = Expulsion(buffer, [1.0] * ports, settings)
     guards = Guards(settings)
@@ -119,7 +120,7 @@ def run_slotted(
             run.asked.append(0)
             run.lqd_drop.append(0)
             before = virtual.lengths()
-            seen.arrive(slot, queue, 1)
+            traffic.arrive(slot, queue, 1)
             seen.averages.before_change(queue, slot, before)
             dropped = virtual.arrive(packet, queue)
             thresholds.arrive(queue)
@@ -147,11 +148,11 @@ def run_slotted(
                     averages.queue[queue].value(),
                     sum(lengths()),
                     averages.sum.value(),
-                    pressure(len(queues[queue]), buffer - sum(lengths())),
-                    255 * sum(lengths()) // buffer,
+                    *exact_features(queue, lengths(), buffer),
                     *tracked.read(queue, 1, lengths()),
                     max(thresholds.t[queue] - len(queues[queue]), 0),
                     *seen.read(slot, queue, thresholds.t),
+                    *traffic.read(queue),
                     0 if first_rtt is None else first_rtt[packet],
                     255,
                     65535,

@@ -83,15 +83,15 @@ UNKNOWN = [
     ({"spares_first_rtt": 2}, "spares_first_rtt = 2 is out of range: it must be at most 1"),
     ({"answers_needed": 0}, "answers_needed = 0 is out of range: it must be at least 1"),
     ({"answers_needed": 9}, "answers_needed = 9 is out of range: it must be at most 8"),
-    ({"average_shift": -1}, "average_shift is -1, outside 0 to 24"),
-    ({"average_shift": 25}, "average_shift is 25, outside 0 to 24"),
+    ({"average_shift": -11}, "average_shift is -11, outside (-10|0) to 24"),
+    ({"average_shift": 25}, "average_shift is 25, outside (-10|0) to 24"),
 ]
 
 
 BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
 """What no signed integer of 64 bits holds."""
 TOO_LARGE = (
-    r"^{0} is not a number of 64 bits: it must be \d+ to \d+$"
+    r"^{0} is not a number of 64 bits: it must be -?\d+ to \d+$"
     r"|^{0} = -?\d+ is out of range: it must be at (least|most) \d+$"
 )
 """What is said of such a number, by the door itself or by the table of parameters."""

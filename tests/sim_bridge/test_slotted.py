@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from math import lcm
 from typing import Any
 
@@ -18,7 +18,7 @@ from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
 from tests.examples import draws
-from tests.sim_bridge.slow_features import NEVER, ShiftAverage
+from tests.sim_bridge.slow_features import NEVER, ShiftAverage, TrafficFeatures
 from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.sim_bridge.slow_slotted import BUFFER_FULL, PUSHED_OUT, SlottedRun, run_slotted
 from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
@@ -437,6 +437,33 @@ def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -
         assert 0 <= average.value() <= max(v for _, v in signal)
     average.held(now + 2**s, 77)
     assert average.value() == 77  # one whole interval forgets the past
+
+
+def test_the_slow_rate_outlasts_the_averages_interval() -> None:
+    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
+    slot = [0] * 8 + [256, 768, 1024, 2**40]
+    seen = slotted("dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True)["features"]
+    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
+    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
+    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
+
+
+@given(
+    gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**20), st.integers(0, 2**50)), min_size=1, max_size=50),
+    port=st.lists(st.integers(0, 2), min_size=50, max_size=50),
+    shift=st.integers(0, 24),
+)
+def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int], shift: int) -> None:
+    slot, chosen = list(accumulate(gaps)), port[: len(gaps)]
+    traffic = TrafficFeatures(3, Settings(average_shift=shift))
+    expected = []
+    for now, queue in zip(slot, chosen, strict=True):
+        traffic.arrive(now, queue, 1)
+        expected.append(traffic.read(queue))
+    columns = np.array(slot, np.int64), np.array(chosen, np.int32)
+    seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True)["features"]
+    first = COLUMNS.index("arrival_rate")
+    assert seen[:, first : first + 3].tolist() == expected
 
 
 def test_time_since_a_push_out_saturates_at_never() -> None:

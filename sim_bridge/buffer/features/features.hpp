@@ -20,9 +20,9 @@
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, and one of
-// the packet at nothing else but the time to its circuit; what costs a look at every queue is only sought when
-// `wanted`.
+// queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, one of the
+// traffic at `rates`, which have the arrival, and one of the packet at nothing else but the time to its circuit; what
+// costs a look at every queue is only sought when `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                                              \
     FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                          \
     FEATURE(queue_average, average, feature_value(averages.queue(queue)))                            \
@@ -30,6 +30,9 @@ namespace foretail::buffer {
     FEATURE(occupancy_average, average, feature_value(averages.sum()))                               \
     FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                 \
     FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                 \
+    FEATURE(queue_share, none, feature_value(queues.length(queue) * 255 / queues.capacity()))        \
+    FEATURE(active_queues, none, feature_value(queues.active()))                                     \
+    FEATURE(gap, cells, feature_value(scale.cells(queues.longest() - queues.length(queue))))         \
     FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked.length(queues, queue)))) \
     FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))         \
     FEATURE(gap_tracked, tracked_cells,                                                              \
@@ -46,12 +49,14 @@ namespace foretail::buffer {
     FEATURE(queues_over_share, none, feature_value(lqd.queues_over_share()))                                     \
     FEATURE(since_push_out, time, feature_value(lqd.since_push_out(queue, arrival.time)))                        \
     FEATURE(threshold_gap, cells, feature_value(scale.cells(lqd.largest() - threshold)))                         \
-    FEATURE(threshold_rank, none, wanted.has(Feature::threshold_rank) ? feature_value(lqd.rank(queue)) : 0)      \
+    FEATURE(threshold_rank, none, feature_value(lqd.rank(queue)))                                                \
     FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), queue)))   \
     FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
-    FEATURE(arrival_rate, average, feature_value(lqd.arrival_rates().queue(queue)))                              \
-    FEATURE(arrivals_rate, average, feature_value(lqd.arrival_rates().sum()))                                    \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
+#define FORETAIL_TRAFFIC_FEATURES(FEATURE)                            \
+    FEATURE(arrival_rate, average, feature_value(rates.queue(queue))) \
+    FEATURE(arrivals_rate, average, feature_value(rates.sum()))       \
+    FEATURE(arrivals_rate_slow, average, feature_value(rates.slow_sum()))
 #define FORETAIL_PACKET_FEATURES(FEATURE)                                                              \
     FEATURE(first_rtt, none, arrival.first_rtt)                                                        \
     FEATURE(message_left, cells, feature_value(std::min(scale.cells(arrival.left), far_from_its_end))) \
@@ -59,6 +64,7 @@ namespace foretail::buffer {
 #define FORETAIL_FEATURES(FEATURE)     \
     FORETAIL_REAL_FEATURES(FEATURE)    \
     FORETAIL_VIRTUAL_FEATURES(FEATURE) \
+    FORETAIL_TRAFFIC_FEATURES(FEATURE) \
     FORETAIL_PACKET_FEATURES(FEATURE)
 
 /// What a feature's arithmetic depends on.
@@ -97,11 +103,11 @@ public:
     }
     static constexpr FeatureSet all() {
         FeatureSet out;
-        out.bits_ = (1U << feature_count) - 1;
+        out.bits_ = (std::uint64_t{1} << feature_count) - 1;
         return out;
     }
 
-    constexpr void insert(Feature feature) { bits_ |= 1U << static_cast<unsigned>(feature); }
+    constexpr void insert(Feature feature) { bits_ |= std::uint64_t{1} << static_cast<unsigned>(feature); }
     /// What either reads.
     [[nodiscard]] constexpr FeatureSet operator|(FeatureSet other) const {
         other.bits_ |= bits_;
@@ -112,7 +118,9 @@ public:
     [[nodiscard]] constexpr bool has_any(FeatureSet others) const { return (bits_ & others.bits_) != 0; }
 
 private:
-    std::uint32_t bits_ = 0;
+    static_assert(feature_count < 64);
+
+    std::uint64_t bits_ = 0;
 };
 
 /// Every value is in [0, 2^24), so that float32 trainers see it exactly.
@@ -147,7 +155,8 @@ inline std::int32_t pressure_of(Bytes length, Bytes free) {
     return std::clamp(128 + eighths_of_octaves(length) - eighths_of_octaves(free), 0, 255);
 }
 
-#define READ(name, constants, value) at(out, Feature::name) = value;
+#define READ(name, constants, value) \
+    if (wanted.has(Feature::name)) at(out, Feature::name) = value;
 
 template <class Queues, class Averages>
 void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
@@ -160,8 +169,14 @@ void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues
 }
 
 /// `until_circuit`: time to the next circuit of its queue.
-inline void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale) {
+inline void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale,
+                                 FeatureSet wanted) {
     FORETAIL_PACKET_FEATURES(READ)
+}
+
+/// `queue`: of the arrival.
+inline void read_traffic_features(FeatureVector& out, QueueIndex queue, const ArrivalRates& rates, FeatureSet wanted) {
+    FORETAIL_TRAFFIC_FEATURES(READ)
 }
 
 /// `queue_length` is that of the real queue.
@@ -181,16 +196,18 @@ void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd
 /// What only a virtual LQD knows.
 #define INSERT(name, constants, value) Feature::name,
 inline constexpr FeatureSet of_virtual_lqd{FORETAIL_VIRTUAL_FEATURES(INSERT)};
+
+/// What the arrival rates are kept for.
+inline constexpr FeatureSet of_arrival_rates{FORETAIL_TRAFFIC_FEATURES(INSERT)};
 #undef INSERT
+#undef FORETAIL_TRAFFIC_FEATURES
 #undef FORETAIL_VIRTUAL_FEATURES
 
-/// What the averages and the fast averages of the virtual queues, the tracked queues and the arrival rates are kept
-/// for.
+/// What the averages and the fast averages of the virtual queues, and the tracked queues are kept for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,
                                         Feature::threshold_gradient, Feature::thresholds_sum_gradient};
 inline constexpr FeatureSet of_fast_averages{Feature::threshold_gradient, Feature::thresholds_sum_gradient};
 inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked,
                                               Feature::pressure_tracked};
-inline constexpr FeatureSet of_arrival_rates{Feature::arrival_rate, Feature::arrivals_rate};
 
 }  // namespace foretail::buffer

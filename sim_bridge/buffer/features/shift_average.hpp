@@ -11,7 +11,7 @@
 namespace foretail::buffer {
 
 /// Units of the features: cells of 2^cell_shift bytes, averages over 2^average_shift ticks, times in 2^tick_shift
-/// ticks. The lengths of queues and packets are in 2^unit_shift bytes.
+/// ticks. The lengths of queues and packets are in 2^unit_shift bytes. An interval shorter than a tick is one tick.
 struct FeatureScale {
     int cell_shift = 8;
     int average_shift = 15;
@@ -22,17 +22,20 @@ struct FeatureScale {
     [[nodiscard]] FeatureScale fast() const {
         return {cell_shift, std::max(average_shift - 2, 0), tick_shift, unit_shift};
     }
+    /// Slow arrival rates fade over an interval 2^7 times as long.
+    [[nodiscard]] FeatureScale slow() const { return {cell_shift, average_shift + 7, tick_shift, unit_shift}; }
     [[nodiscard]] std::int64_t cells(Bytes length) const { return length << unit_shift >> cell_shift; }
 };
 
-/// Exponentially weighted average over 2^s ticks, in fixed point with 8 fractional bits and power-of-two weights: no
-/// multiplication, so that a switch pipeline computes the same bits.
+/// Exponentially weighted average over 2^s ticks, at least one, in fixed point with 8 fractional bits and power-of-two
+/// weights: no multiplication, so that a switch pipeline computes the same bits.
 class ShiftAverage {
 public:
     /// Takes in that the signal was `held` since the last call.
     void observe(Tick now, std::int64_t held, int s) {
         const Tick elapsed = now - last_;
         if (elapsed <= 0) return;
+        s = std::max(s, 0);
         const auto capped = static_cast<std::uint64_t>(std::min(elapsed, Tick{1} << s));
         const int h = std::bit_width(capped) - 1;
         value_ += ((held << 8) - value_) >> (s - h);
@@ -76,27 +79,33 @@ private:
     FeatureScale scale_;
 };
 
-/// Cells that arrived for each queue and for all of them in about 2^average_shift ticks, whatever became of them: every
-/// arrival adds its bytes to a sum that fades between arrivals as an average does.
+/// Cells that arrived for each queue and for all of them in about 2^average_shift ticks, and for all of them in an
+/// interval of the slow scale, whatever became of them: every arrival adds its bytes to sums that fade between arrivals
+/// as an average does.
 class ArrivalRates {
 public:
     ArrivalRates(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
 
     void arrive(QueueIndex queue, const Arrival& arrival) {
-        for (ShiftAverage* rate : {&queues_[static_cast<std::size_t>(queue)], &sum_}) {
-            rate->observe(arrival.time, 0, scale_.average_shift);
-            rate->add(scale_.cells(arrival.size << 8));
-        }
+        add(queues_[static_cast<std::size_t>(queue)], arrival, scale_);
+        add(sum_, arrival, scale_);
+        add(slow_sum_, arrival, scale_.slow());
     }
     /// Of a queue with an arrival now.
     [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
         return queues_[static_cast<std::size_t>(queue)].whole();
     }
     [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
+    [[nodiscard]] std::int64_t slow_sum() const { return slow_sum_.whole(); }
 
 private:
+    static void add(ShiftAverage& rate, const Arrival& arrival, FeatureScale scale) {
+        rate.observe(arrival.time, 0, scale.average_shift);
+        rate.add(scale.cells(arrival.size << 8));
+    }
+
     std::vector<ShiftAverage> queues_;
-    ShiftAverage sum_;
+    ShiftAverage sum_, slow_sum_;
     FeatureScale scale_;
 };
 

@@ -13,10 +13,9 @@
 
 namespace foretail::buffer {
 
-/// What a virtual LQD remembers of arrivals and losses for the features, whatever its queues are.
+/// What a virtual LQD remembers of its losses for the features, whatever its queues are.
 class LqdSignals {
 public:
-    [[nodiscard]] const ArrivalRates& arrival_rates() const { return arrival_rates_; }
     /// Time since a packet of this queue was last pushed out or refused, in 2^tick_shift ticks; 2^24 - 1 also means
     /// never.
     [[nodiscard]] std::int64_t since_push_out(QueueIndex queue, Tick now) const {
@@ -31,14 +30,9 @@ protected:
     LqdSignals(QueueIndex queues, FeatureScale scale, FeatureSet wanted)
         : keeps_averages_(wanted.has_any(of_averages)),
           keeps_fast_averages_(wanted.has_any(of_fast_averages)),
-          arrival_rates_(queues, scale),
           last_push_out_of_(static_cast<std::size_t>(queues), never),
-          tick_shift_(scale.tick_shift),
-          keeps_arrival_rates_(wanted.has_any(of_arrival_rates)) {}
+          tick_shift_(scale.tick_shift) {}
 
-    void arrived(QueueIndex queue, const Arrival& arrival) {
-        if (keeps_arrival_rates_) arrival_rates_.arrive(queue, arrival);
-    }
     /// A packet of this queue was pushed out or refused.
     void lost(QueueIndex queue, Tick now) { last_push_out_of_[static_cast<std::size_t>(queue)] = last_push_out_ = now; }
 
@@ -52,11 +46,9 @@ private:
         return last == never ? saturated : std::min((now - last) >> tick_shift_, saturated);
     }
 
-    ArrivalRates arrival_rates_;
     std::vector<Tick> last_push_out_of_;
     Tick last_push_out_ = never;
     int tick_shift_;
-    bool keeps_arrival_rates_;
 };
 
 }  // namespace foretail::buffer

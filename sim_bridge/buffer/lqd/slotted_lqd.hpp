@@ -76,7 +76,6 @@ public:
     /// Takes in an arrival after `touch`; `dropped(row)` is called for each row that loses its place, at once or later.
     template <class Dropped>
     void arrive(const Arrival& arrival, Row row, Dropped&& dropped) {
-        arrived(arrival.port, arrival);
         kept_last_ = lqd_.admit(
             queues_, arrival, row, [&](Port port) { touch(port); },
             [&](Port port, const SlotQueues<Row>::Packet& victim) {

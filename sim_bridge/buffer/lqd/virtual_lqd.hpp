@@ -52,7 +52,6 @@ public:
     void arrive(const Arrival& arrival, Row row, Fate&& fate) {
         const Tick now = arrival.time;
         const QueueIndex own = queues_.queue_of(arrival);
-        arrived(own, arrival);
         observe(own, now);
         const auto losing = [&](QueueIndex queue) { observe(queue, now); };
         const auto loses = [&](QueueIndex queue, const Packet& victim) {

@@ -81,6 +81,8 @@ public:
     [[nodiscard]] Bytes occupancy() const { return occupancy_; }
     [[nodiscard]] Bytes length(QueueIndex queue) const { return lengths_.key(queue); }
     [[nodiscard]] Bytes longest() const { return lengths_.best(); }
+    /// Number of queues that hold a packet.
+    [[nodiscard]] std::int64_t active() const { return active_; }
     [[nodiscard]] std::int64_t longer_than(Bytes length) const { return lengths_.above(length); }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
     [[nodiscard]] bool sending(Port port) const { return link(port).sending; }
@@ -308,9 +310,10 @@ private:
         return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
     }
     void resize(QueueIndex queue, Bytes change) {
-        const Bytes length = lengths_.key(queue) + change;
+        const Bytes before = lengths_.key(queue), length = before + change;
         lengths_.set(queue, length);
         occupancy_ += change;
+        active_ += (length > 0) - (before > 0);
         if (length == 0 && !deficits_.empty()) deficit(queue) = 0;
     }
 
@@ -321,6 +324,7 @@ private:
     Scheduler scheduler_;
     std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue
     Bytes occupancy_ = 0;
+    std::int64_t active_ = 0;
     std::uint64_t next_order_ = 0;
     std::vector<Queue> queues_;
     std::vector<Link> links_;

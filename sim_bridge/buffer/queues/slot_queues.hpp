@@ -54,6 +54,8 @@ public:
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
     [[nodiscard]] Bytes length(Port port) const { return std::max<Tick>(empty_at(port) - now_, 0); }
     [[nodiscard]] Bytes longest() const { return active() > 0 ? latest_ - now_ : 0; }
+    /// Number of queues that hold a packet.
+    [[nodiscard]] std::int64_t active() const { return outlasting(now_); }
     [[nodiscard]] Tick now() const { return now_; }
     /// Packets that a port has sent.
     [[nodiscard]] std::int64_t departed(Port port) const {
@@ -172,8 +174,6 @@ private:
     [[nodiscard]] std::int64_t outlasting(Tick time) const {
         return outlasting_[static_cast<std::uint64_t>(time) & mask_];
     }
-    /// Number of queues that hold something.
-    [[nodiscard]] std::int64_t active() const { return outlasting(now_); }
     [[nodiscard]] Tick empty_at(Port port) const { return empty_at_[static_cast<std::size_t>(port)]; }
     [[nodiscard]] std::uint64_t* set(Tick time) { return &sets_[(static_cast<std::uint64_t>(time) & mask_) * words_]; }
     [[nodiscard]] const std::uint64_t* set(Tick time) const {
