@@ -55,16 +55,21 @@ class AdaptiveThreshold:
 
     #: of each set a bound in eighths of octaves and a weight for each term, then the two cuts as logarithms to base 2
     numbers: tuple[float, ...]
+    #: what each term but the first is counted from, in eighths of octaves, so that weights do not move the bound
+    centres: tuple[float, ...] = (0.0,) * len(TERMS)
 
     @classmethod
-    def dynamic_thresholds(cls, alpha: float, cuts: Sequence[float]) -> AdaptiveThreshold:
+    def dynamic_thresholds(
+        cls, alpha: float, cuts: Sequence[float], centres: Sequence[float] = (0.0,) * len(TERMS)
+    ) -> AdaptiveThreshold:
         """Return Dynamic Thresholds with this alpha in every set; `cuts` in the units of the two tests."""
         one = [128 + 8 * math.log2(alpha), 1.0] + [0.0] * (len(TERMS) - 1)
-        return cls((*(one * SETS), *(math.log2(max(cut, 1.0)) for cut in cuts)))
+        return cls((*(one * SETS), *(math.log2(max(cut, 1.0)) for cut in cuts)), tuple(centres))
 
     def scorer(self) -> Scorer:
         """Return what a run asks: a packet is dropped where the margin, in 1/256 eighths of octaves, is above 0."""
         sets = np.array(self.numbers[: SETS * _OF_SET]).reshape(SETS, _OF_SET)
+        sets[:, 0] += sets[:, 1:] @ np.array(self.centres)
         fixed = np.round(np.clip(sets, -_TERM_MOST, _TERM_MOST) * _UNIT).astype(np.int64)
         cuts = [round(2 ** min(max(cut, 0.0), 24.0)) for cut in self.numbers[SETS * _OF_SET :]]
         return adaptive_threshold(
@@ -104,15 +109,18 @@ def mean_log(conditions: Sequence[str], logs: Sequence[float]) -> float:
 
 
 def starting_rule(runs: Sequence[KnownRun], policy: str, alpha: float, seed: int) -> AdaptiveThreshold:
-    """Return Dynamic Thresholds with alpha, and cuts at what a fifth of the packets exceed and a third do not."""
+    """Return Dynamic Thresholds with alpha; cuts and centres are quantiles of what its packets see."""
     plain = AdaptiveThreshold.dynamic_thresholds(alpha, (1.0, 1.0)).scorer()
-    places = [[feature.name for feature in FEATURES].index(name) for name in TESTS]
-    reads = AdaptiveThreshold.dynamic_thresholds(alpha, (1.0, 1.0)).scorer()
-    seen = np.concatenate(
-        [run.visited(policy, plain, rows=2000, seed=seed, teacher=reads).features[:, places] for run in runs]
-    )
-    cuts = (float(np.quantile(seen[:, 0], 0.8)), float(np.quantile(seen[:, 1], 0.3)))
-    return AdaptiveThreshold.dynamic_thresholds(alpha, cuts)
+    known = [feature.name for feature in FEATURES]
+    seen = np.concatenate([run.visited(policy, plain, rows=2000, seed=seed).features for run in runs])
+    cuts = [
+        float(np.quantile(seen[:, known.index(name)], share)) for name, share in zip(TESTS, (0.8, 0.3), strict=True)
+    ]
+    medians = [float(np.median(seen[:, known.index(name)])) for name, _ in TERMS]
+    centres = [
+        8 * math.log2(1 + value) if logarithm else 0.0 for value, (_, logarithm) in zip(medians, TERMS, strict=True)
+    ]
+    return AdaptiveThreshold.dynamic_thresholds(alpha, cuts, centres)
 
 
 def search_threshold(
@@ -142,17 +150,16 @@ def search_threshold(
     for run in runs:
         _ = run.lqd  # once, before threads ask
     conditions = [run.condition for run in runs]
-    cuts = np.arange(SETS * _OF_SET, SETS * _OF_SET + len(TESTS))
-    blocks = [np.concatenate([np.arange(_OF_SET * number, _OF_SET * (number + 1)), cuts]) for number in (2, 1, 0)]
-    spread = np.concatenate([np.tile(_SPREAD, SETS), np.full(len(TESTS), _CUT_SPREAD)])
-    population, cycles = 12, 3
-    generations = max(1, trials // (population * cycles * len(blocks)))
+    steps = _steps()
+    population = 12
+    generations = [max(1, round(trials * share / population)) for _, share, _ in steps]
+    total = sum(generations)
     tried = 0
 
     with ThreadPoolExecutor(jobs) as pool:
 
         def worths(rules: Sequence[NDArray[np.float64]]) -> list[float]:
-            scorers = [AdaptiveThreshold(tuple(numbers.tolist())).scorer() for numbers in rules]
+            scorers = [AdaptiveThreshold(tuple(numbers.tolist()), start.centres).scorer() for numbers in rules]
             logs = pool.map(
                 lambda pair: log_sent(pair[1], policy, pair[0]), [(one, run) for one in scorers for run in runs]
             )
@@ -162,27 +169,42 @@ def search_threshold(
         best = np.array(start.numbers)
         (first,) = worths([best])
         worth = first
-        for step, block in enumerate(blocks * cycles):
-            sigma = 1.0 / (1 + step // len(blocks))
-            search = CMA(np.zeros(len(block)), sigma, seed=seed + step, population_size=population)
+        for step, (directions, _, sigma) in enumerate(steps):
+            search = CMA(np.zeros(len(directions)), sigma, seed=seed + step, population_size=population)
             centre = best.copy()
-            for generation in range(generations):
+            for _ in range(generations[step]):
                 drawn = [search.ask() for _ in range(population)]
-                rules = [_moved(centre, block, spread, one) for one in drawn]
+                rules = [centre + one @ directions for one in drawn]
                 found = worths(rules)
                 search.tell([(one, -value) for one, value in zip(drawn, found, strict=True)])
                 tried += population
                 place = int(np.argmax(found))
                 if found[place] > worth:
                     worth, best = found[place], rules[place]
-                share = (step + (generation + 1) / generations) / (len(blocks) * cycles)
-                report(share, f"{tried} rules tried, the best sends {100 * math.exp(worth):.3f} % of LQD")
-    return Searched(AdaptiveThreshold(tuple(best.tolist())), worth, first, tried)
+                words = f"{tried} rules tried, the best sends {100 * math.exp(worth):.3f} % of LQD"
+                report(tried / (total * population), words)
+    return Searched(AdaptiveThreshold(tuple(best.tolist()), start.centres), worth, first, tried)
 
 
-def _moved(
-    centre: NDArray[np.float64], block: NDArray[np.int64], spread: NDArray[np.float64], by: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    numbers = centre.copy()
-    numbers[block] += spread[block] * by
-    return numbers
+def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
+    """What the search moves, one after the other: directions [moved, numbers], their share of the trials, the spread.
+
+    At first all sets move together, as one rule without tests; then each set with the cuts, twice, the second time
+    more closely.
+    """
+    count = SETS * _OF_SET + len(TESTS)
+    together = np.zeros((_OF_SET, count))
+    for place in range(_OF_SET):
+        together[place, [place + _OF_SET * number for number in range(SETS)]] = _SPREAD[place]
+    blocks = []
+    for number in reversed(range(SETS)):
+        block = np.zeros((_OF_SET + len(TESTS), count))
+        block[np.arange(_OF_SET), _OF_SET * number + np.arange(_OF_SET)] = _SPREAD
+        for place in range(len(TESTS)):
+            block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
+        blocks.append(block)
+    return [
+        (together, 0.28, 1.0),
+        *((block, 0.14, 1.0) for block in blocks),
+        *((block, 0.1, 0.4) for block in blocks),
+    ]

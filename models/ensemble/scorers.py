@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +19,9 @@ _BITS = 62
 def scorer_of(ensemble: Ensemble) -> Scorer:
     """Return the ensemble as votes in units of ``2**-scale_bits``, so that it decides as the exact sums do.
 
-    ForetailError on inputs that a switch does not compute, or leaves whose exact sum does not fit 62 bits.
+    Where such sums do not fit 62 bits, as those of a forest's float64 leaves, each leaf is rounded to the smallest unit
+    that does; then only rows whose exact sum is that close to the threshold may be decided otherwise. ForetailError on
+    inputs that a switch does not compute.
 
     Examples
     --------
@@ -31,12 +34,8 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
     for item in ensemble.features:
         if item.name not in known:
             raise ForetailError(f"no switch computes {item.name}: give a model on features of the catalog")
-    unit = 1 << ensemble.scale_bits
     largest = sum(float(np.abs(tree.value).max()) for tree in ensemble.trees) + abs(ensemble.base)
-    if largest * unit >= 2.0**_BITS:
-        raise ForetailError(
-            f"the exact sums of the trees take more than {_BITS} bits: export the model to C and give its library"
-        )
+    unit = 1 << min(ensemble.scale_bits, _BITS - max(0, math.frexp(largest)[1]))
     first = np.cumsum([0, *(len(tree.feature) for tree in ensemble.trees)])
     left, right = (
         np.concatenate(
@@ -47,7 +46,7 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
         ).astype(np.int32)
         for side in ("left", "right")
     )
-    votes = [int(Fraction(value) * unit) for tree in ensemble.trees for value in tree.value.tolist()]
+    votes = [round(Fraction(value) * unit) for tree in ensemble.trees for value in tree.value.tolist()]
     return voting_trees(
         [item.name for item in ensemble.features],
         np.concatenate([tree.feature for tree in ensemble.trees]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -188,7 +189,7 @@ def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sen
             labelled.split.validation,
             labelled.inputs,
             seed=int(config.predictor.get("seed", 1)),
-            jobs=config.trainer.jobs,
+            jobs=os.cpu_count() or 1,  # threads change no result
             report=partial(progress.update, "train"),
         )
 

@@ -273,11 +273,11 @@ void add_open_loop(nb::module_& m) {
         .def("__len__", &KnownArrivals::size)
         .def("sent", &KnownArrivals::sent, "policy"_a, "scorer"_a.none() = nb::none(), "settings"_a,
              "Packets in slots, or bytes of data, that are sent.")
-        .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "seed"_a,
+        .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
              "teacher"_a.none() = nb::none(), "settings"_a,
              "Rows, features and margins of some packets; the margins are those of the teacher if there is one.")
         .def(
-            "advantages", &KnownArrivals::advantages, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "seed"_a,
+            "advantages", &KnownArrivals::advantages, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
             "horizon"_a, "settings"_a,
             "Rows, features and advantages of some packets: what is sent when they are accepted less what is sent when "
             "they are refused.");

@@ -115,7 +115,7 @@ class KnownRun:
         """Return about so many packets that a policy sees, drawn evenly, and the margins of the teacher."""
         parts = [
             one.visited(
-                policy, scorer, share=self._share(rows), seed=seed, teacher=teacher, **self.settings, **parameters
+                policy, scorer, share=self._share(rows), draw=seed, teacher=teacher, **self.settings, **parameters
             )
             for one in self.switches
         ]
@@ -127,7 +127,7 @@ class KnownRun:
         """Return by how much more is sent in the end when a packet is accepted, for about so many packets."""
         parts = [
             one.advantages(
-                policy, scorer, share=self._share(rows), seed=seed, horizon=horizon, **self.settings, **parameters
+                policy, scorer, share=self._share(rows), draw=seed, horizon=horizon, **self.settings, **parameters
             )
             for one in self.switches
         ]

@@ -5,6 +5,7 @@ Every policy without a predictor has the setting that sends most on the very run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.figure_style import panels, styled
-from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
@@ -91,7 +92,7 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
         rows,
         [_table(summary), _by_workload(rows)],
         {"": Drawn(draw(summary), CAPTION, summary)},
-        verdict=_verdict(summary, list(trained)),
+        verdict=_verdict(rows, summary),
     )
 
 
@@ -134,22 +135,28 @@ def _measured(
 
 
 def _summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean recovered loss with its interval over runs, and the geometric mean of what is sent, by kind and policy."""
+    """Mean recovered loss with its interval over runs, and what is sent with its interval over workloads.
+
+    What is sent is the geometric mean over LQD's, of the runs of a workload and then of the workloads.
+    """
     found = []
     for (held_out, policy, how), some in rows.groupby(["held_out", "policy", "setting"], sort=False):
         interval = mean_interval([None if pd.isna(value) else float(value) for value in some["recovered"]])
-        ratio = float(np.exp(np.log(some["sent"] / some["sent_by_lqd"]).mean()))
+        logs = (some["sent"] / some["sent_by_lqd"]).map(math.log).groupby(some["workload"]).mean()
+        sent = mean_interval(logs.tolist())
         found.append(
             {
                 "where": UNSEEN if held_out else WITHIN,
                 "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(
                     str(how), how
                 ),
+                "name": f"{policy} default" if how == "default" else policy,
                 "model": how == "model",
                 "mean": interval.mean,
                 "low": interval.low,
                 "high": interval.high,
-                "sent, % of LQD": 100 * ratio,
+                "log_sent": sent.mean,
+                "sent, % of LQD": interval_text(in_percent(sent), ""),
                 "recovered": interval_text(interval, ""),
             }
         )
@@ -158,33 +165,66 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _table(summary: pd.DataFrame) -> Table:
     columns = {name: name for name in ("where", "policy", "recovered", "sent, % of LQD")}
-    note = "Recovered: over runs where always accepting loses at least 1 %; sent: the geometric mean over all runs."
+    note = (
+        "Recovered: over runs where always accepting loses at least 1 %. Sent: the geometric mean over workloads. In "
+        "brackets are 95 % intervals, over runs and over workloads."
+    )
     return Table.of_frame("What a prediction is worth", summary, columns, note)
 
 
 def _by_workload(rows: pd.DataFrame) -> Table:
     """Per workload what is sent, in % of LQD, by a column for each policy."""
     sent = rows.assign(share=100 * rows["sent"] / rows["sent_by_lqd"])
-    names = sent["policy"] + sent["setting"].map(lambda how: " default" if how == "default" else "")
-    wide = sent.assign(name=names).pivot_table(index="workload", columns="name", values="share", sort=False)
+    wide = sent.assign(name=_names(sent)).pivot_table(index="workload", columns="name", values="share", sort=False)
     frame = wide.drop(columns=LQD).reset_index()
     return Table.of_frame("Sent, % of LQD", frame, {name: str(name) for name in frame.columns}, "means over test runs")
 
 
-def _verdict(summary: pd.DataFrame, models: list[str]) -> list[str]:
+def in_percent(logs: PairedDifference) -> PairedDifference:
+    """Return the interval of a mean logarithm as a geometric mean in %."""
+
+    def of(value: float | None) -> float | None:
+        return None if value is None else 100 * float(np.exp(value))
+
+    return replace(logs, mean=of(logs.mean), low=of(logs.low), high=of(logs.high))
+
+
+def _verdict(rows: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
+    """Of each kind of workload: one model beside one tuned policy, what it closes, and its worst workload.
+
+    The model is the best on new runs of the workloads that trained it, the policy the best on the training runs.
+    """
+    within = summary[summary["model"] & (summary["where"] == WITHIN)]
+    if within.empty:
+        return []
+    best = within.sort_values("log_sent")["name"].iloc[-1]
     sentences = []
     for where, some in summary.groupby("where", sort=False):
-        known = some.dropna(subset=["mean"])
-        best = {kind: known[known["model"] == kind].sort_values("mean") for kind in (False, True)}
-        others = best[False][~best[False]["policy"].isin([LQD, ACCEPT])]
-        if others.empty or best[True].empty:
-            continue
-        policy, model = others.iloc[-1], best[True].iloc[-1]
+        others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, f"{USUAL_DT}, default"])]
+        tuned_one = others.iloc[0]  # the best on the runs on which all were tuned
+        model = some[some["name"] == best].iloc[0]
+        logs = _logs(rows[rows["held_out"] == (where == UNSEEN)])
+        gain = logs[model["name"]] - logs[tuned_one["name"]]
+        least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
+        worst = (logs[model["name"]] - least).sort_values()
+        closed = 100 * gain.mean() / -logs[tuned_one["name"]].mean()
         sentences.append(
-            f"On {where}, {policy['policy']} recovers {policy['recovered']} of what always accepting loses, and the "
-            f"best of {len(models)} models, {model['policy']}, {model['recovered']}."
+            f"On {where}, model {model['name']} sends {model['sent, % of LQD']} % of what LQD sends and "
+            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: it closes {closed:.0f} % of the distance to LQD, "
+            f"a gain of {interval_text(mean_interval((100 * gain).tolist()))} % over workloads. On {worst.index[0]} it "
+            f"sends {100 * worst.iloc[0]:+.2f} % against the better of that policy and always accepting, its least."
         )
     return sentences
+
+
+def _logs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean logarithm of what is sent over LQD's: a row for each workload, a column for each policy."""
+    logs = rows.assign(log=np.log(rows["sent"] / rows["sent_by_lqd"]), name=_names(rows))
+    return logs.pivot_table(index="workload", columns="name", values="log", sort=False)
+
+
+def _names(rows: pd.DataFrame) -> pd.Series[str]:
+    return rows["policy"] + rows["setting"].map(lambda how: " default" if how == "default" else "")
 
 
 @styled
