@@ -11,9 +11,19 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import Scorer, voting_trees
+from foretail.sim_bridge.open_loop.scores import Served
+
+POLICY = "policy"
+"""Entry of an ensemble's origin: for which policy it was trained to decide while that runs."""
 
 _BITS = 62
 """Of a sum of votes."""
+
+
+def served_by(model: object) -> Served | None:
+    """Return the policy for which trees were trained to decide while it runs, and their scorer; None for all others."""
+    policy = model.origin.get(POLICY) if isinstance(model, Ensemble) else None
+    return Served(str(policy), scorer_of(model)) if isinstance(model, Ensemble) and policy is not None else None
 
 
 def scorer_of(ensemble: Ensemble) -> Scorer:

@@ -13,6 +13,7 @@ from foretail.configs.schema.policies import BUFFER_POLICIES
 from foretail.core.summary import Summarised
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.manifest import Rules
+from foretail.models.ensemble.scorers import served_by
 from foretail.pipelines.comparison.predictions import (
     ASKED,
     AskedModel,
@@ -166,6 +167,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             **arithmetic,
             optimum=config.optimum,
             threads=config.jobs,
+            served=served_by(model),
         )
         result = ArrivalsResult(file.path, described(config, source, model), comparison)
         if model is not None:

@@ -16,6 +16,7 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.models.ensemble.scorers import served_by
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
@@ -183,6 +184,7 @@ def _replayed(
                     parameters=config.parameters.in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
+                    served=served_by(model),
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])

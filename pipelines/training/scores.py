@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from foretail.features.rows import splits
 from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.scorers import scorer_of
+from foretail.models.ensemble.scorers import served_by
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
@@ -111,12 +111,6 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     )
 
 
-def serving_policy(model: Ensemble | Network) -> str | None:
-    """Return the policy for which trees were trained to decide while it runs; None for predictors of labels."""
-    policy = model.origin.get("policy") if isinstance(model, Ensemble) else None
-    return None if policy is None else str(policy)
-
-
 def side_push_outs(side: splits.Side) -> PushOuts | None:
     """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
     labels of another victim rule than tail."""
@@ -154,9 +148,9 @@ def judge_run(
     rows = judge_side(model, (splits.Selection(dataset),), columns, window)
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
-    if (policy := serving_policy(model)) is not None:
-        served = served_scores(dataset, policy, scorer_of(cast(Ensemble, model)))
-        return JudgedRun(rows, rows.asked, served, served)
+    if (served := served_by(model)) is not None:
+        own = served_scores(dataset, served)
+        return JudgedRun(rows, rows.asked, own, own)
     replay = replay_scores(dataset, rows.predicted)
     heeded = (rows.predicted & rows.asked).astype(np.int8)
     return JudgedRun(rows, rows.asked, replay, replace(replay, followlqd_bytes=bytes_without(dataset, heeded, [1])[0]))
@@ -193,13 +187,13 @@ def _replayed(split: splits.Split, model: Ensemble | Network, predicted: NDArray
         return None
     runs: list[ReplayScores] = []
     first = 0
-    policy = serving_policy(model)
+    served = served_by(model)
     for selection in test:
         rows = selection.dataset.manifest.rows
-        if policy is None:
+        if served is None:
             runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
         else:
-            runs.append(served_scores(selection.dataset, policy, scorer_of(cast(Ensemble, model))))
+            runs.append(served_scores(selection.dataset, served))
         first += rows
     total = ReplayScores.together(runs)
     inverse = None if total.eta is None else 1 / total.eta
@@ -209,7 +203,7 @@ def _replayed(split: splits.Split, model: Ensemble | Network, predicted: NDArray
         "inverse_eta": inverse,
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
-        "policy": policy,
+        "policy": None if served is None else served.policy,
         "baselines": baselines_on([item.dataset for item in test], beside, total.lqd_bytes, total.accept_bytes),
     }
 

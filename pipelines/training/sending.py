@@ -25,7 +25,7 @@ from foretail.features.rows.splits import Side
 from foretail.models.drop.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
 from foretail.models.drop.predictor import TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.scorers import scorer_of
+from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.training.objective import require_runs
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
@@ -189,7 +189,7 @@ def _at_best_threshold(
 ) -> SendingRound:
     ensemble = predictor.to_ensemble(inputs)
     predictor.check_ensemble(ensemble, x)
-    ensemble = replace(ensemble, origin={**ensemble.origin, "policy": policy})
+    ensemble = replace(ensemble, origin={**ensemble.origin, POLICY: policy})
     tried = []
     for logit in LOGITS:
         probability = 1 / (1 + math.exp(-logit))

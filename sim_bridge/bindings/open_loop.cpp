@@ -84,6 +84,18 @@ std::shared_ptr<Scorer> adaptive_threshold(const std::vector<std::pair<std::stri
     return std::make_shared<Scorer>(std::move(rule), wanted);
 }
 
+nb::ndarray<nb::numpy, std::int64_t> margins(const Scorer& scorer, Matrix<std::int32_t> features) {
+    const std::size_t n = features.shape(0);
+    if (features.shape(1) != feature_count) throw std::invalid_argument("a row has every feature of the catalog");
+    std::vector<std::int64_t> out(n);
+    FeatureVector row;
+    for (std::size_t i = 0; i < n; ++i) {
+        std::copy_n(features.data() + i * feature_count, feature_count, row.begin());
+        out[i] = scorer.margin(row);
+    }
+    return owned(std::move(out), {n});
+}
+
 /// The arrivals of one switch, which stay in memory.
 class KnownArrivals {
 public:
@@ -116,9 +128,11 @@ public:
     }
 
     /// Packets, or bytes of data, that a policy sends.
-    std::int64_t sent(const std::string& policy, const std::shared_ptr<Scorer>& scorer,
-                      const nb::kwargs& keywords) const {
+    std::int64_t sent(const std::string& policy, const std::shared_ptr<Scorer>& scorer, double inverted,
+                      std::uint64_t draw, const nb::kwargs& keywords) const {
+        if (!(inverted >= 0 && inverted <= 1)) throw std::invalid_argument("the inverted share is outside 0 to 1");
         const auto run = begin(policy, scorer, keywords);
+        run->invert(inverted, draw);
         nb::gil_scoped_release release;
         run->feed(arrivals_.data(), arrivals_.size(), nullptr);
         run->drain();
@@ -255,7 +269,10 @@ private:
 
 void add_open_loop(nb::module_& m) {
     using namespace nb::literals;
-    nb::class_<Scorer>(m, "Scorer", "A predictor that a run asks in its own process.");
+    nb::class_<Scorer>(m, "Scorer", "A predictor that a run asks in its own process.")
+        .def("margins", &margins, "features"_a.noconvert(),
+             "By how much the score of every row of features, int32[rows, features of the catalog], is above the "
+             "bound.");
     m.def("voting_trees", &voting_trees, "features"_a, "feature"_a.noconvert(), "cut"_a.noconvert(),
           "left"_a.noconvert(), "right"_a.noconvert(), "votes"_a.noconvert(), "roots"_a.noconvert(), "tau"_a,
           "Trees as parallel arrays, one after the other: drop iff the votes add up to more than tau.");
@@ -271,8 +288,9 @@ void add_open_loop(nb::module_& m) {
                     "time_ns"_a.noconvert(), "port"_a.noconvert(), "size_bytes"_a.noconvert(), "data"_a.noconvert(),
                     "first_rtt"_a.noconvert(), nb::kw_only(), "cell_bytes"_a, "average_shift"_a)
         .def("__len__", &KnownArrivals::size)
-        .def("sent", &KnownArrivals::sent, "policy"_a, "scorer"_a.none() = nb::none(), "settings"_a,
-             "Packets in slots, or bytes of data, that are sent.")
+        .def("sent", &KnownArrivals::sent, "policy"_a, "scorer"_a.none() = nb::none(), nb::kw_only(),
+             "inverted"_a = 0.0, "draw"_a = 1, "settings"_a,
+             "Packets in slots, or bytes of data, that are sent; `inverted`: share of wrong answers.")
         .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
              "teacher"_a.none() = nb::none(), "settings"_a,
              "Rows, features and margins of some packets; the margins are those of the teacher if there is one.")

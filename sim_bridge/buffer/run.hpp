@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -54,6 +55,11 @@ public:
     void end_batch() { begin_batch({}); }
     /// Lets `scorer` answer in the place of predictions; the switch has its features. Call before the first arrival.
     void ask(std::shared_ptr<const Scorer> scorer) { scorer_ = std::move(scorer); }
+    /// Inverts this share of the scorer's answers, as `seed` draws them.
+    void invert(double share, std::uint64_t seed) {
+        inverted_ = std::bernoulli_distribution(share);
+        random_.seed(seed);
+    }
     /// What the policy may know of the arrival that was taken last, which a scorer answers from.
     [[nodiscard]] const FeatureVector& seen() const { return seen_; }
     /// The same run in the same state.
@@ -88,13 +94,21 @@ protected:
     RecordedRun& operator=(const RecordedRun&) = default;
 
     /// Whether the arrival that was taken last is dropped, as the scorer or else the prediction says.
-    [[nodiscard]] bool drops(bool prediction) const { return scorer_ ? scorer_->drops(seen_) : prediction; }
+    [[nodiscard]] bool drops(bool prediction) {
+        if (!scorer_) return prediction;
+        const bool inverted = inverted_.p() > 0 && inverted_(random_);
+        return scorer_->drops(seen_) != inverted;
+    }
 
     RunColumns out_;
     Row first_row_ = 0, next_row_ = 0;
     std::vector<Row> late_drops_;
     std::shared_ptr<const Scorer> scorer_;
     FeatureVector seen_{};
+
+private:
+    std::bernoulli_distribution inverted_{0.0};
+    std::minstd_rand random_;
 };
 
 /// Whether the queues of two switches of one shape are equally long.

@@ -15,11 +15,11 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
-from foretail.features.records import FlowClass, Records
+from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.open_loop.scores import Questions, Served
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters, may_ask, policy_name
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
@@ -145,20 +145,16 @@ def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> Replay
     return compare_replays(dataset, (), predicted_drop).scores
 
 
-def served_scores(dataset: Dataset, policy: str, scorer: Scorer, threads: int = 2) -> ReplayScores:
-    """Replay a dataset under a policy that asks a scorer while it runs, beside LQD and always accepting.
-
-    What the policy sends stands for Credence and for FollowLQD, so that eta and the recovered loss are those of the
-    policy itself.
-    """
+def served_scores(dataset: Dataset, served: Served, threads: int = 2) -> ReplayScores:
+    """Replay a dataset under a policy that asks a scorer while it runs, as :func:`compare_replays` does."""
     dataset.require_trace()
     run = dataset.manifest
-    replays = [replay_of("lqd", run), replay_of("followlqd", run), replay_of(policy, run, scorer=scorer)]
+    replays = [replay_of("lqd", run), replay_of("followlqd", run), replay_of(served.policy, run, scorer=served.scorer)]
     with ThreadPoolExecutor(threads) as pool:
         for arrivals in dataset.arrivals():
             list(pool.map(feed, replays, [arrivals] * len(replays)))
-    lqd, accept, served = (data_sent(replay).bytes for replay in replays)
-    return ReplayScores(lqd, served, accept, served)
+    lqd, accept, sent = (data_sent(replay).bytes for replay in replays)
+    return ReplayScores(lqd, sent, accept, sent)
 
 
 def compare_replays(
@@ -169,6 +165,7 @@ def compare_replays(
     parameters: NetworkParameters | None = None,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
+    served: Served | None = None,
 ) -> ReplayComparison:
     """Replay a dataset under policies, and under those that judge one prediction per labelled row.
 
@@ -183,14 +180,22 @@ def compare_replays(
     parameters : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
+    served : a scorer that policies ask while they run, instead of the predictions; what its policy sends then stands
+        for Credence and FollowLQD, so that eta and the recovered loss are those of the policy itself
     """
     dataset.require_trace()
     manifest = dataset.manifest
-    ran = dict.fromkeys((*policies, "lqd", "followlqd", "credence"))
+    serving = () if served is None else (served.policy,)
+    ran = dict.fromkeys((*policies, *serving, "lqd", "followlqd", "credence"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):
         if policy in ran:
             require_one_queue(manifest, policy)
-    replays = {policy_name(policy): replay_of(policy, manifest, parameters=parameters) for policy in ran}
+    replays = {
+        policy_name(policy): replay_of(
+            policy, manifest, parameters=parameters, scorer=served.scorer if served and may_ask(policy) else None
+        )
+        for policy in ran
+    }
     reduced = replay_of("followlqd", manifest, parameters=parameters)
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
     arrived = offered_bytes = 0
@@ -199,7 +204,8 @@ def compare_replays(
         asks = policy in questions
         seen = feed(replays[policy], arrivals, drop if asks else None)
         if asks:
-            questions[policy] = questions[policy].and_more(seen["asked"][is_data], drop[is_data])
+            told = drop if served is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            questions[policy] = questions[policy].and_more(seen["asked"][is_data], told[is_data])
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[Any]] = []
@@ -215,9 +221,12 @@ def compare_replays(
     sent = {policy: data_sent(one) for policy, one in replays.items()}
     return ReplayComparison(
         offered=Sent(manifest.rows, offered_bytes),
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), *serving, "lqd"))},
         scores=ReplayScores(
-            sent["lqd"].bytes, data_sent(reduced).bytes, sent["followlqd"].bytes, sent["credence"].bytes
+            sent["lqd"].bytes,
+            data_sent(reduced).bytes if served is None else sent[served.policy].bytes,
+            sent["followlqd"].bytes,
+            sent["credence" if served is None else served.policy].bytes,
         ),
         questions=questions,
     )

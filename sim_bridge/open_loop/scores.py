@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.sim_bridge._native import Scorer
+
 SENT = "sent, % of LQD"
 """How tables call :func:`sent_percent_of_lqd`."""
 
@@ -58,6 +60,14 @@ def worth_in_words(
         f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, recovers "
         f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %."
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A predictor that was trained to decide while a policy runs."""
+
+    policy: str  #: that policy, which asks it
+    scorer: Scorer
 
 
 @dataclass(frozen=True)

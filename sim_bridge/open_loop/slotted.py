@@ -19,11 +19,12 @@ from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules
+from foretail.features.records import Outcome
 from foretail.sim_bridge._native import SlottedRun, late_qd
 from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.open_loop.scores import Questions, Served
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters, may_ask, policy_name
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
@@ -228,6 +229,7 @@ def compare(
     own_queues: bool = True,
     optimum: bool = False,
     threads: int = 2,
+    served: Served | None = None,
 ) -> Comparison:
     """Run policies over one sequence of arrivals, and judge predictions by the labels of LQD.
 
@@ -247,18 +249,22 @@ def compare(
     optimum : bool
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
     threads : policies run side by side on so many threads
+    served : a scorer that policies ask while they run, as
+        :func:`~foretail.sim_bridge.open_loop.replay.compare_replays` says
     """
     parameters = parameters or SlotParameters()
     queues = parameters.count
     switch = _Switch(ports, buffer, rules, parameters, seed)
+    observed = {"cell_bytes": cell_bytes, "average_shift": average_shift}
+    asking = {} if served is None else {"scorer": served.scorer, **_in_slots(**observed)}
+    serving = () if served is None else (served.policy,)
     runs = {
-        policy_name(policy): switch.run(policy)
-        for policy in dict.fromkeys((*policies, "followlqd", "credence"))
+        policy_name(policy): switch.run(policy, **(asking if may_ask(policy) else {}))
+        for policy in dict.fromkeys((*policies, *serving, "followlqd", "credence"))
         if policy != "lqd"
     }
     if predictions is perfect:
         runs.pop("credence")  # the shadow is told the same
-    observed = {"cell_bytes": cell_bytes, "average_shift": average_shift}
     reduced = switch.run("followlqd")
     shadowed = features and not own_queues
     shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
@@ -273,7 +279,8 @@ def compare(
         answers = drop if asks else None
         seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
         if asks:
-            questions[policy] = questions[policy].and_more(seen["asked"], drop)
+            told = drop if served is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            questions[policy] = questions[policy].and_more(seen["asked"], told)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         accepted = drop == 0
@@ -322,11 +329,11 @@ def compare(
         ports=ports,
         buffer=buffer,
         arrivals=arrivals,
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), *serving, "lqd"))},
         lqd=sent["lqd"],
-        followlqd=reduced.finish()["transmitted"],
+        followlqd=reduced.finish()["transmitted"] if served is None else sent[served.policy],
         accept=sent["followlqd"],
-        credence=sent["credence"],
+        credence=sent["credence" if served is None else served.policy],
         optimum=_optimum(sequence, ports, buffer) if optimum else None,
         whole=whole,
         asked=asked,
