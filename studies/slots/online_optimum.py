@@ -1,0 +1,218 @@
+"""How much of what thresholds leave of LQD's packets an online policy without push-out could win, exactly.
+
+The processes are small Markov chains, so that value iteration finds the best policy that knows the queues and the past,
+and the best that also knows what comes next. No predictor does better than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.fields import setting
+from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
+from foretail.pipelines.experiment.cases import axes
+from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.open_loop.online_optimum import (
+    MarkovArrivals,
+    Switch,
+    best_alpha,
+    bursts,
+    improved,
+    on_off,
+    rate_of,
+)
+
+ON_OFF, BURSTS = "on_off", "bursts"
+SENDERS = 2
+"""Inputs that take part in a burst."""
+SHORT = 4
+"""A short burst is this part of a long one; both are as likely."""
+KNOWING = {"queues": "queues", "past": "and the past", "ahead": "and ahead"}
+"""The best policies, by what they know."""
+POLICIES = {"lqd": "LQD", "cs": "CS", "dt": "best DT", **KNOWING}
+CAPTION = (
+    "What the best policies without push-out leave of LQD's packets, by what they know, against what Dynamic "
+    "Thresholds leave with the best alpha; a marker for each process. Below the line a policy sends more than DT."
+)
+NOTE = (
+    "Queues: a policy that sees them alone, a local optimum; and the past: the optimum that also knows which sources "
+    "are on, or how long a burst has lasted; and ahead: one that knows all packets of the slot, or how long a burst "
+    "still lasts."
+)
+
+
+@dataclass
+class OnlineOptimumSettings(PointSettings):
+    """The optimal online policy on small Markov processes: each of them is a point."""
+
+    ports: list[int] = setting(MISSING, "Number N of ports of the switch.", at_least=2, at_most=4)
+    buffer_per_port: list[int] = setting(
+        MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=16
+    )
+    loads: list[float] = setting(MISSING, "Shares of the time that an on-off source is on.", above=0, at_most=0.95)
+    mean_on_slots: list[float] = setting(MISSING, "Mean on-times of a source, in slots.", at_least=1)
+    bursts_per_buffer: list[float] = setting(
+        MISSING, "Longest bursts, in slots for each packet of the buffer.", above=0, at_most=8
+    )
+    backgrounds: list[float] = setting(
+        MISSING, "Probabilities that an input without a burst sends a packet.", at_least=0, at_most=1
+    )
+    alphas: list[float] = setting(
+        [0.25, 0.33, 0.5, 0.67, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0],
+        "Alphas of DT, the best of which is taken for each process.",
+        above=0,
+    )
+    tolerance: float = setting(1e-6, "Error of a rate, in packets per slot.", above=0, at_most=0.01)
+    least_win: float = setting(
+        0.5, "What a policy has to win to be worth having, in % of LQD's packets.", at_least=0, at_most=100
+    )
+
+
+@dataclass(frozen=True)
+class Process:
+    """Arrivals at a small switch."""
+
+    kind: str  #: ``on_off`` or ``bursts``
+    ports: int  #: of the switch, and inputs
+    buffer: int  #: of the switch, in packets
+    slots: float  #: mean on-time of a source, or length of a long burst and of a mean pause, in slots
+    load: float  #: share of the time that a source is on, or probability of background
+
+    @property
+    def name(self) -> str:
+        """For progress and tables."""
+        words = ("on", "load") if self.kind == ON_OFF else ("long", "background")
+        return f"{self.kind} {self.ports}x{self.buffer} {words[0]}={self.slots:g} {words[1]}={self.load:g}"
+
+    def arrivals(self, *, ahead: bool) -> MarkovArrivals:
+        """The chain, with what a policy knows of it."""
+        if self.kind == ON_OFF:
+            return on_off(self.ports, self.load, self.slots, ahead=ahead)
+        long = round(self.slots)
+        lengths = {max(1, long // SHORT): 0.5, long: 0.5}
+        return bursts(self.ports, SENDERS, lengths, long, self.load, ahead=ahead)
+
+
+def processes(settings: OnlineOptimumSettings) -> Iterator[Process]:
+    """All of them."""
+    for ports in settings.ports:
+        for buffer in (ports * one for one in settings.buffer_per_port):
+            of_kind = partial(Process, ports=ports, buffer=buffer)
+            sources = [float(slots) for slots in settings.mean_on_slots]
+            longest = dict.fromkeys(float(max(2, round(share * buffer))) for share in settings.bursts_per_buffer)
+            for kind, lengths, loads in ((ON_OFF, sources, settings.loads), (BURSTS, longest, settings.backgrounds)):
+                yield from axes(lambda slots, load, kind=kind: of_kind(kind, slots=slots, load=load), lengths, loads)
+
+
+def measured(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> dict[str, float]:
+    """Packets per slot that each policy sends, and the alpha of DT."""
+    switch = Switch(case.ports, case.buffer)
+    past, tolerance = case.arrivals(ahead=False), settings.tolerance
+    so_far("thresholds")
+    alpha, of_dt = best_alpha(past, switch, settings.alphas, tolerance)
+    so_far("queues alone")
+    starts = (switch.dynamic_thresholds(alpha), switch.complete_sharing)
+    of_queues = max(improved(past, switch, start, tolerance)[1] for start in starts)
+    so_far("optimum")
+    return {
+        "lqd": rate_of(past, switch, switch.lqd(), tolerance).sent_per_slot,
+        "cs": rate_of(past, switch, switch.complete_sharing, tolerance).sent_per_slot,
+        "dt": of_dt,
+        "queues": of_queues,
+        "past": rate_of(past, switch, tolerance=tolerance).sent_per_slot,
+        "ahead": rate_of(case.arrivals(ahead=True), switch, tolerance=tolerance).sent_per_slot,
+        "alpha": alpha,
+    }
+
+
+def rows_of(case: Process, sent: Mapping[str, float], settings: OnlineOptimumSettings) -> Iterator[dict[str, Any]]:
+    """A row for each policy: what it sends per slot, and which share of LQD's packets it leaves."""
+    for policy in POLICIES:
+        yield {
+            "process": case.name,
+            "policy": policy,
+            "setting": f"alpha {sent['alpha']:g}" if policy == "dt" else "",
+            "sent": sent[policy],
+            "sent_by_lqd": sent["lqd"],
+            "sent_by_accept": sent["cs"],
+            "left": 1 - sent[policy] / sent["lqd"],
+            "wins": (sent[policy] - sent["dt"]) / sent["lqd"],
+        }
+
+
+def show(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> Shown:
+    """What each policy leaves, by process and by kind."""
+    left = 100 * rows.pivot_table(index="process", columns="policy", values="left", sort=False)[[*POLICIES]]
+    first = rows.drop_duplicates("process").set_index("process")
+    left = left.join(first[["kind", "ports", "buffer", "sent_by_lqd"]])
+    columns = {one: title for one, title in POLICIES.items() if one != "lqd"}
+    groups = left.groupby(["kind", "ports", "buffer"], sort=False)[list(columns)].median().reset_index()
+    switches = {"kind": "arrivals", "ports": "N", "buffer": "B"}
+    return Shown(
+        rows,
+        [
+            Table.of_frame("Left of LQD's packets, %", left.round(3).reset_index(), {"process": "process", **columns}),
+            Table.of_frame("The same, medians by switch", groups.round(3), {**switches, **columns}, NOTE),
+        ],
+        {"": Drawn(draw(left), CAPTION, left.reset_index())},
+        verdict=verdict(left, settings),
+    )
+
+
+def verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
+    """What there is to win over the best threshold, by what is known."""
+    wins = {one: left["dt"] - left[one] for one in KNOWING}
+    worth = {one: int((win >= settings.least_win).sum()) for one, win in wins.items()}
+    open_to = left[left["dt"] > settings.least_win]
+    closed = 100 * (1 - open_to["past"] / open_to["dt"])
+    sentences = [
+        f"Over the best threshold, the best online policy that knows the past wins {wins['past'].median():.2g} % of "
+        f"LQD's packets at the median of {len(left)} processes and {wins['past'].max():.2g} % at most: at least "
+        f"{settings.least_win:g} % in {worth['past']} of them, and from the queues alone in {worth['queues']}."
+    ]
+    if len(open_to):
+        sentences.append(
+            f"Where the best threshold leaves more than {settings.least_win:g} %, it closes {closed.median():.0f} % of "
+            f"that at the median [{closed.min():.0f}, {closed.max():.0f}]."
+        )
+    return sentences
+
+
+@styled
+def draw(left: pd.DataFrame) -> Figure:
+    """What the best policies leave against what DT leaves, a panel for each kind of arrivals."""
+    kinds = list(dict.fromkeys(left["kind"]))
+    figure, row = panels(len(kinds), inches=(4 * len(kinds) + 1.4, 3.6), sharey=True)
+    for axes_of, kind in zip(row, kinds, strict=True):
+        some = left[left["kind"] == kind]
+        most = float(np.ceil(2 * some["dt"].max()) / 2)
+        axes_of.plot([0, most], [0, most], color=BLACK, linewidth=0.9, label="as DT")
+        for place, (one, title) in enumerate(KNOWING.items()):
+            hollow = {"markerfacecolor": "none"} if place else {}
+            axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", label=title, **hollow)
+        axes_of.set(title=kind.replace("_", "-"), xlabel="left by DT, best alpha, %", ylabel="left, % of LQD")
+    return with_legend(figure, row[0], title="knows")
+
+
+ONLINE_OPTIMUM = PointExperiment(
+    settings=OnlineOptimumSettings,
+    kind="online_optimum",
+    cases=processes,
+    name=lambda case: case.name,
+    measure=measured,
+    rows=rows_of,
+    show=show,
+    code=("sim_bridge",),
+    varied=("ports", "buffer_per_port", "loads", "mean_on_slots", "bursts_per_buffer", "backgrounds", "least_win"),
+)
