@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -48,12 +48,12 @@ class MarkovArrivals:
     @property
     def states(self) -> int:
         """Of the chain."""
-        return self.sends.shape[1]
+        return int(self.sends.shape[1])
 
     @property
     def ports(self) -> int:
         """Of the switch."""
-        return self.sends.shape[2]
+        return int(self.sends.shape[2])
 
     def drawn(self, slots: int, seed: int) -> Slotted:
         """Draw the packets of so many slots, from state 0 on."""
@@ -132,9 +132,10 @@ def on_off(ports: int, load: float, mean_on_slots: float, *, ahead: bool) -> Mar
     single[0] = [1 - starts, *[starts / ports] * ports]
     single[1:, 0] = ends
     single[1:, 1:] = (1 - ends) * np.eye(ports)
-    turns = [_of_one(single, source, ports) for source in range(ports)]
+    alone = [_of_one(single, source, ports) for source in range(ports)]
+    turns: list[NDArray[np.float64] | None] = [*alone]
     if ahead:
-        turns = [reduce(np.matmul, turns), *[None] * (ports - 1)]
+        turns = [np.linalg.multi_dot(alone), *[None] * (ports - 1)]
     states = np.array(list(product(range(ports + 1), repeat=ports)))
     return MarkovArrivals(turns, np.eye(ports + 1)[states.T][:, :, 1:])
 
@@ -142,7 +143,10 @@ def on_off(ports: int, load: float, mean_on_slots: float, *, ahead: bool) -> Mar
 def _of_one(single: NDArray[np.float64], source: int, sources: int) -> NDArray[np.float64]:
     """The chain of all sources when only one of them goes on."""
     stays = np.eye(len(single))
-    return reduce(np.kron, [single if other == source else stays for other in range(sources)])
+    chain: NDArray[np.float64] = np.ones((1, 1))
+    for other in range(sources):
+        chain = np.kron(chain, single if other == source else stays)
+    return chain
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ class Switch:
     @cached_property
     def sent(self) -> NDArray[np.float64]:
         """Packets that leave at the end of a slot: one of every queue that is not empty."""
-        return np.count_nonzero(np.array(self.queues), axis=1).astype(np.float64)
+        return np.asarray(np.count_nonzero(np.array(self.queues), axis=1), np.float64)
 
     @cached_property
     def departed(self) -> NDArray[np.int64]:
@@ -179,9 +183,7 @@ class Switch:
 
     def drop_tail(self, accepts: Callable[[Queues, int], bool]) -> NDArray[np.int64]:
         """The same for a policy that says whether it accepts a packet where there is room."""
-        return self.after(
-            lambda one, port: grown(one, port) if sum(one) < self.buffer and accepts(one, port) else one
-        )
+        return self.after(lambda one, port: grown(one, port) if sum(one) < self.buffer and accepts(one, port) else one)
 
     def lqd(self) -> NDArray[np.int64]:
         """The same for LQD, where the first of the longest queues loses its tail; the arrival counts."""

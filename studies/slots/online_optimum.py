@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,11 +107,10 @@ def processes(settings: OnlineOptimumSettings) -> Iterator[Process]:
     """All of them."""
     for ports in settings.ports:
         for buffer in (ports * one for one in settings.buffer_per_port):
-            of_kind = partial(Process, ports=ports, buffer=buffer)
             sources = [float(slots) for slots in settings.mean_on_slots]
             longest = dict.fromkeys(float(max(2, round(share * buffer))) for share in settings.bursts_per_buffer)
-            for kind, lengths, loads in ((ON_OFF, sources, settings.loads), (BURSTS, longest, settings.backgrounds)):
-                yield from axes(lambda slots, load, kind=kind: of_kind(kind, slots=slots, load=load), lengths, loads)
+            yield from axes(Process, [ON_OFF], [ports], [buffer], sources, settings.loads)
+            yield from axes(Process, [BURSTS], [ports], [buffer], longest, settings.backgrounds)
 
 
 def measured(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> dict[str, float]:
@@ -199,8 +197,8 @@ def draw(left: pd.DataFrame) -> Figure:
         most = float(np.ceil(2 * some["dt"].max()) / 2)
         axes_of.plot([0, most], [0, most], color=BLACK, linewidth=0.9, label="as DT")
         for place, (one, title) in enumerate(KNOWING.items()):
-            hollow = {"markerfacecolor": "none"} if place else {}
-            axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", label=title, **hollow)
+            face = "none" if place else "C0"
+            axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", markerfacecolor=face, label=title)
         axes_of.set(title=kind.replace("_", "-"), xlabel="left by DT, best alpha, %", ylabel="left, % of LQD")
     return with_legend(figure, row[0], title="knows")
 
@@ -213,6 +211,6 @@ ONLINE_OPTIMUM = PointExperiment(
     measure=measured,
     rows=rows_of,
     show=show,
-    code=("sim_bridge",),
+    code=("sim_bridge.open_loop.online_optimum",),
     varied=("ports", "buffer_per_port", "loads", "mean_on_slots", "bursts_per_buffer", "backgrounds", "least_win"),
 )

@@ -30,7 +30,8 @@ def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
     """A row for each cell: what each policy leaves, in % of LQD's packets, with its interval over seeds."""
     found = []
     for cell, some in rows.groupby("cell", sort=False):
-        left = {name: dict(zip(own["seed"], 100 * own["left"], strict=True)) for name, own in some.groupby(_names(some))}
+        by_name = some.groupby(_names(some))
+        left = {name: dict(zip(own["seed"], 100 * own["left"], strict=True)) for name, own in by_name}
         tuned = some[some["chosen"] == "tuned"].drop_duplicates("policy").set_index("policy")["setting"]
         row = {"cell": cell, **{name: some[name].iloc[0] for name in ("base", "axis", "value")}}
         row |= {f"{policy}_setting": tuned[policy] for policy in tuned.index}
@@ -67,9 +68,9 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
     left[numbers] = left[numbers].round(2)
     titles = {"cell": "cell", "dt_fixed": "DT, one", "dt_tuned": "own", "alpha": "own alpha", "abm_tuned": "ABM, own"}
     titles |= {"harmonic": "Harm.", "cs": "CS", **{name: name for name in predictors}}
+    fixed = rows[rows["chosen"] == "fixed"].drop_duplicates("policy")
     one = "; ".join(
-        f"{policy.upper()} {some['setting'].iloc[0]}"
-        for policy, some in rows[rows["chosen"] == "fixed"].groupby("policy", sort=False)
+        f"{str(policy).upper()} {alpha}" for policy, alpha in zip(fixed["policy"], fixed["setting"], strict=True)
     )
     note = (
         f"One alpha for all cells: {one}; told: Credence told what LQD drops. Means over {rows['seed'].nunique()} test "
@@ -97,10 +98,8 @@ def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[st
 
 
 def _text(row: pd.Series, name: str) -> str:
-    interval = PairedDifference(row[name], row[f"{name}_low"], row[f"{name}_high"], 0)
-    if pd.isna(interval.low):
-        return f"{interval.mean:.2f}"
-    return f"{interval.mean:.2f} \u00b1{interval.high - interval.mean:.2f}"
+    mean, high = float(row[name]), row[f"{name}_high"]
+    return f"{mean:.2f}" if pd.isna(high) else f"{mean:.2f} \u00b1{high - mean:.2f}"
 
 
 def verdict(
@@ -125,7 +124,7 @@ def _most(summary: pd.DataFrame, where: str, what: str) -> str:
     some = summary[summary[where]]
     if some.empty:
         return ""
-    row = some.loc[some[what].idxmax()]
+    row = some.iloc[int(some[what].argmax())]
     interval = interval_text(PairedDifference(row[what], row[f"{what}_low"], row[f"{what}_high"], 0), "")
     return f" (most in {row['cell']}: {interval} %)"
 

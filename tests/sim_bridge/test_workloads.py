@@ -42,7 +42,17 @@ from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
 from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.examples import draws
 
-RANDOM = ("poisson_bursts", "on_off", "incast", "permutation", "uniform", "zipf_bursts", "zipf_on_off", "all_to_all", "ring")
+RANDOM = (
+    "poisson_bursts",
+    "on_off",
+    "incast",
+    "permutation",
+    "uniform",
+    "zipf_bursts",
+    "zipf_on_off",
+    "all_to_all",
+    "ring",
+)
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
     PoissonBursts(load=0.8),
     PoissonBursts(load=2.0, burst_fraction=0.01),
@@ -226,9 +236,7 @@ def test_on_times_are_geometric_and_keep_their_port() -> None:
 def test_ports_follow_zipf(workload: Workload) -> None:
     arrivals = packets(workload, 5, 100, 200_000, seed=3)
     weights = np.array([port**-1.5 for port in range(1, 6)])
-    np.testing.assert_allclose(
-        np.bincount(arrivals.port) / len(arrivals), weights / weights.sum(), rtol=0.1
-    )
+    np.testing.assert_allclose(np.bincount(arrivals.port) / len(arrivals), weights / weights.sum(), rtol=0.1)
 
 
 def test_an_incast_is_complete_and_synchronised() -> None:

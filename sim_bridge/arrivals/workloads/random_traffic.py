@@ -157,7 +157,8 @@ class ZipfOnOff(OnOff):
 def zipf_ports(draw: np.random.Generator, exponent: float, ports: int, count: int) -> NDArray[np.int32]:
     """Draw ports, of which p has weight (p + 1) ** -`exponent`."""
     upto_port = np.cumsum(np.arange(1, ports + 1) ** -float(exponent))
-    return np.searchsorted(upto_port[:-1], upto_port[-1] * draw.random(count), side="right").astype(np.int32)
+    places = np.searchsorted(upto_port[:-1], upto_port[-1] * draw.random(count), side="right")
+    return np.asarray(places, np.int32)
 
 
 def check_exponent(exponent: float) -> None:
