@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,10 +143,10 @@ def on_off(ports: int, load: float, mean_on_slots: float, *, ahead: bool) -> Mar
 def _of_one(single: NDArray[np.float64], source: int, sources: int) -> NDArray[np.float64]:
     """The chain of all sources when only one of them goes on."""
     stays = np.eye(len(single))
-    chain: NDArray[np.float64] = np.ones((1, 1))
+    chain: NDArray[np.floating[Any]] = np.ones((1, 1))
     for other in range(sources):
         chain = np.kron(chain, single if other == source else stays)
-    return chain
+    return np.asarray(chain, np.float64)
 
 
 @dataclass(frozen=True)

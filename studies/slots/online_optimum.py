@@ -32,7 +32,8 @@ from foretail.sim_bridge.open_loop.online_optimum import (
     rate_of,
 )
 
-ON_OFF, BURSTS = "on_off", "bursts"
+ON_OFF, BURSTS, WHOLE = "on_off", "bursts", "whole"
+TITLES = {ON_OFF: "on-off sources", BURSTS: "bursts over background", WHOLE: "whole-buffer bursts"}
 SENDERS = 2
 """Inputs that take part in a burst."""
 SHORT = 4
@@ -59,7 +60,12 @@ class OnlineOptimumSettings(PointSettings):
     buffer_per_port: list[int] = setting(
         MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=16
     )
-    loads: list[float] = setting(MISSING, "Shares of the time that an on-off source is on.", above=0, at_most=0.95)
+    loads: list[float] = setting(
+        MISSING,
+        "Shares of the time that an on-off source is on, or that a burst of a whole buffer lasts.",
+        above=0,
+        at_most=0.95,
+    )
     mean_on_slots: list[float] = setting(MISSING, "Mean on-times of a source, in slots.", at_least=1)
     bursts_per_buffer: list[float] = setting(
         MISSING, "Longest bursts, in slots for each packet of the buffer.", above=0, at_most=8
@@ -82,23 +88,27 @@ class OnlineOptimumSettings(PointSettings):
 class Process:
     """Arrivals at a small switch."""
 
-    kind: str  #: ``on_off`` or ``bursts``
+    #: ``on_off``; ``bursts`` of two inputs over background; or ``whole``, bursts of all inputs and of a whole buffer
+    kind: str
     ports: int  #: of the switch, and inputs
     buffer: int  #: of the switch, in packets
-    slots: float  #: mean on-time of a source, or length of a long burst and of a mean pause, in slots
-    load: float  #: share of the time that a source is on, or probability of background
+    slots: float  #: mean on-time of a source, or length of a long burst, in slots; that of a mean pause of ``bursts``
+    load: float  #: share of the time that a source is on or a whole burst lasts, or probability of background
 
     @property
     def name(self) -> str:
         """For progress and tables."""
-        words = ("on", "load") if self.kind == ON_OFF else ("long", "background")
-        return f"{self.kind} {self.ports}x{self.buffer} {words[0]}={self.slots:g} {words[1]}={self.load:g}"
+        slots = "on" if self.kind == ON_OFF else "long"
+        load = "background" if self.kind == BURSTS else "load"
+        return f"{self.kind} {self.ports}x{self.buffer} {slots}={self.slots:g} {load}={self.load:g}"
 
     def arrivals(self, *, ahead: bool) -> MarkovArrivals:
         """The chain, with what a policy knows of it."""
         if self.kind == ON_OFF:
             return on_off(self.ports, self.load, self.slots, ahead=ahead)
         long = round(self.slots)
+        if self.kind == WHOLE:
+            return bursts(self.ports, self.ports, {long: 1.0}, max(1.0, long / self.load - long), ahead=ahead)
         lengths = {max(1, long // SHORT): 0.5, long: 0.5}
         return bursts(self.ports, SENDERS, lengths, long, self.load, ahead=ahead)
 
@@ -111,6 +121,7 @@ def processes(settings: OnlineOptimumSettings) -> Iterator[Process]:
             longest = dict.fromkeys(float(max(2, round(share * buffer))) for share in settings.bursts_per_buffer)
             yield from axes(Process, [ON_OFF], [ports], [buffer], sources, settings.loads)
             yield from axes(Process, [BURSTS], [ports], [buffer], longest, settings.backgrounds)
+            yield from axes(Process, [WHOLE], [ports], [buffer], [buffer / ports], settings.loads)
 
 
 def measured(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> dict[str, float]:
@@ -191,15 +202,19 @@ def verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
 def draw(left: pd.DataFrame) -> Figure:
     """What the best policies leave against what DT leaves, a panel for each kind of arrivals."""
     kinds = list(dict.fromkeys(left["kind"]))
-    figure, row = panels(len(kinds), inches=(4 * len(kinds) + 1.4, 3.6), sharey=True)
+    figure, row = panels(len(kinds), inches=(3.6 * len(kinds) + 1.4, 3.6), sharex=True, sharey=True)
+    most = float(np.ceil(2 * max(0.0, left["dt"].max())) / 2)
     for axes_of, kind in zip(row, kinds, strict=True):
         some = left[left["kind"] == kind]
-        most = float(np.ceil(2 * some["dt"].max()) / 2)
         axes_of.plot([0, most], [0, most], color=BLACK, linewidth=0.9, label="as DT")
         for place, (one, title) in enumerate(KNOWING.items()):
             face = "none" if place else "C0"
             axes_of.plot(some["dt"], some[one], MARKERS[place], color=f"C{place}", markerfacecolor=face, label=title)
-        axes_of.set(title=kind.replace("_", "-"), xlabel="left by DT, best alpha, %", ylabel="left, % of LQD")
+        axes_of.set(
+            title=TITLES[kind],
+            xlabel="left by the best DT, %",
+            ylabel="left of LQD's packets, %" if axes_of is row[0] else "",
+        )
     return with_legend(figure, row[0], title="knows")
 
 

@@ -13,8 +13,8 @@ from foretail.pipelines.runs.result import Table
 
 LEFT = {
     "dt_fixed": "DT, one alpha",
-    "dt_tuned": "DT, tuned",
-    "abm_tuned": "ABM, tuned",
+    "dt_tuned": "DT, own alpha",
+    "abm_tuned": "ABM, own alpha",
     "harmonic": "Harmonic",
     "cs": "CS",
 }

@@ -22,7 +22,7 @@ def test_who_knows_more_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     document = json.loads(Path("run/result.json").read_text())
     rows = pd.DataFrame(document["rows"])
     assert list(rows["policy"][: len(POLICIES)]) == list(POLICIES)
-    assert set(rows["kind"]) == {"on_off", "bursts"}
+    assert set(rows["kind"]) == {"on_off", "bursts", "whole"}
     assert rows["left"].to_numpy() == pytest.approx(1 - rows["sent"] / rows["sent_by_lqd"])
     left = rows.pivot_table(index="process", columns="policy", values="left")
     assert (left["lqd"] == 0).all()
@@ -35,7 +35,7 @@ def test_who_knows_more_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_full_size_is_a_grid_of_distinct_processes() -> None:
     every = list(processes(experiment_settings("online_optimum")))
-    assert len({case.name for case in every}) == len(every) == 72
+    assert len({case.name for case in every}) == len(every) == 60
 
 
 def test_the_verdict_counts_what_is_won() -> None:
@@ -50,7 +50,7 @@ def test_the_verdict_counts_what_is_won() -> None:
     assert len(verdict(left[1:], settings)) == 1
     on_off, bursts = draw(left).axes
     assert [line.get_label() for line in on_off.lines] == ["as DT", *KNOWING.values()]
-    assert bursts.get_title() == "bursts"
+    assert bursts.get_title() == "bursts over background"
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
