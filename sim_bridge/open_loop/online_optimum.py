@@ -26,7 +26,9 @@ TOLERANCE = 1e-7
 """Packets per slot between the bounds of a rate."""
 SETTLED = 1e-9
 """Change of a distribution, in one slot, at which it is taken for that of the long run."""
-ITERATIONS = 1_000_000
+ITERATIONS = 100_000
+STEP = 0.9
+"""Part of the way that an iteration goes, so that arrivals with a period converge as well."""
 
 Queues = tuple[int, ...]
 """The length of each queue, in packets."""
@@ -244,7 +246,8 @@ def rate_of(
         more = one_slot_more(values, arrivals, switch, policy)
         change = more - values
         low, high = float(change.min()), float(change.max())
-        values = more - more[0, 0]
+        values = values + STEP * change
+        values -= values[0, 0]
         if high - low <= tolerance:
             return Rate((low + high) / 2, values)
     raise ForetailError(f"the rate is known to {high - low:g} only after {ITERATIONS} iterations: raise the tolerance")
@@ -344,4 +347,4 @@ def _gain_of_acceptance(
         now = now @ departs
         if np.abs(now - share).sum() < SETTLED:
             return gain
-        share = now
+        share = share + STEP * (now - share)

@@ -109,8 +109,8 @@ def verdict(
     cells = len(summary)
     fixed = rows[(rows["chosen"] == "fixed") & (rows["policy"] == "dt")]["setting"].iloc[0]
     return [
-        f"One {fixed} for all cells leaves at least {least_transfer:g} % of LQD's packets more than the cell's own "
-        f"alpha in {int(summary[TRANSFER].sum())} of {cells} cells{_most(summary, TRANSFER, 'transfer')}.",
+        f"One alpha for all cells ({fixed}) leaves at least {least_transfer:g} % of LQD's packets more than the cell's "
+        f"own alpha in {int(summary[TRANSFER].sum())} of {cells} cells{_most(summary, TRANSFER, 'transfer')}.",
         f"The cell's own alpha leaves at least {least_left:g} % in {int(summary[GAP].sum())}"
         f"{_most(summary, GAP, 'dt_tuned')}, and the best policy without a predictor in "
         f"{int(summary['best_gap'].sum())}{_most(summary, 'best_gap', 'best_tuned')}: there a prediction may be worth "

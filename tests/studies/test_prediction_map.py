@@ -117,7 +117,7 @@ def test_regimes_are_said_of_whole_intervals_only() -> None:
     assert said.loc["second", "regime"] == "gap"
     assert not said["nothing"].any()
     sentences = verdict(said.reset_index(), rows, 1.0, 3.6, 0.1)
-    assert "One alpha 8 for all cells" in sentences[0]
+    assert "One alpha for all cells (alpha 8) leaves" in sentences[0]
     assert "in 1 of 2 cells (most in first: 2 [2, 2] %)" in sentences[0]
     assert "in 1 (most in second" in sentences[1]
     one_seed = regimes(
