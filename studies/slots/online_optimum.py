@@ -31,11 +31,14 @@ from foretail.sim_bridge.open_loop.online_optimum import (
     on_off,
     rate_of,
 )
+from foretail.sim_bridge.open_loop.whole_bursts import WholeBursts
 
 ON_OFF, BURSTS, WHOLE = "on_off", "bursts", "whole"
 TITLES = {ON_OFF: "on-off sources", BURSTS: "bursts over background", WHOLE: "whole-buffer bursts"}
 SENDERS = 2
 """Inputs that take part in a burst."""
+WHOLE_SLOTS = 2
+"""Slots of a burst of a whole buffer, and packets of buffer per port of its switch."""
 SHORT = 4
 """A short burst is this part of a long one; both are as likely."""
 KNOWING = {"queues": "queues", "past": "and the past", "ahead": "and ahead"}
@@ -48,7 +51,7 @@ CAPTION = (
 NOTE = (
     "Queues: a policy that sees them alone, a local optimum; and the past: the optimum that also knows which sources "
     "are on, or how long a burst has lasted; and ahead: one that knows all packets of the slot, or how long a burst "
-    "still lasts."
+    "still lasts. Of whole bursts the past tells that too, and the queues alone were not tried."
 )
 
 
@@ -62,7 +65,7 @@ class OnlineOptimumSettings(PointSettings):
     )
     loads: list[float] = setting(
         MISSING,
-        "Shares of the time that an on-off source is on, or that a burst of a whole buffer lasts.",
+        "Shares of the time that an on-off source is on.",
         above=0,
         at_most=0.95,
     )
@@ -73,6 +76,10 @@ class OnlineOptimumSettings(PointSettings):
     backgrounds: list[float] = setting(
         MISSING, "Probabilities that an input without a burst sends a packet.", at_least=0, at_most=1
     )
+    whole_ports: list[int] = setting(
+        MISSING, "Ports of the switches for bursts of a whole buffer, 2 packets per port.", at_least=2, at_most=16
+    )
+    whole_loads: list[float] = setting(MISSING, "Shares of slots in which such a burst goes on.", above=0, at_most=0.95)
     alphas: list[float] = setting(
         [0.25, 0.33, 0.5, 0.67, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0],
         "Alphas of DT, the best of which is taken for each process.",
@@ -93,7 +100,7 @@ class Process:
     ports: int  #: of the switch, and inputs
     buffer: int  #: of the switch, in packets
     slots: float  #: mean on-time of a source, or length of a long burst, in slots; that of a mean pause of ``bursts``
-    load: float  #: share of the time that a source is on or a whole burst lasts, or probability of background
+    load: float  #: share of the time that a source is on or a whole burst goes on, or probability of background
 
     @property
     def name(self) -> str:
@@ -107,8 +114,6 @@ class Process:
         if self.kind == ON_OFF:
             return on_off(self.ports, self.load, self.slots, ahead=ahead)
         long = round(self.slots)
-        if self.kind == WHOLE:
-            return bursts(self.ports, self.ports, {long: 1.0}, max(1.0, long / self.load - long), ahead=ahead)
         lengths = {max(1, long // SHORT): 0.5, long: 0.5}
         return bursts(self.ports, SENDERS, lengths, long, self.load, ahead=ahead)
 
@@ -121,11 +126,14 @@ def processes(settings: OnlineOptimumSettings) -> Iterator[Process]:
             longest = dict.fromkeys(float(max(2, round(share * buffer))) for share in settings.bursts_per_buffer)
             yield from axes(Process, [ON_OFF], [ports], [buffer], sources, settings.loads)
             yield from axes(Process, [BURSTS], [ports], [buffer], longest, settings.backgrounds)
-            yield from axes(Process, [WHOLE], [ports], [buffer], [buffer / ports], settings.loads)
+    for ports in settings.whole_ports:
+        yield from axes(Process, [WHOLE], [ports], [ports * WHOLE_SLOTS], [float(WHOLE_SLOTS)], settings.whole_loads)
 
 
 def measured(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> dict[str, float]:
     """Packets per slot that each policy sends, and the alpha of DT."""
+    if case.kind == WHOLE:
+        return _measured_whole(case, so_far, settings)
     switch = Switch(case.ports, case.buffer)
     past, tolerance = case.arrivals(ahead=False), settings.tolerance
     so_far("thresholds")
@@ -145,9 +153,31 @@ def measured(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> d
     }
 
 
+def _measured_whole(case: Process, so_far: SoFar, settings: OnlineOptimumSettings) -> dict[str, float]:
+    """The same for bursts of a whole buffer, where the past says how long a burst still lasts."""
+    arrivals = WholeBursts(case.ports, case.buffer, round(case.slots), case.load)
+    so_far("optimum")
+    most = arrivals.sent_per_slot(tolerance=settings.tolerance)
+    so_far("thresholds")
+    of_alpha = {
+        alpha: arrivals.sent_per_slot(arrivals.dynamic_thresholds(alpha), settings.tolerance)
+        for alpha in [*sorted(settings.alphas), np.inf]
+    }
+    accept = of_alpha.pop(np.inf)
+    alpha = max(of_alpha, key=lambda one: of_alpha[one])
+    return {
+        "lqd": arrivals.sent_per_slot(arrivals.lqd(), settings.tolerance),
+        "cs": accept,
+        "dt": of_alpha[alpha],
+        "past": most,
+        "ahead": most,
+        "alpha": alpha,
+    }
+
+
 def rows_of(case: Process, sent: Mapping[str, float], settings: OnlineOptimumSettings) -> Iterator[dict[str, Any]]:
     """A row for each policy: what it sends per slot, and which share of LQD's packets it leaves."""
-    for policy in POLICIES:
+    for policy in (one for one in POLICIES if one in sent):
         yield {
             "process": case.name,
             "policy": policy,
@@ -181,19 +211,18 @@ def show(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> Shown:
 
 def verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
     """What there is to win over the best threshold, by what is known."""
-    wins = {one: left["dt"] - left[one] for one in KNOWING}
-    worth = {one: int((win >= settings.least_win).sum()) for one, win in wins.items()}
-    open_to = left[left["dt"] > settings.least_win]
-    closed = 100 * (1 - open_to["past"] / open_to["dt"])
+    wins = left["dt"] - left["past"]
     sentences = [
-        f"Over the best threshold, the best online policy that knows the past wins {wins['past'].median():.2g} % of "
-        f"LQD's packets at the median of {len(left)} processes and {wins['past'].max():.2g} % at most: at least "
-        f"{settings.least_win:g} % in {worth['past']} of them, and from the queues alone in {worth['queues']}."
+        f"Over the best threshold, the best online policy that knows the past wins {wins.median():.2g} % of LQD's "
+        f"packets at the median of {len(left)} processes and {wins.max():.2g} % at most: at least "
+        f"{settings.least_win:g} % in {int((wins >= settings.least_win).sum())} of them."
     ]
-    if len(open_to):
+    for kind, some in left[left["dt"] > settings.least_win].groupby("kind", sort=False):
+        closed = 100 * (1 - some["past"] / some["dt"])
         sentences.append(
-            f"Where the best threshold leaves more than {settings.least_win:g} %, it closes {closed.median():.0f} % of "
-            f"that at the median [{closed.min():.0f}, {closed.max():.0f}]."
+            f"{TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {settings.least_win:g} %, in "
+            f"{len(some)}, that policy closes {closed.median():.0f} % of it at the median [{closed.min():.0f}, "
+            f"{closed.max():.0f}]."
         )
     return sentences
 
@@ -226,6 +255,16 @@ ONLINE_OPTIMUM = PointExperiment(
     measure=measured,
     rows=rows_of,
     show=show,
-    code=("sim_bridge.open_loop.online_optimum",),
-    varied=("ports", "buffer_per_port", "loads", "mean_on_slots", "bursts_per_buffer", "backgrounds", "least_win"),
+    code=("sim_bridge.open_loop.online_optimum", "sim_bridge.open_loop.whole_bursts"),
+    varied=(
+        "ports",
+        "buffer_per_port",
+        "loads",
+        "mean_on_slots",
+        "bursts_per_buffer",
+        "backgrounds",
+        "whole_ports",
+        "whole_loads",
+        "least_win",
+    ),
 )

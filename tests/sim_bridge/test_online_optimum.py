@@ -21,6 +21,7 @@ from foretail.sim_bridge.open_loop.online_optimum import (
     rate_of,
 )
 from foretail.sim_bridge.open_loop.slotted import packets_sent
+from foretail.sim_bridge.open_loop.whole_bursts import WholeBursts
 from foretail.sim_bridge.policies import SlotParameters
 from tests.examples import draws
 
@@ -139,6 +140,25 @@ def test_who_knows_more_sends_more(buffer: int) -> None:
         assert rate_of(past, switch, policy).sent_per_slot == pytest.approx(of_queues, abs=1e-6)
         refuses = policy == np.arange(len(switch.queues))
         assert np.all(refuses | (policy == switch.complete_sharing))
+
+
+@pytest.mark.parametrize(("ports", "buffer", "slots", "load"), [(2, 4, 2, 0.5), (3, 6, 2, 0.4), (3, 7, 3, 0.7)])
+def test_bursts_of_all_inputs_are_the_same_with_sorted_queues(ports: int, buffer: int, slots: int, load: float) -> None:
+    whole, switch = WholeBursts(ports, buffer, slots, load), Switch(ports, buffer)
+    assert slots / (slots + (1 - whole.starts) / whole.starts) == pytest.approx(load)
+    arrivals = bursts(ports, ports, {slots: 1.0}, 1 / whole.starts, ahead=True)
+    transition = arrivals.transitions[0]
+    assert transition is not None
+    transition[1 + slots * np.arange(ports)] = transition[0]  # the next burst may begin at once
+    for sorted_queues, queues in (
+        (None, None),
+        (whole.dynamic_thresholds(2.0), switch.dynamic_thresholds(2.0)),
+        (whole.dynamic_thresholds(np.inf), switch.complete_sharing),
+    ):
+        found = rate_of(arrivals, switch, queues).sent_per_slot
+        assert whole.sent_per_slot(sorted_queues) == pytest.approx(found, abs=1e-6)
+    # which of two longest queues loses a packet is decided otherwise
+    assert whole.sent_per_slot(whole.lqd()) == pytest.approx(rate_of(arrivals, switch, switch.lqd())[0], rel=0.005)
 
 
 def test_where_packets_never_meet_all_are_sent() -> None:
