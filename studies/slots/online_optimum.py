@@ -51,7 +51,8 @@ CAPTION = (
 NOTE = (
     "Queues: a policy that sees them alone, a local optimum; and the past: the optimum that also knows which sources "
     "are on, or how long a burst has lasted; and ahead: one that knows all packets of the slot, or how long a burst "
-    "still lasts. Of whole bursts the past tells that too, and the queues alone were not tried."
+    "still lasts. Of whole bursts the past tells that too, and the queues alone were not tried. "
+    "On and long: the mean on-time and the longest burst, in slots; over: background."
 )
 
 
@@ -106,7 +107,7 @@ class Process:
     def name(self) -> str:
         """For progress and tables."""
         slots = "on" if self.kind == ON_OFF else "long"
-        load = "background" if self.kind == BURSTS else "load"
+        load = "over" if self.kind == BURSTS else "load"
         return f"{self.kind} {self.ports}x{self.buffer} {slots}={self.slots:g} {load}={self.load:g}"
 
     def arrivals(self, *, ahead: bool) -> MarkovArrivals:
@@ -221,8 +222,8 @@ def verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
         closed = 100 * (1 - some["past"] / some["dt"])
         sentences.append(
             f"{TITLES[str(kind)].capitalize()}: where the best threshold leaves more than {settings.least_win:g} %, in "
-            f"{len(some)}, that policy closes {closed.median():.0f} % of it at the median [{closed.min():.0f}, "
-            f"{closed.max():.0f}]."
+            f"{len(some)}, that policy closes {round(closed.median())} % of it at the median [{round(closed.min())}, "
+            f"{round(closed.max())}]."
         )
     return sentences
 
