@@ -105,6 +105,7 @@ RULES = [
     Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
+    Rule(r"prediction-map.md: run ", "compose"),  # tests/studies runs them
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),

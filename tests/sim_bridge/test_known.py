@@ -56,7 +56,8 @@ def slow_sent(
 
 
 def known(given: SlottedArrivals) -> KnownRun:
-    return KnownRun.in_slots([Slotted(np.array(given.slot, np.int64), np.array(given.port, np.int32))], given.ports, given.buffer)
+    batch = Slotted(np.array(given.slot, np.int64), np.array(given.port, np.int32))
+    return KnownRun.in_slots([batch], given.ports, given.buffer)
 
 
 def rule_of(model: object) -> Rule:

@@ -33,6 +33,8 @@ from foretail.sim_bridge.arrivals.workloads import (
     Ring,
     Uniform,
     Workload,
+    ZipfBursts,
+    ZipfOnOff,
 )
 from foretail.sim_bridge.arrivals.workloads.collectives import even_assignment
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
@@ -40,7 +42,17 @@ from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
 from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.examples import draws
 
-RANDOM = ("poisson_bursts", "on_off", "incast", "permutation", "uniform", "all_to_all", "ring")
+RANDOM = (
+    "poisson_bursts",
+    "on_off",
+    "incast",
+    "permutation",
+    "uniform",
+    "zipf_bursts",
+    "zipf_on_off",
+    "all_to_all",
+    "ring",
+)
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
     PoissonBursts(load=0.8),
     PoissonBursts(load=2.0, burst_fraction=0.01),
@@ -48,6 +60,8 @@ VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
     OnOff(load=0.02, mean_on_slots=300.0),
     Incast(load=0.8, background_load=1.0, fan_in=2, poisson=False),
     Permutation(load=1.0, change_slots=1),
+    ZipfBursts(load=0.4, exponent=2.0, burst_fraction=0.3),
+    ZipfOnOff(load=0.5, mean_on_slots=30.0, exponent=0.5),
     FalseNegative(count=3),
     AllToAll(leaves=3, flow_packets=2, balance="ecmp", start_spread_slots=7, gap_slots=5),
     Ring(channels=6, order="same", sources=3, start_spread_slots=3),
@@ -147,6 +161,8 @@ def test_chunks_join_without_a_seam(workload: Workload) -> None:
         (Incast(load=0.2, background_load=0.5, fan_in=5, poisson=False), 0.5 + 0.2 / 2, 0.01),
         (Permutation(load=0.7), 0.7, 0.002),
         (Uniform(load=0.3), 0.3, 0.002),
+        (ZipfBursts(load=0.5, burst_fraction=0.1, exponent=0.0), 0.5, 0.015),
+        (ZipfOnOff(load=0.6, exponent=0.0), 0.6, 0.01),
     ],
     ids=repr,
 )
@@ -212,6 +228,15 @@ def test_on_times_are_geometric_and_keep_their_port() -> None:
     same = many.port[1:] == many.port[:-1]
     follows = alone[1:] & alone[:-1] & (np.diff(many.slot) == 1)
     assert same[follows].mean() > 0.98
+
+
+@pytest.mark.parametrize(
+    "workload", [ZipfBursts(load=0.5, burst_fraction=0.01, exponent=1.5), ZipfOnOff(load=0.5, exponent=1.5)], ids=repr
+)
+def test_ports_follow_zipf(workload: Workload) -> None:
+    arrivals = packets(workload, 5, 100, 200_000, seed=3)
+    weights = np.array([port**-1.5 for port in range(1, 6)])
+    np.testing.assert_allclose(np.bincount(arrivals.port) / len(arrivals), weights / weights.sum(), rtol=0.1)
 
 
 def test_an_incast_is_complete_and_synchronised() -> None:
@@ -417,6 +442,9 @@ def test_gaps_between_steps_are_silent() -> None:
         ("false_negative", {"count": 0}, "count"),
         ("all_to_all", {"leaves": 1}, "leaves"),
         ("all_to_all", {"balance": "spray"}, "balance must be one of ethereal, ecmp"),
+        ("zipf_bursts", {"exponent": -0.1}, "exponent must be at least 0"),
+        ("zipf_bursts", {"load": 0.0}, "load must be above 0"),
+        ("zipf_on_off", {"exponent": math.inf}, "exponent must be at least 0"),
         ("ring", {"order": "none"}, "order must be one of random, same"),
         ("ring", {"channels": 0}, "channels"),
         ("ring", {"flow_packets": 0}, "flow_packets"),

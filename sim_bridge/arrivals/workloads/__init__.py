@@ -15,7 +15,15 @@ from foretail.sim_bridge.arrivals.workloads.lower_bounds import (
     FollowLqdLowerBound,
     LqdLowerBound,
 )
-from foretail.sim_bridge.arrivals.workloads.random_traffic import Incast, OnOff, Permutation, PoissonBursts, Uniform
+from foretail.sim_bridge.arrivals.workloads.random_traffic import (
+    Incast,
+    OnOff,
+    Permutation,
+    PoissonBursts,
+    Uniform,
+    ZipfBursts,
+    ZipfOnOff,
+)
 from foretail.sim_bridge.arrivals.workloads.workload import Workload
 
 __all__ = [
@@ -34,6 +42,8 @@ __all__ = [
     "Ring",
     "Uniform",
     "Workload",
+    "ZipfBursts",
+    "ZipfOnOff",
     "workload_of",
 ]
 
@@ -44,6 +54,8 @@ WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
         "incast": Incast,
         "permutation": Permutation,
         "uniform": Uniform,
+        "zipf_bursts": ZipfBursts,
+        "zipf_on_off": ZipfOnOff,
         "lqd_lower_bound": LqdLowerBound,
         "dt_lower_bound": DtLowerBound,
         "followlqd_lower_bound": FollowLqdLowerBound,

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +50,7 @@ class PoissonBursts(Workload):
             times = time + np.cumsum(draw.exponential(size / (self.load * ports), bursts))
             time = times[-1]
             slot = np.minimum(times, slots).astype(np.int64)
-            target = np.repeat(draw.integers(0, ports, bursts, dtype=np.int32), size)
+            target = np.repeat(self.targets(draw, ports, bursts), size)
             if self.at_once:
                 places = np.repeat(slot, size)
             else:
@@ -60,6 +62,25 @@ class PoissonBursts(Workload):
             yield upto(slots, places, target)
             if places[-1] >= slots:
                 return
+
+    def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.int32]:
+        """Draw the ports of so many bursts."""
+        return draw.integers(0, ports, count, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class ZipfBursts(PoissonBursts):
+    """Bursts as of :class:`PoissonBursts`, whose ports follow a Zipf law: port p has weight (p + 1) ** -exponent."""
+
+    exponent: float = 1.0  #: at least 0, where all ports get the same
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_exponent(self.exponent)
+
+    def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.int32]:
+        """Draw the ports of so many bursts."""
+        return zipf_ports(draw, self.exponent, ports, count)
 
 
 @dataclass(frozen=True)
@@ -94,11 +115,11 @@ class OnOff(Workload):
         set_off = 1 / self.mean_on_slots
         set_on = set_off * self.load / (1 - self.load)
         some = max(1, 2 * CHUNK_PACKETS // ports)
-        sends_to = np.where(draw.random(ports) < self.load, draw.integers(0, ports, ports), -1).astype(np.int32)
+        sends_to = np.where(draw.random(ports) < self.load, self.targets(draw, ports, ports), -1).astype(np.int32)
         for first in range(0, slots, some):
             where = event_places(draw, min(1.0, set_on + set_off), ports * some)
             goes_on = draw.random(len(where)) < set_on / (set_on + set_off)
-            port = np.where(goes_on, draw.integers(0, ports, len(where)), -1).astype(np.int32)
+            port = np.where(goes_on, self.targets(draw, ports, len(where)), -1).astype(np.int32)
             # The state that each source brings along is an event too, before its first of this chunk.
             brought = np.searchsorted(where, some * np.arange(ports))
             where = np.insert(where, brought, some * np.arange(ports))
@@ -112,6 +133,38 @@ class OnOff(Workload):
             by_slot = np.ascontiguousarray(cells.T).ravel()
             sent = np.flatnonzero(by_slot >= 0)
             yield upto(slots, first + sent // ports, by_slot[sent])
+
+    def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.integer[Any]]:
+        """Draw the ports of so many on-times."""
+        return draw.integers(0, ports, count)
+
+
+@dataclass(frozen=True)
+class ZipfOnOff(OnOff):
+    """Sources as of :class:`OnOff`, whose ports follow a Zipf law: port p has weight (p + 1) ** -exponent."""
+
+    exponent: float = 1.0  #: at least 0, where all ports get the same
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_exponent(self.exponent)
+
+    def targets(self, draw: np.random.Generator, ports: int, count: int) -> NDArray[np.integer[Any]]:
+        """Draw the ports of so many on-times."""
+        return zipf_ports(draw, self.exponent, ports, count)
+
+
+def zipf_ports(draw: np.random.Generator, exponent: float, ports: int, count: int) -> NDArray[np.int32]:
+    """Draw ports, of which p has weight (p + 1) ** -`exponent`."""
+    upto_port = np.cumsum(np.arange(1, ports + 1) ** -float(exponent))
+    places = np.searchsorted(upto_port[:-1], upto_port[-1] * draw.random(count), side="right")
+    return np.asarray(places, np.int32)
+
+
+def check_exponent(exponent: float) -> None:
+    """Raise ForetailError for an exponent that is negative or not finite."""
+    if not (0 <= exponent < math.inf):
+        raise ForetailError(f"exponent must be at least 0, not {exponent!r}")
 
 
 def event_places(draw: np.random.Generator, probability: float, cells: int) -> NDArray[np.int64]:
