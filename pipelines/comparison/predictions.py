@@ -59,6 +59,7 @@ class PredictionScores:
     recovered_loss: float | None  #: from these; None where undefined
     sent_percent_of_lqd: float | None  #: likewise
     scores: Scores  #: by region and name
+    policy: str | None = None  #: that sends what Credence and FollowLQD would, if a model was trained for one
 
     @property
     def inverse_eta(self) -> float | None:
@@ -84,7 +85,7 @@ class PredictionScores:
         self, sent: Mapping[str, int], baselines: Sequence[Mapping[str, Any]] = (), chosen_on: str = ""
     ) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
-        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on)
+        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on, self.policy)
         others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
         if not others or not self.lqd:
             return [worth]

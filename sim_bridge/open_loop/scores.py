@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import Scorer
+from foretail.sim_bridge.policies import POLICIES
 
 SENT = "sent, % of LQD"
 """How tables call :func:`sent_percent_of_lqd`."""
@@ -44,15 +45,19 @@ def worth_in_words(
     sent_percent: float | None,
     baselines: Sequence[Mapping[str, Any]] = (),
     chosen_on: str = "the runs that trained the model",
+    policy: str | None = None,
 ) -> str:
-    """The recovered loss and what a Credence sends, which belong together, and the best of the tuned baselines."""
+    """The recovered loss and what is sent, which belong together, and the best of the tuned baselines.
+
+    `policy`: that which sends it, where the predictor was trained to decide while that runs; None for Credence.
+    """
     if recovered is None:
         recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
     else:
         recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
         recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
     sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
-    worth = f"{recovers}; Credence with them {sends}."
+    worth = f"{recovers}; {POLICIES[policy or 'credence'].title} with them {sends}."
     if recovered is None or not baselines:
         return worth
     best = baselines[0]

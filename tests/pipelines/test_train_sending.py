@@ -144,6 +144,8 @@ def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
     assert replay["lqd_bytes"] == 1024 * known.lqd
     assert replay["accept_bytes"] == 1024 * known.sent("followlqd")
     assert replay["policy"] == "learned"
+    sends = f"; Learned rule with them sends {100 * packets / known.lqd:.4g} % of what LQD sends."
+    assert sends in " ".join(result.verdict())
     assert replay["recovered_loss"] == replayed.recovered_loss
     assert replay["sent_percent_of_lqd"] == pytest.approx(100 * packets / known.lqd)
     judged = judge_run(result.model, runs[3], result.outcome["columns"])
@@ -314,6 +316,7 @@ def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_
     for found in (of_dataset, of_file):
         assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
         worth = found["predictions"]
+        assert "; Learned rule with them sends " in " ".join(found["verdict"])
         assert worth["sent_percent_of_lqd"] == pytest.approx(100 * expected["learned"] / known.lqd)
         lost = known.lqd - known.sent("followlqd")
         assert worth["recovered_loss"] == pytest.approx((expected["learned"] - known.lqd + lost) / lost)

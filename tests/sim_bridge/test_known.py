@@ -130,10 +130,7 @@ def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None
     more = ["queue_average", "gap", "threshold", "since_push_out"]
     for rows in ({"horizon": 100, "features": more[1:]}, {"features": more}, {"features": more, "teacher": rule}):
         seen = run.advantages if "horizon" in rows else run.visited
-        plain, wider = (
-            seen("learned", rule, rows=500, seed=1, **given)  # type: ignore[operator]
-            for given in (rows | {"features": []}, rows)
-        )
+        plain, wider = (seen("learned", rule, rows=500, seed=1, **given) for given in (rows | {"features": []}, rows))
         assert plain.value.tolist() == wider.value.tolist()
         for place, name in enumerate(NAMES):
             if name in rows["features"]:  # type: ignore[operator]
