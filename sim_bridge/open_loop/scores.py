@@ -44,22 +44,31 @@ def worth_in_words(
     sent_percent: float | None,
     baselines: Sequence[Mapping[str, Any]] = (),
     chosen_on: str = "the runs that trained the model",
+    policy: str | None = None,
 ) -> str:
-    """The recovered loss and what a Credence sends, which belong together, and the best of the tuned baselines."""
+    """The recovered loss and what is sent, which belong together, and the best of the tuned baselines.
+
+    `policy`: the one that a served predictor decides under; None for Credence with predictions made before the replay.
+    """
     if recovered is None:
         recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
     else:
-        recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
+        who = "the predictions recover" if policy is None else f"the predictor under policy={policy} recovers"
+        recovers = f"Replayed open loop, {who} {100 * recovered:.3g} % of what always accepting loses"
         recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
     sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
-    worth = f"{recovers}; Credence with them {sends}."
+    worth = f"{recovers}; {'Credence with them' if policy is None else 'it'} {sends}."
     if recovered is None or not baselines:
         return worth
     best = baselines[0]
-    return (
+    beside = (
         f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, recovers "
-        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %."
+        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %"
     )
+    if sent_percent is None or policy is None:
+        return f"{beside}."
+    more = sent_percent - best["sent_percent_of_lqd"]
+    return f"{beside}, so the predictor is worth {more:+.2g} % of LQD's packets there."
 
 
 @dataclass(frozen=True, eq=False)
