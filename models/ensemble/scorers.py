@@ -16,8 +16,8 @@ from foretail.sim_bridge.open_loop.scores import Served
 POLICY = "policy"
 """Entry of an ensemble's origin: for which policy it was trained to decide while that runs."""
 
-_BITS = 62
-"""Of a sum of votes."""
+_BITS = 61
+"""Of a sum of votes without its sign, so that the difference of two sums is an int64."""
 
 
 def served_by(model: object) -> Served | None:
@@ -30,8 +30,8 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
     """Return the ensemble as votes in units of ``2**-scale_bits``, so that it decides as the exact sums do.
 
     Where such sums do not fit 62 bits, as those of a forest's float64 leaves, each leaf is rounded to the smallest unit
-    that does; then only rows whose exact sum is that close to the threshold may be decided otherwise. ForetailError on
-    inputs that a switch does not compute.
+    in which they do; then only rows whose exact sum is that close to the threshold may be decided otherwise. A
+    threshold beyond all sums is moved next to them. ForetailError on inputs that a switch does not compute.
 
     Examples
     --------
@@ -44,8 +44,8 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
     for item in ensemble.features:
         if item.name not in known:
             raise ForetailError(f"no switch computes {item.name}: give a model on features of the catalog")
-    largest = sum(float(np.abs(tree.value).max()) for tree in ensemble.trees) + abs(ensemble.base)
-    unit = 1 << min(ensemble.scale_bits, _BITS - max(0, math.frexp(largest)[1]))
+    largest = sum(Fraction(float(np.abs(tree.value).max())) for tree in ensemble.trees)
+    unit = Fraction(2) ** min(ensemble.scale_bits, _BITS - math.floor(largest).bit_length())
     first = np.cumsum([0, *(len(tree.feature) for tree in ensemble.trees)])
     left, right = (
         np.concatenate(
@@ -56,14 +56,17 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
         ).astype(np.int32)
         for side in ("left", "right")
     )
-    votes = [round(Fraction(value) * unit) for tree in ensemble.trees for value in tree.value.tolist()]
+    votes = [np.array([round(Fraction(value) * unit) for value in tree.value.tolist()]) for tree in ensemble.trees]
+    of_leaves = [of_tree[tree.leaves] for of_tree, tree in zip(votes, ensemble.trees, strict=True)]
+    lowest, highest = sum(int(one.min()) for one in of_leaves), sum(int(one.max()) for one in of_leaves)
+    tau = math.floor((ensemble.threshold - Fraction(ensemble.base)) * unit)
     return voting_trees(
         [item.name for item in ensemble.features],
         np.concatenate([tree.feature for tree in ensemble.trees]),
         np.concatenate([tree.cut for tree in ensemble.trees]),
         left,
         right,
-        np.array(votes, np.int64),
+        np.concatenate(votes).astype(np.int64),
         first[:-1].astype(np.int64),
-        ((ensemble.threshold - Fraction(ensemble.base)) * unit).__floor__(),
+        min(max(tau, lowest - 1), highest),
     )

@@ -61,6 +61,7 @@ class ArrivalsResult(Summarised):
     comparison: Comparison  #: what the policies did
     baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
     chosen_on: str = ""  #: where their settings were chosen
+    served: str | None = None  #: the policy for which the model was trained, if it was for one
 
     def document(self) -> dict[str, Any]:
         compared = self.comparison
@@ -94,6 +95,7 @@ class ArrivalsResult(Summarised):
             compared.recovered_loss,
             compared.sent_percent_of_lqd,
             scores,
+            self.served,
         )
 
     def verdict(self) -> list[str]:
@@ -152,6 +154,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
         priorities=parameters.count,
         allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
     )
+    served = served_by(model)
     with StageProgress() as progress:
         comparison = compare(
             _reported(read(predictions=source == "column"), file, progress),
@@ -167,9 +170,10 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             **arithmetic,
             optimum=config.optimum,
             threads=config.jobs,
-            served=served_by(model),
+            served=served,
         )
-        result = ArrivalsResult(file.path, described(config, source, model), comparison)
+        policy = None if served is None else served.policy
+        result = ArrivalsResult(file.path, described(config, source, model), comparison, served=policy)
         if model is not None:
             rows, chosen_on = _beside(config, _reported(read(), file, progress), comparison)
             result = replace(result, baselines=rows, chosen_on=chosen_on)

@@ -171,6 +171,7 @@ def _replayed(
 ) -> DatasetsResult:
     """All policies on all of some datasets, and baselines beside a model; `known`: those tuned when it was trained."""
     flips = np.random.default_rng(config.prediction_seed)
+    served = served_by(model)
     rows: list[_Rows] = []
     compared: list[ReplayComparison] = []
     with StageProgress() as progress:
@@ -184,7 +185,7 @@ def _replayed(
                     parameters=config.parameters.in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
-                    served=served_by(model),
+                    served=served,
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
@@ -223,6 +224,7 @@ def _replayed(
                 else np.concatenate([part.score for part in rows if part.score is not None]),
                 asked=np.concatenate([part.asked for part in rows]),
             ),
+            None if served is None else served.policy,
         ),
     )
 

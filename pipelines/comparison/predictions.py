@@ -12,7 +12,6 @@ from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.ensemble.scorers import served_by
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
 from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
 from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
@@ -44,7 +43,6 @@ class Source:
     column: str | None = None  #: name of the file's column
     ensemble_sha256: str | None = None  #: identity of a model of trees
     network_sha256: str | None = None  #: identity of a neural network
-    policy: str | None = None  #: under which a served model decides
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,7 @@ class PredictionScores:
     recovered_loss: float | None  #: from these; None where undefined
     sent_percent_of_lqd: float | None  #: likewise
     scores: Scores  #: by region and name
+    policy: str | None = None  #: that sends what Credence and FollowLQD would, if a model was trained for one
 
     @property
     def inverse_eta(self) -> float | None:
@@ -86,7 +85,7 @@ class PredictionScores:
         self, sent: Mapping[str, int], baselines: Sequence[Mapping[str, Any]] = (), chosen_on: str = ""
     ) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
-        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on, self.source.policy)
+        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on, self.policy)
         others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
         if not others or not self.lqd:
             return [worth]
@@ -169,7 +168,6 @@ def described(config: ReplayConfig, source: str, model: AskedModel | None) -> So
         column=config.prediction_column if source == "column" else None,
         ensemble_sha256=model.sha256 if isinstance(model, Ensemble) else None,
         network_sha256=model.sha256 if isinstance(model, NetworkInC) else None,
-        policy=None if (served := served_by(model)) is None else served.policy,
     )
 
 

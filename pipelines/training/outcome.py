@@ -87,8 +87,8 @@ class TrainResult(Summarised):
         replay = self.outcome["replay"]
         if replay is None:
             return [first, "What that is worth in a switch was not replayed: the test side is not a whole run."]
-        figures = (replay["recovered_loss"], replay["sent_percent_of_lqd"], replay["baselines"])
-        return [first, worth_in_words(*figures, policy=replay["policy"])]
+        sends = replay["recovered_loss"], replay["sent_percent_of_lqd"], replay["baselines"]
+        return [first, worth_in_words(*sends, policy=replay["policy"])]
 
     def tables(self) -> list[Table]:
         """Datasets, what the model is worth beside tuned baselines, and scores."""

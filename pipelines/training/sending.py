@@ -173,14 +173,19 @@ def _labelled(
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]]:
     """Of every run what the predictor sees, whether to drop, and how much that matters."""
     conditions = [run.condition for run in runs]
+    drawn: dict[str, Any] = {
+        "rows": objective.rows,
+        "seed": seed,
+        "features": [FEATURES[column].name for column in columns],
+    }
     for run in runs:
         if teacher is None:
-            seen = run.advantages(objective.policy, asked, rows=objective.rows, seed=seed, horizon=objective.horizon)
+            seen = run.advantages(objective.policy, asked, horizon=objective.horizon, **drawn)
             matters = seen.value != 0
             features, drops = seen.features[matters], seen.value[matters] < 0
             weights = np.minimum(np.abs(seen.value[matters]), MOST_ADVANTAGE).astype(np.float64)
         else:
-            seen = run.visited(objective.policy, asked, rows=objective.rows, seed=seed, teacher=teacher)
+            seen = run.visited(objective.policy, asked, teacher=teacher, **drawn)
             features, drops = seen.features, seen.value > 0
             weights = np.clip(np.abs(seen.value) / OCTAVE, LEAST_WEIGHT, 1.0)
         if len(features):

@@ -29,6 +29,12 @@ std::int32_t feature_of(const std::string& name) {
     return static_cast<std::int32_t>(position(name, feature_names, "unknown feature '" + name + "'"));
 }
 
+FeatureSet features_of(const std::vector<std::string>& names) {
+    FeatureSet features;
+    for (const auto& name : names) features.insert(static_cast<Feature>(feature_of(name)));
+    return features;
+}
+
 std::shared_ptr<Scorer> voting_trees(const std::vector<std::string>& features, Column<std::int32_t> feature,
                                      Column<std::int64_t> cut, Column<std::int32_t> left, Column<std::int32_t> right,
                                      Column<std::int64_t> votes, Column<std::int64_t> roots, std::int64_t tau) {
@@ -140,10 +146,12 @@ public:
     }
 
     /// What a predictor sees of some of the packets about which its policy asks and which fit: their rows, features and
-    /// margins.
+    /// margins. The features are those that the predictor or the teacher reads, and `more`; all others are 0.
     nb::dict visited(const std::string& policy, const std::shared_ptr<Scorer>& scorer, double share, std::uint64_t seed,
-                     const std::shared_ptr<Scorer>& teacher, const nb::kwargs& keywords) const {
-        const auto run = begin(policy, scorer, keywords, teacher.get());
+                     const std::shared_ptr<Scorer>& teacher, const std::vector<std::string>& more,
+                     const nb::kwargs& keywords) const {
+        const auto run =
+            begin(policy, scorer, keywords, teacher ? features_of(more) | teacher->features() : features_of(more));
         Rows rows;
         {
             nb::gil_scoped_release release;
@@ -162,19 +170,19 @@ public:
 
     /// Of some packets about which the policy asks and which fit, by how much more is sent in the end when they are
     /// accepted than when they are refused, all later packets as the predictor says. A comparison ends when both runs
-    /// have equal queues, or after `horizon` arrivals.
+    /// have equal queues, or after `horizon` arrivals. `more` as in `visited`.
     nb::dict advantages(const std::string& policy, const std::shared_ptr<Scorer>& scorer, double share,
-                        std::uint64_t seed, Integer horizon, const nb::kwargs& keywords) const {
+                        std::uint64_t seed, Integer horizon, const std::vector<std::string>& more,
+                        const nb::kwargs& keywords) const {
         const FeatureSet remembering{Feature::queue_average,     Feature::occupancy_average, Feature::queue_tracked,
                                      Feature::occupancy_tracked, Feature::gap_tracked,       Feature::pressure_tracked};
-        if (scorer->features().has_any(remembering)) {
+        if ((features_of(more) | scorer->features()).has_any(remembering)) {
             throw std::invalid_argument(
                 "advantages compare runs until their queues are equal, and averages and tracked queues remember "
-                "longer: "
-                "give features without them");
+                "longer: give features without them");
         }
         const auto limit = checked<std::size_t>("horizon", horizon, 1, std::int64_t{1} << 40);
-        const auto run = begin(policy, scorer, keywords);
+        const auto run = begin(policy, scorer, keywords, features_of(more));
         Rows rows;
         {
             nb::gil_scoped_release release;
@@ -233,12 +241,12 @@ private:
     }
 
     std::unique_ptr<RecordedRun> begin(const std::string& policy, const std::shared_ptr<Scorer>& scorer,
-                                       const nb::kwargs& keywords, const Scorer* also = nullptr) const {
+                                       const nb::kwargs& keywords, FeatureSet more = {}) const {
         const RunSettings given(keywords, units_);
         SwitchSettings settings = settings_;
         settings.rules = given.oracle.rules;
         if (units_ == Units::slots) given.oracle.require_unit_packets();
-        if (also) settings.features = also->features();
+        settings.features = more;
         if (scorer) let_ask(settings, *scorer, policy);
         auto run = run_under(policy, given.policy, settings);
         if (scorer) run->ask(scorer);
@@ -292,11 +300,12 @@ void add_open_loop(nb::module_& m) {
              "inverted"_a = 0.0, "draw"_a = 1, "settings"_a,
              "Packets in slots, or bytes of data, that are sent; `inverted`: share of wrong answers.")
         .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
-             "teacher"_a.none() = nb::none(), "settings"_a,
-             "Rows, features and margins of some packets; the margins are those of the teacher if there is one.")
+             "teacher"_a.none() = nb::none(), "features"_a = std::vector<std::string>(), "settings"_a,
+             "Rows, features and margins of some packets; the margins are those of the teacher if there is one. "
+             "Features that nobody reads and `features` does not name are 0.")
         .def(
             "advantages", &KnownArrivals::advantages, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
-            "horizon"_a, "settings"_a,
+            "horizon"_a, "features"_a = std::vector<std::string>(), "settings"_a,
             "Rows, features and advantages of some packets: what is sent when they are accepted less what is sent when "
             "they are refused.");
 }

@@ -23,7 +23,8 @@ from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
 class Visits:
     """Packets about which a policy asked and that fitted into the buffer."""
 
-    features: NDArray[np.int32]  #: int32[rows, features], of the catalog
+    #: int32[rows, features], of the catalog; 0 where no scorer reads a feature and it was not asked for
+    features: NDArray[np.int32]
     value: NDArray[np.int64]  #: int64[rows], margins of a scorer or advantages
 
 
@@ -110,24 +111,60 @@ class KnownRun:
         return sum(one.sent(policy, scorer, **self.settings, **parameters) for one in self.switches)
 
     def visited(
-        self, policy: str, scorer: Scorer, *, rows: int, seed: int, teacher: Scorer | None = None, **parameters: Any
+        self,
+        policy: str,
+        scorer: Scorer,
+        *,
+        rows: int,
+        seed: int,
+        teacher: Scorer | None = None,
+        features: Sequence[str] = (),
+        **parameters: Any,
     ) -> Visits:
-        """Return about so many packets that a policy sees, drawn evenly, and the margins of the teacher."""
+        """Return about so many packets that a policy sees, drawn evenly, and the margins of the teacher.
+
+        `features`: names of those that are wanted beside what the scorer and the teacher read.
+        """
         parts = [
             one.visited(
-                policy, scorer, share=self._share(rows), draw=seed, teacher=teacher, **self.settings, **parameters
+                policy,
+                scorer,
+                share=self._share(rows),
+                draw=seed,
+                teacher=teacher,
+                features=list(features),
+                **self.settings,
+                **parameters,
             )
             for one in self.switches
         ]
         return _together(parts, "margin")
 
     def advantages(
-        self, policy: str, scorer: Scorer, *, rows: int, seed: int, horizon: int, **parameters: Any
+        self,
+        policy: str,
+        scorer: Scorer,
+        *,
+        rows: int,
+        seed: int,
+        horizon: int,
+        features: Sequence[str] = (),
+        **parameters: Any,
     ) -> Visits:
-        """Return by how much more is sent in the end when a packet is accepted, for about so many packets."""
+        """Return by how much more is sent in the end when a packet is accepted, for about so many packets.
+
+        `features` as in :meth:`visited`. ForetailError if they or the scorer's remember longer than queues do.
+        """
         parts = [
             one.advantages(
-                policy, scorer, share=self._share(rows), draw=seed, horizon=horizon, **self.settings, **parameters
+                policy,
+                scorer,
+                share=self._share(rows),
+                draw=seed,
+                horizon=horizon,
+                features=list(features),
+                **self.settings,
+                **parameters,
             )
             for one in self.switches
         ]

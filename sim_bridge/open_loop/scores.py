@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import Scorer
+from foretail.sim_bridge.policies import POLICIES
 
 SENT = "sent, % of LQD"
 """How tables call :func:`sent_percent_of_lqd`."""
@@ -48,16 +49,15 @@ def worth_in_words(
 ) -> str:
     """The recovered loss and what is sent, which belong together, and the best of the tuned baselines.
 
-    `policy`: the one that a served predictor decides under; None for Credence with predictions made before the replay.
+    `policy`: that which sends it, where the predictor was trained to decide while that runs; None for Credence.
     """
     if recovered is None:
         recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
     else:
-        who = "the predictions recover" if policy is None else f"the predictor under policy={policy} recovers"
-        recovers = f"Replayed open loop, {who} {100 * recovered:.3g} % of what always accepting loses"
+        recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
         recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
     sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
-    worth = f"{recovers}; {'Credence with them' if policy is None else 'it'} {sends}."
+    worth = f"{recovers}; {POLICIES[policy or 'credence'].title} with them {sends}."
     if recovered is None or not baselines:
         return worth
     best = baselines[0]

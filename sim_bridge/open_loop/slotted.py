@@ -263,8 +263,9 @@ def compare(
         for policy in dict.fromkeys((*policies, *serving, "followlqd", "credence"))
         if policy != "lqd"
     }
-    if predictions is perfect:
-        runs.pop("credence")  # the shadow is told the same
+    shadow_is_credence = predictions is perfect and served is None  # both are told the same
+    if shadow_is_credence:
+        runs.pop("credence")
     reduced = switch.run("followlqd")
     shadowed = features and not own_queues
     shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
@@ -322,7 +323,7 @@ def compare(
 
     sent: dict[str, int] = {policy: run.finish()["transmitted"] for policy, run in runs.items()}
     sent |= {"lqd": arrivals - lqd_drops}
-    if predictions is perfect:
+    if shadow_is_credence:
         sent["credence"] = shadow.finish()["transmitted"]
         questions["credence"] = Questions(asked.tp + asked.fp + asked.tn + asked.fn, asked.tp + asked.fp)
     return Comparison(

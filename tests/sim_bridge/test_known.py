@@ -95,7 +95,7 @@ def test_an_advantage_is_what_is_sent_with_the_packet_less_what_is_sent_without(
 def test_the_starting_rule_is_dynamic_thresholds_up_to_its_rounding(arrivals, alpha) -> None:  # type: ignore[no-untyped-def]
     """`pressure` rounds logarithms to an eighth of an octave, so the rule lies between two close alphas."""
     rule = AdaptiveThreshold.dynamic_thresholds(alpha, (50.0, 50.0)).scorer()
-    visits = known(arrivals).visited("learned", rule, rows=10**9, seed=1)
+    visits = known(arrivals).visited("learned", rule, rows=10**9, seed=1, features=["queue", "occupancy"])
     queue = visits.features[:, NAMES.index("queue")] / 4
     free = arrivals.buffer - visits.features[:, NAMES.index("occupancy")] / 4
     dropped = visits.value > 0
@@ -121,6 +121,27 @@ def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path)
     run, scores = KnownRun.of(dataset), served_scores(dataset, Served("learned", rule))
     assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.credence_bytes, scores.lqd_bytes]
     assert run.sent("learned", rule) < run.lqd
+
+
+def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None:
+    """A predictor may see more than the policy that runs or the teacher read."""
+    run = KnownRun.in_slots(Incast(fan_in=5, background_load=0.6).batches(8, 80, 1000, seed=1), 8, 80)
+    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
+    more = ["queue_average", "gap", "threshold", "since_push_out"]
+    for rows in ({"horizon": 100, "features": more[1:]}, {"features": more}, {"features": more, "teacher": rule}):
+        seen = run.advantages if "horizon" in rows else run.visited
+        plain, wider = (seen("learned", rule, rows=500, seed=1, **given) for given in (rows | {"features": []}, rows))
+        assert plain.value.tolist() == wider.value.tolist()
+        for place, name in enumerate(NAMES):
+            if name in rows["features"]:  # type: ignore[operator]
+                assert len(set(wider.features[:, place].tolist())) > 3
+                assert not plain.features[:, place].any()
+            else:
+                assert wider.features[:, place].tolist() == plain.features[:, place].tolist()
+    with pytest.raises(ForetailError, match="remember longer"):
+        run.advantages("learned", rule, rows=500, seed=1, horizon=100, features=more)
+    with pytest.raises(ForetailError, match="unknown feature 'incast'"):
+        run.visited("learned", rule, rows=500, seed=1, features=["incast"])
 
 
 def test_what_remembers_longer_than_queues_has_no_advantages() -> None:

@@ -1,0 +1,244 @@
+"""The adaptive threshold against its formula in slow Python, and the search of its numbers. Some seconds."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES
+from foretail.models.drop.adaptive_threshold import (
+    SETS,
+    TERMS,
+    TESTS,
+    AdaptiveThreshold,
+    log_sent,
+    mean_log,
+    mean_log_sent,
+    search_threshold,
+    starting_rule,
+)
+from foretail.sim_bridge._native import adaptive_threshold
+from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
+from foretail.sim_bridge.open_loop.known import KnownRun
+
+NAMES = [feature.name for feature in FEATURES]
+BITS = {feature.name: feature.bits for feature in FEATURES}
+OF_SET = 1 + len(TERMS)
+
+
+def slow_logarithm(value: int) -> int:
+    """Eighths of octaves: the place of the highest bit, and the three bits below it."""
+    octave = int(math.log2(Fraction(1 << value.bit_length() - 1)))
+    return 8 * octave + math.floor(8 * Fraction(value, 1 << octave)) - 8
+
+
+def slow_round(number: float) -> int:
+    """The nearest 256th of a number that is kept within 1024, halves to the even one, in 256ths."""
+    return round(256 * Fraction(min(max(number, -1024.0), 1024.0)))
+
+
+def slow_margin(rule: AdaptiveThreshold, row: dict[str, int]) -> int:
+    """The sum of the weighted terms less the bound, in 256ths, of the set that the two tests choose."""
+    if row["pressure"] == 0:
+        return 0
+    first, second = (round(2 ** min(max(cut, 0.0), 24.0)) for cut in rule.numbers[-2:])
+    if row["arrival_rate"] <= first:
+        chosen = 0
+    elif row["arrivals_rate_slow"] <= second:
+        chosen = 1
+    else:
+        chosen = 2
+    bound, *weights = rule.numbers[chosen * OF_SET : (chosen + 1) * OF_SET]
+    # numpy adds these up in an order of its own; the numbers below are such that every order gives the same
+    moved = bound + sum(weight * centre for weight, centre in zip(weights, rule.centres, strict=True))
+    score = 0
+    for weight, (name, logarithm) in zip(weights, TERMS, strict=True):
+        score += slow_round(weight) * (slow_logarithm(row[name] + 1) if logarithm else row[name])
+    return score - slow_round(moved)
+
+
+def eighths(low: int, high: int) -> st.SearchStrategy[float]:
+    """Numbers whose products and sums are exact, with halves of a 256th among them."""
+    return st.integers(low * 512, high * 512).map(lambda number: number / 512)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> AdaptiveThreshold:
+    of_sets = [
+        [draw(eighths(-2000, 2000)), *draw(st.lists(eighths(-4, 4), min_size=len(TERMS), max_size=len(TERMS)))]
+        for _ in range(SETS)
+    ]
+    cuts = draw(st.lists(st.floats(-3, 30), min_size=2, max_size=2))
+    centres = draw(st.lists(st.integers(0, 192).map(float), min_size=len(TERMS), max_size=len(TERMS)))
+    return AdaptiveThreshold((*(number for one in of_sets for number in one), *cuts), tuple(centres))
+
+
+@st.composite
+def rows(draw: st.DrawFn, rule: AdaptiveThreshold) -> dict[str, int]:
+    """Values of any size, and of tests those beside the cut."""
+    row = {}
+    for name in {name for name, _ in TERMS} | set(TESTS):
+        value = draw(
+            st.integers(0, BITS[name]).map(lambda bits: (1 << bits) - 1) | st.integers(0, (1 << BITS[name]) - 1)
+        )
+        if name in TESTS and draw(st.booleans()):
+            cut = round(2 ** min(max(rule.numbers[-2 + TESTS.index(name)], 0.0), 24.0))
+            value = cut + draw(st.integers(-1, 1))
+        row[name] = min(max(value, 0), (1 << BITS[name]) - 1)
+    return row
+
+
+@given(st.data())
+def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets(data: st.DataObject) -> None:
+    rule = data.draw(rules())
+    drawn = data.draw(st.lists(rows(rule), min_size=1, max_size=20))
+    x = np.zeros((len(drawn), len(FEATURES)), np.int32)
+    for number, row in enumerate(drawn):
+        for name, value in row.items():
+            x[number, NAMES.index(name)] = value
+    assert rule.scorer().margins(x).tolist() == [slow_margin(rule, row) for row in drawn]
+
+
+@given(st.integers(1, 1 << 24))
+def test_a_logarithm_is_less_than_an_eighth_of_an_octave_too_small(value: int) -> None:
+    """The bits below the highest are a straight line between octaves, 0.7 eighths below the curve at most."""
+    difference = 8 * math.log2(value) - slow_logarithm(value)
+    assert -1e-9 <= difference < 1 + 0.7
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0, 16.0])
+def test_the_numbers_of_dynamic_thresholds(alpha: float) -> None:
+    rule = AdaptiveThreshold.dynamic_thresholds(alpha, (100.0, 0.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    numbers = np.array(rule.numbers[:-2]).reshape(SETS, OF_SET)
+    assert (numbers[:, 0] == 128 + 8 * math.log2(alpha)).all()
+    assert (numbers[:, 1] == 1).all()
+    assert (numbers[:, 2:] == 0).all()
+    assert rule.numbers[-2:] == (math.log2(100), 0.0)  # a cut below one is one
+    assert rule.centres == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    assert len(rule.numbers) == 23
+
+
+@given(st.integers(1, len(TERMS) - 1), st.integers(1, 23), eighths(-4, 4))
+def test_a_weight_counts_from_its_centre(place: int, bits: int, weight: float) -> None:
+    """Where a term is at its centre, its weight moves no margin."""
+    name = TERMS[place][0]
+    value = (1 << min(bits, BITS[name])) - 1
+    centres = [0.0] * len(TERMS)
+    centres[place] = float(slow_logarithm(value + 1))
+    plain = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0), tuple(centres))
+    numbers = list(plain.numbers)
+    for chosen in range(SETS):
+        numbers[chosen * OF_SET + 1 + place] = round(256 * weight) / 256
+    moved = AdaptiveThreshold(tuple(numbers), plain.centres)
+    x = np.zeros((1, len(FEATURES)), np.int32)
+    x[0, NAMES.index("pressure")] = 130
+    x[0, NAMES.index(name)] = value
+    assert moved.scorer().margins(x).tolist() == plain.scorer().margins(x).tolist()
+
+
+def test_shapes_and_names_are_checked() -> None:
+    def made(terms: list[tuple[str, bool]], weights: int, bounds: int, tests: list[tuple[str, int]]) -> None:
+        adaptive_threshold(terms, np.zeros((weights, 1), np.int64), np.zeros(bounds, np.int64), tests)
+
+    two = [("arrival_rate", 1), ("arrivals_rate", 1)]
+    made([("queue", True)], 3, 3, two)
+    for weights, bounds, tests in ((2, 3, two), (3, 2, two), (3, 3, two[:1])):
+        with pytest.raises(ForetailError, match="three sets of weights, three bounds and two tests"):
+            made([("queue", True)], weights, bounds, tests)
+    with pytest.raises(ForetailError, match="unknown feature 'incast'"):
+        made([("incast", False)], 3, 3, two)
+    with pytest.raises(ForetailError, match="unknown feature 'nothing'"):
+        made([("queue", False)], 3, 3, [("nothing", 1), *two[:1]])
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[KnownRun]:
+    """Two runs of one condition and one of another."""
+    incast, bursts = Incast(fan_in=5, background_load=0.6), PoissonBursts(load=0.3)
+    made = [(incast, "incast", 1), (incast, "incast", 2), (bursts, "bursts", 1)]
+    return [
+        KnownRun.in_slots(workload.batches(8, 80, 1500, seed=seed), 8, 80, condition=condition)
+        for workload, condition, seed in made
+    ]
+
+
+def test_the_worth_of_a_rule_is_a_mean_over_conditions(runs: list[KnownRun]) -> None:
+    rule = AdaptiveThreshold.dynamic_thresholds(1.0, (50.0, 50.0)).scorer()
+    logs = [math.log(run.sent("learned", rule) / run.sent("lqd")) for run in runs]
+    assert [log_sent(run, "learned", rule) for run in runs] == pytest.approx(logs)
+    assert mean_log_sent(runs, "learned", rule) == pytest.approx(((logs[0] + logs[1]) / 2 + logs[2]) / 2)
+    assert mean_log([run.condition for run in runs], logs) == pytest.approx(mean_log_sent(runs, "learned", rule))
+    assert mean_log_sent(runs, "lqd", None) == 0
+    assert mean_log_sent(runs, "dt", None, alpha=[1.0]) < 0
+
+
+def test_a_run_without_packets_sends_as_much_as_lqd() -> None:
+    nothing = KnownRun.in_slots([], 4, 20)
+    assert log_sent(nothing, "learned", AdaptiveThreshold.dynamic_thresholds(1.0, (1.0, 1.0)).scorer()) == 0
+
+
+def test_cuts_and_centres_of_the_start_are_quantiles_of_what_it_sees(runs: list[KnownRun]) -> None:
+    start = starting_rule(runs, "learned", 2.0, seed=1)
+    plain = AdaptiveThreshold.dynamic_thresholds(2.0, (1.0, 1.0)).scorer()
+    seen = np.concatenate([run.visited("learned", plain, rows=2000, seed=1).features for run in runs])
+    column = {name: seen[:, NAMES.index(name)] for name in NAMES}
+    assert start.numbers[:-2] == AdaptiveThreshold.dynamic_thresholds(2.0, (1.0, 1.0)).numbers[:-2]
+    assert start.numbers[-2] == pytest.approx(math.log2(np.quantile(column["arrival_rate"], 0.8)))
+    assert start.numbers[-1] == pytest.approx(math.log2(np.quantile(column["arrivals_rate_slow"], 0.3)))
+    assert start.centres[0] == 0  # pressure is a logarithm itself
+    assert start.centres[1:] == pytest.approx([8 * math.log2(1 + np.median(column[name])) for name, _ in TERMS[1:]])
+    # with weights of zero the centres move nothing, so the start sends what Dynamic Thresholds do
+    assert [run.sent("learned", start.scorer()) for run in runs] == [run.sent("learned", plain) for run in runs]
+
+
+def test_a_search_is_the_same_on_one_thread_and_on_two_and_never_below_its_start(runs: list[KnownRun]) -> None:
+    start = starting_rule(runs, "learned", 0.5, seed=1)
+    reports: list[float] = []
+    one, two = (
+        search_threshold(
+            runs,
+            start,
+            policy="learned",
+            trials=150,
+            seed=7,
+            jobs=jobs,
+            report=lambda share, words: reports.append(share),
+        )
+        for jobs in (1, 2)
+    )
+    assert one == two
+    assert one.start == pytest.approx(mean_log_sent(runs, "learned", start.scorer()))
+    assert one.worth == pytest.approx(mean_log_sent(runs, "learned", one.rule.scorer()))
+    assert one.worth > one.start
+    assert one.rule.centres == start.centres
+    assert abs(one.trials - 150) <= 6 * 7  # whole generations of twelve in seven steps
+    assert reports[: len(reports) // 2] == sorted(reports[: len(reports) // 2])
+    assert reports[-1] == 1
+    other = search_threshold(runs, start, policy="learned", trials=150, seed=8)
+    assert other.rule != one.rule
+
+
+@pytest.mark.parametrize("trials", [1, 12])
+def test_the_fewest_trials_are_one_generation_for_each_step(runs: list[KnownRun], trials: int) -> None:
+    start = starting_rule(runs, "learned", 16.0, seed=1)
+    found = search_threshold(runs, start, policy="learned", trials=trials, seed=1)
+    assert found.trials == 7 * 12
+    assert found.worth >= found.start
+    if found.worth == found.start:
+        assert found.rule == start
+
+
+def test_a_search_recovers_much_of_what_a_poor_start_loses_on_incasts() -> None:
+    incast = Incast(fan_in=5, background_load=0.6)
+    runs = [KnownRun.in_slots(incast.batches(8, 80, 3000, seed=seed), 8, 80, condition="incast") for seed in (1, 2, 3)]
+    start = starting_rule(runs[:2], "learned", 0.5, seed=1)
+    found = search_threshold(runs[:2], start, policy="learned", trials=400, seed=1)
+    assert found.worth > 0.7 * found.start  # both are logarithms below 0
+    unseen = [mean_log_sent(runs[2:], "learned", rule.scorer()) for rule in (start, found.rule)]
+    assert unseen[1] > unseen[0]

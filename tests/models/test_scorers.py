@@ -1,0 +1,150 @@
+"""Trees as a scorer decide as the exact sums of the ensemble do, on both sides of every cut. Some seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES, STUDY_FEATURES
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.scorers import POLICY, scorer_of, served_by
+from tests.forests import Trained, classified, forests, paper_forest, stump
+from tests.strategies import small_ensembles
+
+CATALOG = [feature.name for feature in FEATURES]
+WIDE = [feature.name for feature in FEATURES if feature.bits == 24]
+READ = ("queue", "first_rtt", "message_left", "until_circuit")
+
+
+def renamed(ensemble: Ensemble, names: list[str]) -> Ensemble:
+    """The same trees on features of the catalog."""
+    features = tuple(dataclasses.replace(item, name=name) for item, name in zip(ensemble.features, names, strict=False))
+    return dataclasses.replace(ensemble, features=features)
+
+
+def margins(ensemble: Ensemble, rows: NDArray[np.int64], others: int = 0) -> NDArray[np.int64]:
+    """Margins of rows of the ensemble's own features; every other feature of the catalog is `others`."""
+    whole = np.full((len(rows), len(CATALOG)), others, np.int32)
+    for place, item in enumerate(ensemble.features):
+        whole[:, CATALOG.index(item.name)] = rows[:, place]
+    found: NDArray[np.int64] = scorer_of(ensemble).margins(whole)
+    return found
+
+
+def slow_sum(ensemble: Ensemble, row: list[int]) -> Fraction:
+    """The exact sum of a row, node by node."""
+    total = Fraction(ensemble.base)
+    for tree in ensemble.trees:
+        node = 0
+        while tree.feature[node] >= 0:
+            goes_left = row[tree.feature[node]] <= tree.cut[node]
+            node = int((tree.left if goes_left else tree.right)[node])
+        total += Fraction(float(tree.value[node]))
+    return total
+
+
+@given(
+    ensemble=small_ensembles(READ, highest_cut=0),
+    other=st.integers(0, 255),
+    rows=st.lists(st.tuples(*[st.integers(0, 1)] * 4), min_size=1),
+)
+def test_small_trees_have_the_margin_of_their_sum(
+    ensemble: Ensemble, other: int, rows: list[tuple[int, int, int, int]]
+) -> None:
+    """Leaves are quarters at most, and a threshold beyond all sums is moved next to them."""
+    found = margins(ensemble, np.array(rows), other)
+    unit = 1 << ensemble.scale_bits
+    leaves = [tree.value[tree.leaves] * unit for tree in ensemble.trees]
+    floor = min(math.floor(ensemble.threshold * unit), int(sum(values.max() for values in leaves)))
+    floor = max(floor, int(sum(values.min() for values in leaves)) - 1)
+    assert found.tolist() == [slow_sum(ensemble, list(row)) * unit - floor for row in rows]
+    assert (found > 0).tolist() == ensemble.exceeds(np.array(rows)).tolist()
+
+
+@given(trained=forests(max_features=4), threshold=st.integers(0, 64), data=st.data())
+def test_forests_decide_as_their_exact_sums_but_for_what_rounding_moves(
+    trained: Trained, threshold: int, data: st.DataObject
+) -> None:
+    """Votes of float64 leaves are rounded to 2**-62 times a power of two, at most half of it for each tree."""
+    names = data.draw(st.permutations(WIDE))
+    ensemble = renamed(trained.ensemble, names).with_threshold(Fraction(threshold * len(trained.ensemble.trees), 64))
+    exact = [Fraction(total, 1 << ensemble.scale_bits) for total in ensemble.exact_sum(trained.rows).tolist()]
+    found = margins(ensemble, trained.rows) > 0
+    for drops, total in zip(found.tolist(), exact, strict=True):
+        if drops != (total > ensemble.threshold):
+            assert abs(total - ensemble.threshold) <= Fraction(len(ensemble.trees), 2**60)
+
+
+@given(classified("xgboost"), st.sampled_from([-2.0, -0.5, 0.0, 0.5, 2.0]))
+def test_boosted_trees_with_a_base_decide_as_their_exact_sums(trained: Trained, logit: float) -> None:
+    model = renamed(trained.ensemble, WIDE).with_threshold(Fraction(logit))
+    rows = np.minimum(trained.rows, (1 << 31) - 1)
+    assert (margins(model, rows) > 0).tolist() == model.exceeds(rows).tolist()
+
+
+@pytest.mark.parametrize("bits", [70, 200, 1000])
+def test_leaves_of_more_than_62_bits_are_rounded(bits: int) -> None:
+    """The first tree decides alone where the second adds too little for a vote."""
+    features = tuple(FeatureInput(name, "", 24) for name in ("queue", "occupancy"))
+    tiny = 2.0**-bits
+    ensemble = Ensemble(features, (stump([0.0, 1.0]), stump([0.0, tiny], feature=1)), Fraction(1, 2))
+    assert ensemble.scale_bits == bits
+    rows = np.array([[0, 0], [0, 20], [20, 0], [20, 20]])
+    assert (margins(ensemble, rows) > 0).tolist() == ensemble.exceeds(rows).tolist() == [False, False, True, True]
+    at_one = ensemble.with_threshold(Fraction(1))
+    assert at_one.exceeds(rows).tolist() == [False, False, False, True]
+    assert (margins(at_one, rows) > 0).tolist() == [False] * 4  # the sum is closer to the threshold than a vote
+    assert np.abs(margins(ensemble, rows)).max() < 2**62
+
+
+@pytest.mark.parametrize("threshold", [-(10**30), -(2**62), -3, 0, 1, 2, 3, 2**62, 10**30])
+@pytest.mark.parametrize(
+    "leaves", [(0.0, 1.0), (-1.0, 1 / 3), (-(2.0**-60), 2.0**-61), (2.0**80, -(2.0**80)), (1e308, -1e308)]
+)
+def test_thresholds_and_leaves_of_any_size_are_decided(threshold: int, leaves: tuple[float, float]) -> None:
+    tree = stump(leaves)
+    ensemble = Ensemble((FeatureInput("queue", "", 24),), (tree, tree), Fraction(threshold))
+    rows = np.array([[10], [11]])
+    exact = [2 * Fraction(leaf) > threshold for leaf in leaves]
+    assert ensemble.exceeds(rows).tolist() == exact
+    assert (margins(ensemble, rows) > 0).tolist() == exact
+
+
+def test_a_forest_of_the_paper_is_decided_on_all_its_rows() -> None:
+    trained = paper_forest(trees=9, depth=6)
+    assert trained.ensemble.scale_bits + 4 > 53
+    found = margins(trained.ensemble, trained.rows, others=7)
+    assert (found > 0).tolist() == trained.ensemble.exceeds(trained.rows).tolist()
+    assert 0 < np.count_nonzero(found > 0) < len(found)
+
+
+@pytest.mark.parametrize("name", [STUDY_FEATURES[0].name, "queue_1_back", "made_up"])
+def test_a_feature_that_no_switch_computes_is_named(name: str) -> None:
+    ensemble = Ensemble((FeatureInput(name, "", 8),), (stump([0.0, 1.0]),), Fraction(1, 2))
+    with pytest.raises(ForetailError, match=f"^no switch computes {name}: give a model on features of the catalog$"):
+        scorer_of(ensemble)
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    scorer = scorer_of(Ensemble((FeatureInput("queue", "", 24),), (stump([0.0, 1.0]),), Fraction(1, 2)))
+    with pytest.raises(ForetailError, match="every feature of the catalog"):
+        scorer.margins(np.zeros((1, len(CATALOG) - 1), np.int32))
+
+
+def test_only_trees_whose_origin_names_a_policy_are_served() -> None:
+    ensemble = Ensemble((FeatureInput("queue", "", 24),), (stump([0.0, 1.0]),), Fraction(1, 2))
+    assert served_by(ensemble) is None
+    assert served_by(None) is None
+    served = served_by(dataclasses.replace(ensemble, origin={POLICY: "learned"}))
+    assert served is not None
+    assert served.policy == "learned"
+    rows = np.zeros((1, len(CATALOG)), np.int32)
+    assert served.scorer.margins(rows).tolist() == scorer_of(ensemble).margins(rows).tolist()

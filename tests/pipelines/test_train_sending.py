@@ -1,0 +1,355 @@
+"""Training for what is sent on small slotted runs: the outcome, its replays, its C, and what is refused. 25 s."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.configs.schema.model_stages import ExportConfig, TrainConfig
+from foretail.core.errors import ForetailError
+from foretail.export.c.build import PredictorLibrary
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES
+from foretail.features.dataset.reader import Dataset
+from foretail.models.drop.adaptive_threshold import mean_log_sent
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import POLICY, scorer_of, served_by
+from foretail.pipelines import cli
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.scores import judge_run
+from foretail.pipelines.training.sending import LOGITS
+from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
+from foretail.sim_bridge.open_loop.baselines import ALPHAS
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.replay import compare_replays, served_scores
+from foretail.sim_bridge.open_loop.slotted import compare
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from tests.composed import composed
+from tests.traces import write_bursts
+
+pytestmark = pytest.mark.slow
+
+PORTS, PER_PORT, SLOTS = 8, 10, 1500
+BUFFER = PORTS * PER_PORT
+WORKLOADS = {"incast": Incast(fan_in=5, background_load=0.6), "on_off": OnOff(load=0.9)}
+NAMES = [feature.name for feature in FEATURES]
+SMALL = ["objective.rounds=2", "objective.rows=1500", "predictor.trees=3", "tracking=off"]
+SENT = ["features=threshold", "objective.name=sent", "objective.trials=84"]
+ADVANTAGE = ["features=threshold", "objective.name=advantage"]
+
+
+def written(folder: Path, name: str, seed: int) -> Dataset:
+    workload = WORKLOADS[name]
+    path = folder / f"{name}-{seed}"
+    run = slotted_run(workload, PORTS, PER_PORT, SLOTS, seed, cell_bytes=256)
+    write_open_loop_dataset(path, run, arrivals_in_bytes(workload.batches(PORTS, BUFFER, SLOTS, seed)))
+    return Dataset.open(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sending")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> dict[int, Dataset]:
+    """Runs of incasts by seed: 1 trains, 2 validates, 3 tests."""
+    return {seed: written(folder, "incast", seed) for seed in (1, 2, 3)}
+
+
+def trained(folder: Path, runs: dict[int, Dataset], *overrides: str) -> TrainResult:
+    paths = ",".join(str(dataset.path) for dataset in runs.values())
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    settings = [f"store_dir={folder / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
+    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
+
+
+@pytest.fixture(scope="module")
+def sent(folder: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained(folder, runs, *SENT)
+
+
+@pytest.fixture(scope="module")
+def advantage(folder: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained(folder, runs, *ADVANTAGE, "predictor=boosted_trees", "predictor.learning_rate=1")
+
+
+@pytest.fixture(params=["sent", "advantage"])
+def result(request: pytest.FixtureRequest) -> TrainResult:
+    made: TrainResult = request.getfixturevalue(request.param)
+    return made
+
+
+def test_the_outcome_tells_every_round_and_where_they_started(result: TrainResult, runs: dict[int, Dataset]) -> None:
+    sending = result.outcome["sending"]
+    judge, learner = KnownRun.of(runs[2]), KnownRun.of(runs[1])
+    assert len(sending["rounds"]) == 2
+    assert result.outcome["rounds"] == []
+    shares = {alpha: 100 * learner.sent("dt", alpha=[alpha]) / learner.lqd for alpha in ALPHAS}
+    assert sending["alpha_sends_percent_of_lqd"] == pytest.approx(shares[sending["alpha"]])
+    assert shares[sending["alpha"]] == max(shares.values())
+    best = max(one["sent_percent_of_lqd"] for one in sending["rounds"])
+    assert best == pytest.approx(100 * judge.sent("learned", scorer_of(result.ensemble)) / judge.lqd)
+    assert all(0 < one["rows"] <= 2 * 1500 * 1.2 for one in sending["rounds"])
+    assert json.loads(json.dumps(sending)) == sending
+
+
+def test_the_searched_rule_is_in_the_outcome(sent: TrainResult, advantage: TrainResult) -> None:
+    sending = sent.outcome["sending"]
+    assert len(sending["rule"]) == 23
+    assert sending["rule_trials"] == 96  # whole generations
+    assert sending["rule_sends_percent_of_lqd"] >= sending["alpha_sends_percent_of_lqd"] * 0.98
+    assert not [name for name in advantage.outcome["sending"] if name.startswith("rule")]
+    assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]  # rows of all rounds train
+    assert sending["rule_sends_percent_of_lqd_on_validation"] < 100
+
+
+def test_the_model_names_its_policy_and_the_threshold_that_sends_most(
+    result: TrainResult, runs: dict[int, Dataset]
+) -> None:
+    model, judge = result.ensemble, KnownRun.of(runs[2])
+    assert model.origin[POLICY] == "learned"
+    served = served_by(model)
+    assert served is not None
+    assert result.outcome["threshold"] == str(model.threshold)
+    sends = {}
+    for logit in LOGITS:
+        probability = 1 / (1 + math.exp(-logit))
+        on_sum = logit if model.output == "logit" else probability * len(model.trees)
+        other = model.with_threshold(Fraction(round(on_sum * (1 << 20)), 1 << 20))
+        sends[probability] = judge.sent("learned", scorer_of(other))
+    chosen = result.outcome["threshold_probability"]
+    assert sends[chosen] == max(sends.values()) == judge.sent("learned", served.scorer)
+
+
+def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
+    result: TrainResult, runs: dict[int, Dataset]
+) -> None:
+    replay, served = result.outcome["replay"], served_by(result.model)
+    assert served is not None
+    known, replayed = KnownRun.of(runs[3]), served_scores(runs[3], served)
+    packets = known.sent("learned", served.scorer)
+    assert {name: replay[name] for name in vars(replayed)} == vars(replayed)
+    assert replay["credence_bytes"] == replay["followlqd_bytes"] == 1024 * packets
+    assert replay["lqd_bytes"] == 1024 * known.lqd
+    assert replay["accept_bytes"] == 1024 * known.sent("followlqd")
+    assert replay["policy"] == "learned"
+    sends = f"; Learned rule with them sends {100 * packets / known.lqd:.4g} % of what LQD sends."
+    assert sends in " ".join(result.verdict())
+    assert replay["recovered_loss"] == replayed.recovered_loss
+    assert replay["sent_percent_of_lqd"] == pytest.approx(100 * packets / known.lqd)
+    judged = judge_run(result.model, runs[3], result.outcome["columns"])
+    assert judged.replay == judged.asked_replay == replayed
+
+
+def test_the_same_settings_give_the_same_model_from_the_store(
+    folder: Path, runs: dict[int, Dataset], sent: TrainResult
+) -> None:
+    again = trained(folder, runs, *SENT)
+    assert again.reused
+    assert again.model == sent.model
+    assert again.outcome == sent.outcome
+    anew = trained(folder, runs, *SENT, f"store_dir={folder / 'another'}")
+    assert not anew.reused
+    assert anew.model == sent.model
+    for other in ("objective.trials=85", "objective.rows=1400", "objective.policy=credence"):
+        assert not trained(folder, runs, *SENT, other).reused
+
+
+def test_another_policy_asks_the_predictor_that_was_trained_for_it(folder: Path, runs: dict[int, Dataset]) -> None:
+    result = trained(folder, runs, *SENT, "objective.policy=credence")
+    assert result.ensemble.origin[POLICY] == result.outcome["replay"]["policy"] == "credence"
+    packets = KnownRun.of(runs[3]).sent("credence", scorer_of(result.ensemble))
+    assert result.outcome["replay"]["credence_bytes"] == 1024 * packets
+
+
+def test_a_predictor_learns_from_features_that_its_teacher_does_not_read(
+    folder: Path, runs: dict[int, Dataset]
+) -> None:
+    """Every round has them, the first one too."""
+    names = ["gap", "threshold", "fill"]
+    for objective in (SENT[1:], ADVANTAGE[1:]):
+        result = trained(folder, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *objective)
+        assert [item["name"] for item in result.outcome["features"]] == names
+        read = {int(place) for tree in result.ensemble.trees for place in tree.feature if place >= 0}
+        assert len(read) > 1
+        known = KnownRun.of(runs[3])
+        assert result.outcome["replay"]["credence_bytes"] == 1024 * known.sent("learned", scorer_of(result.ensemble))
+        assert all(one["sent_percent_of_lqd"] > 80 for one in result.outcome["sending"]["rounds"])
+
+
+def test_several_workloads_count_the_same_and_bring_as_many_rows(folder: Path, runs: dict[int, Dataset]) -> None:
+    both = {**runs, **{10 * seed: written(folder, "on_off", 10 * seed) for seed in (1, 2, 3)}}
+    sides = ["split.train=[1,10]", "split.validation=[2,20]", "split.test=[3,30]"]
+    result = trained(folder, both, *SENT, *sides)
+    judges = [KnownRun.of(both[seed]) for seed in (2, 20)]
+    assert len({judge.condition for judge in judges}) == 2
+    best = max(one["sent_percent_of_lqd"] for one in result.outcome["sending"]["rounds"])
+    assert best == pytest.approx(100 * np.exp(mean_log_sent(judges, "learned", scorer_of(result.ensemble))))
+    sent = sum(KnownRun.of(both[seed]).sent("learned", scorer_of(result.ensemble)) for seed in (3, 30))
+    assert result.outcome["replay"]["credence_bytes"] == 1024 * sent
+
+
+def test_a_recorded_run_in_bytes_trains_too(folder: Path) -> None:
+    """Ports of another rate and packets of another size than in slots, and no control packets in what is counted."""
+    runs = {seed: write_bursts(folder / f"bursts-{seed}", seed) for seed in (1, 2, 3)}
+    result = trained(folder, runs, *SENT, "allow_constant_features=true")
+    served = served_by(result.model)
+    assert served is not None
+    assert result.outcome["replay"]["credence_bytes"] == KnownRun.of(runs[3]).sent("learned", served.scorer)
+    assert result.outcome["replay"]["credence_bytes"] == served_scores(runs[3], served).credence_bytes
+
+
+def test_the_c_of_a_model_decides_as_its_scorer(folder: Path, runs: dict[int, Dataset], result: TrainResult) -> None:
+    model = folder / f"{result.ensemble.sha256}.json"
+    result.ensemble.save(model)
+    out = folder / f"export-{result.ensemble.sha256}"
+    settings = [f"model={model}", f"out={out}", f"store_dir={folder / 'store'}", "tracking=off", "name=drops"]
+    export_drop_predictor(typed(composed("export", *settings), ExportConfig), folder / "run")
+    library = PredictorLibrary(out / "drops.so")
+    assert [name for name, _ in library.features] == list(FEATURE_GROUPS["threshold"])
+    served = served_by(result.model)
+    assert served is not None
+    visits = KnownRun.of(runs[3]).visited("learned", served.scorer, rows=10**9, seed=1)
+    x = visits.features[:, [NAMES.index(name) for name, _ in library.features]].astype(np.int64)
+    drops = library.score(np.ascontiguousarray(x)) > library.default_tau
+    assert drops.tolist() == (visits.value > 0).tolist()
+    assert Ensemble.load(out / "ensemble.json").origin[POLICY] == "learned"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["window.behind=1"], "asks about one arrival at a time, as a switch: leave window out"),
+        (["predictor=mlp"], "lets trees decide in a running switch: choose a predictor of trees, or distill a network"),
+        (["predictor=logistic_regression"], "choose a predictor of trees, or distill a network"),
+        (["features.names=[pressure,incast]"], "which has no incast: take it out of features.names"),
+        (["objective.rounds=1"], "objective.rounds"),
+        (["objective.policy=dt"], "objective.policy = dt is unknown"),
+    ],
+)
+@pytest.mark.parametrize("objective", ["sent", "advantage"])
+def test_what_no_running_switch_can_ask_is_refused(
+    folder: Path, runs: dict[int, Dataset], objective: str, overrides: list[str], says: str
+) -> None:
+    drop = {"predictor=mlp", "predictor=logistic_regression"} & set(overrides)
+    small = [one for one in SMALL if not (drop and one.startswith("predictor."))]
+    paths = ",".join(str(dataset.path) for dataset in runs.values())
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    settings = [f"store_dir={folder / 'store'}", f"datasets=[{paths}]", *sides, *small, "features=threshold"]
+    with pytest.raises(ForetailError, match=re.escape(says)):
+        train(typed(composed("train", *settings, f"objective.name={objective}", *overrides), TrainConfig), folder / "o")
+
+
+@pytest.mark.parametrize("name", ["queue_average", "queue_tracked"])
+def test_advantages_of_features_that_remember_are_refused_before_any_round(
+    folder: Path, runs: dict[int, Dataset], name: str
+) -> None:
+    with pytest.raises(ForetailError, match="remember longer: give features without them"):
+        trained(folder, runs, ADVANTAGE[1], f"features.names=[queue,{name}]")
+
+
+def test_stretches_of_runs_are_refused(folder: Path) -> None:
+    run = write_bursts(folder / "stretches", 1)
+    stretches = ["split=by_time", "split.seeds=[1]", "split.gap_ns=1000", "allow_constant_features=true"]
+    settings = [f"store_dir={folder / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
+    with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
+        train(typed(composed("train", *settings), TrainConfig), folder / "out")
+
+
+# -- replays of such a model --------------------------------------------------------------------------------------
+
+
+def replayed(folder: Path, *overrides: str) -> dict[str, Any]:
+    store = f"store_dir={folder / 'store'}"
+    assert cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={folder / 'replayed'}"]) == 0
+    document: dict[str, Any] = json.loads((folder / "replayed" / "result.json").read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path, sent: TrainResult) -> str:
+    path = folder / "sent.json"
+    sent.ensemble.save(path)
+    return str(path)
+
+
+def arrivals_of(folder: Path) -> str:
+    """The packets of the test run as a file."""
+    path = folder / "arrivals.csv"
+    lines = [
+        f"{slot},{port}"
+        for batch in WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
+        for slot, port in zip(batch.slot.tolist(), batch.port.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(["slot,port", *lines, ""]))
+    return str(path)
+
+
+@pytest.mark.parametrize("policies", ["[dt]", "[dt,learned,credence]"])
+def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_sends_them(
+    folder: Path,
+    runs: dict[int, Dataset],
+    sent: TrainResult,
+    model: str,
+    policies: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    scorer, known = scorer_of(sent.ensemble), KnownRun.of(runs[3])
+    expected = {"dt": known.sent("dt", alpha=[0.5]), "learned": known.sent("learned", scorer), "lqd": known.lqd}
+    if "credence" in policies:
+        expected["credence"] = known.sent("credence", scorer)
+    given = [f"model={model}", f"policies={policies}"]
+    of_dataset = replayed(folder, f"datasets=[{runs[3].path}]", *given)
+    of_file = replayed(folder, f"arrivals={arrivals_of(folder)}", f"ports={PORTS}", f"buffer={BUFFER}", *given)
+    for found in (of_dataset, of_file):
+        assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
+        worth = found["predictions"]
+        assert "; Learned rule with them sends " in " ".join(found["verdict"])
+        assert worth["sent_percent_of_lqd"] == pytest.approx(100 * expected["learned"] / known.lqd)
+        lost = known.lqd - known.sent("followlqd")
+        assert worth["recovered_loss"] == pytest.approx((expected["learned"] - known.lqd + lost) / lost)
+    visits = known.visited("learned", scorer, rows=10**9, seed=1)
+    learned = of_dataset["policies"]["learned"]
+    assert learned == {**learned, "asked": of_file["policies"]["learned"]["asked"]}
+    assert learned["predicted_drops"] == of_file["policies"]["learned"]["predicted_drops"]
+    assert learned["asked"] == runs[3].manifest.rows
+    assert learned["predicted_drops"] >= np.count_nonzero(visits.value > 0) > 0
+
+
+@pytest.mark.parametrize("policy", ["learned", "credence", "guarded"])
+def test_slots_and_bytes_serve_the_same_decisions(runs: dict[int, Dataset], sent: TrainResult, policy: str) -> None:
+    served = served_by(sent.ensemble)
+    assert served is not None
+    served = type(served)(policy, served.scorer)
+    wanted = ["dt", "learned", "credence"]
+    nothing = np.zeros(runs[3].manifest.rows, np.bool_)
+    in_bytes = compare_replays(runs[3], wanted, nothing, served=served)
+    in_slots = compare(
+        WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3), PORTS, BUFFER, wanted, cell_bytes=256, served=served
+    )
+    assert {name: one.packets for name, one in in_bytes.transmitted.items()} == in_slots.transmitted
+    assert list(in_bytes.transmitted) == list(in_slots.transmitted)
+    assert {policy, "lqd", *wanted} == set(in_slots.transmitted)
+    assert in_bytes.questions == in_slots.questions
+    known = KnownRun.of(runs[3])
+    for name in {policy, "learned", "credence"}:
+        assert in_slots.transmitted[name] == known.sent(name, served.scorer)
+    figures = vars(in_bytes.scores)
+    assert [figures[f"{name}_bytes"] for name in ("lqd", "followlqd", "accept", "credence")] == [
+        1024 * getattr(in_slots, name) for name in ("lqd", "followlqd", "accept", "credence")
+    ]
+    assert in_slots.credence == in_slots.followlqd == in_slots.transmitted[policy]
+    assert in_bytes.scores == served_scores(runs[3], served)
+    assert in_bytes.scores.sent_percent_of_lqd == in_slots.sent_percent_of_lqd
