@@ -158,6 +158,7 @@ CHANGELOG
 
 docs/results/closed-loop
 docs/results/sharing-map
+docs/results/promise
 docs/results/prediction-map
 docs/results/sharing-rule
 docs/results/oracles

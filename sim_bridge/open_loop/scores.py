@@ -61,10 +61,14 @@ def worth_in_words(
     if recovered is None or not baselines:
         return worth
     best = baselines[0]
-    return (
+    beside = (
         f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, recovers "
-        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %."
+        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %"
     )
+    if sent_percent is None or policy is None:
+        return f"{beside}."
+    more = sent_percent - best["sent_percent_of_lqd"]
+    return f"{beside}, so the predictor is worth {more:+.2g} % of LQD's packets there."
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
+from foretail.models.ensemble.scorers import served_by
 from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
@@ -31,8 +33,11 @@ from foretail.pipelines.settings.compose import compose_settings, compose_traini
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.scores import judge_run
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, bytes_sent, tuned
+from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import recovered_loss
+from foretail.sim_bridge.policies import ASKING
 
 ACCEPT, LQD = "always accept", "LQD"
 USUAL_DT = Baseline("dt", 0.5)
@@ -54,6 +59,12 @@ class PromiseSettings(JobSettings):
     train_on: list[str] = setting(MISSING, "Workloads whose runs train, and tune policies; the others judge only.")
     split: Split = part(Split, "Seeds of the runs of every workload, split by run.")
     models: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the model's name.")
+    inverted: list[float] = setting(
+        [0.0, 0.01, 0.05, 0.1, 0.5], "Shares of a model's answers that are inverted.", at_least=0, at_most=1
+    )
+    under: list[str] = setting(
+        ["learned", "credence", "guarded"], "Policies that ask the model whose answers are inverted."
+    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on names that mean nothing here, and on another split than by run."""
@@ -65,6 +76,9 @@ class PromiseSettings(JobSettings):
                 raise ForetailError(f"train_on names {name}, which is not among {', '.join(self.workloads)}")
         if not self.train_on:
             raise ForetailError("train_on is empty: name workloads to train on")
+        for name in self.under:
+            if name not in ASKING:
+                raise ForetailError(f"under names {name}, which asks no predictor: choose from {', '.join(ASKING)}")
 
 
 def show(settings: PromiseSettings, run: Run) -> Shown:
@@ -88,11 +102,13 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
         ]
     )
     summary = _summary(rows)
+    best = _best_model(summary)
+    wrong = _inverted(settings, {name: [of[seed] for seed in split.test] for name, of in runs.items()}, trained, best)
     return Shown(
-        rows,
-        [_table(summary), _by_workload(rows)],
+        pd.concat([rows, wrong], ignore_index=True),
+        [_table(summary), _by_workload(rows), *_wrong_table(rows, wrong, best)],
         {"": Drawn(draw(summary), CAPTION, summary)},
-        verdict=_verdict(rows, summary),
+        verdict=_verdict(rows, summary, best),
     )
 
 
@@ -189,15 +205,77 @@ def in_percent(logs: PairedDifference) -> PairedDifference:
     return replace(logs, mean=of(logs.mean), low=of(logs.low), high=of(logs.high))
 
 
-def _verdict(rows: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
+def _best_model(summary: pd.DataFrame) -> str:
+    """The model that sends most on new runs of the workloads that trained it."""
+    within = summary[summary["model"] & (summary["where"] == WITHIN)]
+    return str(within.sort_values("log_sent")["name"].iloc[-1])
+
+
+def _inverted(
+    settings: PromiseSettings, runs: Mapping[str, list[Dataset]], trained: Mapping[str, TrainResult], model: str
+) -> pd.DataFrame:
+    """Rows of one model whose answers are partly inverted, under policies that ask it; none of a model of labels."""
+    served = served_by(trained[model].model)
+    if served is None:
+        return pd.DataFrame()
+    found = []
+    for name, datasets in runs.items():
+        for dataset in datasets:
+            run = KnownRun.of(dataset)
+            lqd, accept = run.lqd, run.sent("followlqd")
+            for under, share in product(settings.under, settings.inverted):
+                sent = run.sent(under, served.scorer, inverted=share, draw=dataset.manifest.seed)
+                found.append(
+                    {
+                        "workload": name,
+                        "held_out": name not in settings.train_on,
+                        "seed": dataset.manifest.seed,
+                        "policy": f"{model} under {under}",
+                        "setting": f"{100 * share:g} % inverted",
+                        "sent": sent * PACKET_BYTES,
+                        "sent_by_lqd": lqd * PACKET_BYTES,
+                        "sent_by_accept": accept * PACKET_BYTES,
+                        "recovered": recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None,
+                    }
+                )
+    return pd.DataFrame(found)
+
+
+def _wrong_table(rows: pd.DataFrame, wrong: pd.DataFrame, model: str) -> list[Table]:
+    """What is sent with wrong answers, in % of LQD: a row for each share, beside the policy tuned on the same runs."""
+    if wrong.empty:
+        return []
+    tuned_rows = rows[~rows["setting"].isin(["", "default", "model"])]
+    best = tuned_rows["setting"].iloc[0]
+    parts = []
+    for held_out, where in ((False, WITHIN), (True, UNSEEN)):
+        some = wrong[wrong["held_out"] == held_out]
+        if some.empty:
+            continue
+        share = (some["sent"] / some["sent_by_lqd"]).map(math.log)
+        wide = (
+            some.assign(log=share).groupby(["setting", "policy"], sort=False)["log"].mean().map(_as_percent).unstack()
+        )
+        beside = tuned_rows[(tuned_rows["held_out"] == held_out) & (tuned_rows["setting"] == best)]
+        wide[str(best)] = _as_percent((beside["sent"] / beside["sent_by_lqd"]).map(math.log).mean())
+        parts.append(wide.reset_index().assign(where=where))
+    frame = pd.concat(parts)
+    columns = ["where", "setting", *(name for name in frame.columns if name not in ("where", "setting"))]
+    note = "geometric means over test runs"
+    return [
+        Table.of_frame(f"Model {model} with wrong answers: sent, % of LQD", frame, {n: str(n) for n in columns}, note)
+    ]
+
+
+def _as_percent(log: float) -> float:
+    return 100 * math.exp(log)
+
+
+def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
     """Of each kind of workload: one model beside one tuned policy, what it closes, and its worst workload.
 
     The model is the best on new runs of the workloads that trained it, the policy the best on the training runs.
     """
-    within = summary[summary["model"] & (summary["where"] == WITHIN)]
-    if within.empty:
-        return []
-    best = within.sort_values("log_sent")["name"].iloc[-1]
     sentences = []
     for where, some in summary.groupby("where", sort=False):
         others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, f"{USUAL_DT}, default"])]

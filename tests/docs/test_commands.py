@@ -86,15 +86,10 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
+    Rule(r"predictors.md: train .*objective.name=sent", "run", ("objective.trials=24", "objective.rounds=2")),
     Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
     Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
-    Rule(
-        r"predictors.md: promote .*@boosted ",
-        "run",
-        ("to=challenger", "p4=false"),
-        swap={"@boosted": "@candidate"},
-        codes=GATE,
-    ),
+    Rule(r"predictors.md: promote .*@sent ", "run", ("to=challenger", "p4=false"), codes=GATE),
     Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: select ", "compose"),
@@ -105,7 +100,7 @@ RULES = [
     Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    Rule(r"prediction-map.md: run ", "compose"),  # tests/studies runs them
+    Rule(r"(prediction-map|promise).md: run ", "compose"),  # tests/studies runs them
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
