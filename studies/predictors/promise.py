@@ -74,8 +74,6 @@ class PromiseSettings(JobSettings):
         for name in self.train_on:
             if name not in self.workloads:
                 raise ForetailError(f"train_on names {name}, which is not among {', '.join(self.workloads)}")
-        if not self.train_on:
-            raise ForetailError("train_on is empty: name workloads to train on")
         for name in self.under:
             if name not in ASKING:
                 raise ForetailError(f"under names {name}, which asks no predictor: choose from {', '.join(ASKING)}")
@@ -285,10 +283,11 @@ def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
         gain = logs[model["name"]] - logs[tuned_one["name"]]
         least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
         worst = (logs[model["name"]] - least).sort_values()
-        closed = 100 * gain.mean() / -logs[tuned_one["name"]].mean()
+        lost = -logs[tuned_one["name"]].mean()
+        closes = f"it closes {100 * gain.mean() / lost:.0f} % of the distance to LQD, " if lost > 0 else ""
         sentences.append(
             f"On {where}, model {model['name']} sends {model['sent, % of LQD']} % of what LQD sends and "
-            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: it closes {closed:.0f} % of the distance to LQD, "
+            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: {closes}"
             f"a gain of {interval_text(mean_interval((100 * gain).tolist()))} % over workloads. On {worst.index[0]} it "
             f"sends {100 * worst.iloc[0]:+.2f} % against the better of that policy and always accepting, its least."
         )

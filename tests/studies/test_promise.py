@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from matplotlib.patches import Rectangle
 
+from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.studies.predictors.promise import LEAST_LOST, UNSEEN, WITHIN, draw
+from foretail.studies.predictors.promise import LEAST_LOST, UNSEEN, WITHIN, _summary, _verdict, draw
+from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
+
+COLUMNS = ["workload", "held_out", "seed", "policy", "setting", "sent", "sent_by_lqd", "sent_by_accept", "recovered"]
+MODELS = ("paper", "advantage", "sent")
+UNDER = ("learned", "credence", "guarded")
 
 
 @pytest.mark.nightly
@@ -21,7 +29,11 @@ def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pyt
     assert cli.main(["run", "promise", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
     document = json.loads(Path("run/result.json").read_text())
     rows = pd.DataFrame(document["rows"])
-    assert set(rows["policy"]) == {"always accept", "dt", "abm", "cs", "harmonic", "paper", "switch", "LQD"}
+    assert list(rows.columns) == COLUMNS
+    inverted = rows[rows["setting"].str.endswith(" inverted")]
+    judged = rows.drop(inverted.index)
+    assert set(judged["policy"]) == {"always accept", "dt", "abm", "cs", "harmonic", *MODELS, "LQD"}
+    assert not judged.duplicated(["workload", "seed", "policy", "setting"]).any()
     assert dict(rows.groupby("workload")["held_out"].first()) == {"incast_5": False, "on_off_90": True}
     assert set(rows["seed"]) == {11, 12}
     for _, row in rows.iterrows():
@@ -30,11 +42,91 @@ def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pyt
             assert pd.isna(row["recovered"])
         else:
             assert row["recovered"] == pytest.approx((row["sent"] - row["sent_by_accept"]) / lost)
+    assert (rows.groupby(["workload", "seed"])["sent_by_lqd"].nunique() == 1).all()
+    assert (rows.groupby(["workload", "seed"])["sent_by_accept"].nunique() == 1).all()
     assert (rows[rows["policy"] == "LQD"]["sent"] == rows[rows["policy"] == "LQD"]["sent_by_lqd"]).all()
     tuned = rows[(rows["policy"] == "dt") & (rows["setting"] != "default")]
     assert tuned["setting"].nunique() == 1  # one alpha for all workloads, chosen where the models trained
-    assert len(document["verdict"]) == rows.dropna(subset=["recovered"])["held_out"].nunique()
+    assert len(document["verdict"]) == 2
+    for sentence, kind in zip(document["verdict"], (WITHIN, UNSEEN), strict=True):
+        assert re.match(rf"On {kind}, model \w+ sends [\d.]+ %.* of what LQD sends and ", sentence)
     assert Path("run/promise.png").is_file()
+    assert_answers_are_inverted(inverted, judged)
+
+
+def assert_answers_are_inverted(inverted: pd.DataFrame, judged: pd.DataFrame) -> None:
+    """The best model asked by every policy; with no answer inverted it sends what the study says it sends."""
+    policies = set(inverted["policy"])
+    (model,) = {name.partition(" under ")[0] for name in policies}
+    assert policies == {f"{model} under {policy}" for policy in UNDER}
+    assert set(inverted["setting"]) == {f"{share} % inverted" for share in (0, 1, 5, 10, 50)}
+    assert len(inverted) == 2 * 2 * 3 * 5
+    own = inverted[(inverted["policy"] == f"{model} under learned") & (inverted["setting"] == "0 % inverted")]
+    told = judged[(judged["policy"] == model) & (judged["setting"] == "model")]
+    assert own.set_index(["workload", "seed"])["sent"].equals(told.set_index(["workload", "seed"])["sent"])
+    half = inverted[inverted["setting"] == "50 % inverted"].groupby("policy")["sent"].sum()
+    assert half[f"{model} under learned"] < half[f"{model} under credence"]  # which asks about fewer packets
+
+
+def made_up(*sent: tuple[str, bool, int, int, int]) -> pd.DataFrame:
+    """Rows of workloads, held out or not: what tuned Dynamic Thresholds, a model and accepting send of 100 packets."""
+    return pd.DataFrame(
+        [
+            {
+                "workload": workload,
+                "held_out": held_out,
+                "seed": 1,
+                "policy": policy,
+                "setting": setting,
+                "sent": count,
+                "sent_by_lqd": 100,
+                "sent_by_accept": accept,
+                "recovered": None if accept == 100 else (count - accept) / (100 - accept),
+            }
+            for workload, held_out, dt, model, accept in sent
+            for policy, setting, count in (
+                ("always accept", "", accept),
+                ("dt", "default", 50),
+                ("dt", "DT, alpha 16", dt),
+                ("learner", "model", model),
+                ("LQD", "", 100),
+            )
+        ]
+    )
+
+
+def test_the_verdict_has_a_sentence_for_each_kind_of_workload() -> None:
+    rows = made_up(("bursts", False, 80, 90, 60), ("incast", False, 90, 95, 70), ("new", True, 90, 85, 87))
+    within, unseen = _verdict(rows, _summary(rows), "learner")
+    ours, theirs = (math.log(one[0] * one[1]) / 2 for one in ((0.9, 0.95), (0.8, 0.9)))
+    assert within.startswith(f"On {WITHIN}, model learner sends 92.5 [")
+    assert f"it closes {100 * (ours - theirs) / -theirs:.0f} % of the distance to LQD" in within
+    assert f"On incast it sends {100 * math.log(95 / 90):+.2f} % against" in within
+    assert unseen.startswith(f"On {UNSEEN}, model learner sends 85 %")
+    assert f"a gain of {100 * math.log(85 / 90):.3g} % over workloads" in unseen
+    assert f"On new it sends {100 * math.log(85 / 90):+.2f} % against" in unseen
+
+
+def test_where_the_tuned_policy_sends_as_lqd_there_is_no_distance_to_close() -> None:
+    rows = made_up(("calm", True, 100, 99, 100))
+    (sentence,) = _verdict(rows, _summary(rows), "learner")
+    assert "closes" not in sentence
+    assert "On calm it sends -1.01 % against" in sentence
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("train_on=[nothing]", "train_on names nothing, which is not among incast_5, on_off_90"),
+        ("train_on=[]", "train_on is empty: give at least one value"),
+        ("under=[dt]", "under names dt, which asks no predictor: choose from "),
+        ("inverted=[1.5]", "inverted"),
+        ("split={name: by_time}", "split is by_time, and promise holds whole runs out: use by_run"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(override: str, says: str) -> None:
+    with pytest.raises(ForetailError, match=re.escape(says)):
+        experiment_settings("promise", "size=small", override)
 
 
 def test_a_bar_for_each_policy_in_a_panel_for_each_kind() -> None:
