@@ -66,6 +66,7 @@ RULES = [
     Rule(r"README.md: export ", "run"),
     Rule(r"README.md: replay arrivals=", "run"),
     Rule(r"README.md: schedule demand=", "run"),
+    Rule(r"CHANGELOG.md: train objective.name=sent", "compose"),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
