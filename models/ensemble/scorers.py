@@ -12,6 +12,7 @@ from foretail.features.catalog import FEATURES
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import Scorer, voting_trees
 from foretail.sim_bridge.open_loop.scores import Served
+from foretail.sim_bridge.policies import ASKING
 
 POLICY = "policy"
 """Entry of an ensemble's origin: for which policy it was trained to decide while that runs."""
@@ -21,9 +22,18 @@ _BITS = 61
 
 
 def served_by(model: object) -> Served | None:
-    """Return the policy for which trees were trained to decide while it runs, and their scorer; None for all others."""
-    policy = model.origin.get(POLICY) if isinstance(model, Ensemble) else None
-    return Served(str(policy), scorer_of(model)) if isinstance(model, Ensemble) and policy is not None else None
+    """Return the policy for which trees were trained to decide while it runs, and their scorer; None for all others.
+
+    ForetailError unless it is one of Foretail's own: a file that says so must not choose what is compiled and run.
+    """
+    if not isinstance(model, Ensemble) or (policy := model.origin.get(POLICY)) is None:
+        return None
+    if policy not in ASKING:
+        raise ForetailError(
+            f"the model's origin names policy {policy!r}, which asks no predictor: train it for one of "
+            f"{', '.join(ASKING)}"
+        )
+    return Served(str(policy), scorer_of(model))
 
 
 def scorer_of(ensemble: Ensemble) -> Scorer:

@@ -147,4 +147,9 @@ def test_only_trees_whose_origin_names_a_policy_are_served() -> None:
     assert served is not None
     assert served.policy == "learned"
     rows = np.zeros((1, len(CATALOG)), np.int32)
+    for policy in ("/tmp/header.hpp:Type", "header.hpp:Type", "lqd", "", 1, True):
+        with pytest.raises(
+            ForetailError, match=r"origin names policy .*, which asks no predictor: train it for one of"
+        ):
+            served_by(dataclasses.replace(ensemble, origin={POLICY: policy}))
     assert served.scorer.margins(rows).tolist() == scorer_of(ensemble).margins(rows).tolist()
