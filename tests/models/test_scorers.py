@@ -73,7 +73,7 @@ def test_small_trees_have_the_margin_of_their_sum(
 def test_forests_decide_as_their_exact_sums_but_for_what_rounding_moves(
     trained: Trained, threshold: int, data: st.DataObject
 ) -> None:
-    """Votes of float64 leaves are rounded to 2**-62 times a power of two, at most half of it for each tree."""
+    """Votes of float64 leaves are rounded, by less than 2**-60 for each tree."""
     names = data.draw(st.permutations(WIDE))
     ensemble = renamed(trained.ensemble, names).with_threshold(Fraction(threshold * len(trained.ensemble.trees), 64))
     exact = [Fraction(total, 1 << ensemble.scale_bits) for total in ensemble.exact_sum(trained.rows).tolist()]

@@ -1,4 +1,4 @@
-"""Known arrivals under a predictor in the process, against a slow switch that decides packet by packet. A second."""
+"""Known arrivals under a predictor in the process, against a slow switch that decides packet by packet. Ten seconds."""
 
 from __future__ import annotations
 
