@@ -150,7 +150,7 @@ def search_threshold(
     for run in runs:
         _ = run.lqd  # once, before threads ask
     conditions = [run.condition for run in runs]
-    steps = _steps()
+    steps = _steps(len(set(conditions)))
     population = 12
     generations = [max(1, round(trials * share / population)) for _, share, _ in steps]
     total = sum(generations)
@@ -186,11 +186,11 @@ def search_threshold(
     return Searched(AdaptiveThreshold(tuple(best.tolist()), start.centres), worth, first, tried)
 
 
-def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
+def _steps(conditions: int) -> list[tuple[NDArray[np.float64], float, float]]:
     """What the search moves, one after the other: directions [moved, numbers], their share of the trials, the spread.
 
-    At first all sets move together, as one rule without tests; then each set with the cuts, twice, the second time
-    more closely.
+    Each set moves with the cuts, again and again, ever closer. With one condition all sets first move together, as one
+    rule without tests; with several that would find a compromise between them.
     """
     count = SETS * _OF_SET + len(TESTS)
     together = np.zeros((_OF_SET, count))
@@ -203,8 +203,8 @@ def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
         for place in range(len(TESTS)):
             block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
         blocks.append(block)
-    return [
-        (together, 0.28, 1.0),
-        *((block, 0.14, 1.0) for block in blocks),
-        *((block, 0.1, 0.4) for block in blocks),
-    ]
+    if conditions == 1:
+        spreads = [1.0, 0.4]
+        return [(together, 0.28, 1.0), *((block, 0.12, spread) for spread in spreads for block in blocks)]
+    spreads = [1.0, 0.5, 0.33]
+    return [(block, 1 / (len(spreads) * SETS), spread) for spread in spreads for block in blocks]
