@@ -204,7 +204,7 @@ def _steps(conditions: int) -> list[tuple[NDArray[np.float64], float, float]]:
             block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
         blocks.append(block)
     if conditions == 1:
-        spreads = [1.0, 0.4]
-        return [(together, 0.28, 1.0), *((block, 0.12, spread) for spread in spreads for block in blocks)]
+        apart, closer = [(block, 0.14, 1.0) for block in blocks], [(block, 0.1, 0.4) for block in blocks]
+        return [(together, 0.28, 1.0), *apart, *closer]
     spreads = [1.0, 0.5, 0.33]
     return [(block, 1 / (len(spreads) * SETS), spread) for spread in spreads for block in blocks]
