@@ -307,6 +307,9 @@ class DemoConfig(Stage):
     collect_policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
     features: FeatureSelection = part(FeatureSelection, "Inputs of the predictor.")
     predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
+    sending: list[str] = setting(
+        MISSING, "Overrides of foretail train for a second predictor, which the policy learned asks in both networks."
+    )
     split: Split = part(Split, "Training, validation and test runs.")
     operating_point: OperatingPoint = part(OperatingPoint, "Choice of the threshold.")
     tracking: Tracking = part(Tracking, "Tracking in MLflow.")

@@ -151,8 +151,8 @@ class Objective:
     name: str = setting(
         "labels",
         "What is learned: labels are LQD's decisions; recovered_loss trains on them again with more weight on rows "
-        "whose mistakes cost throughput; sent learns a threshold that was searched for what it sends; advantage learns "
-        "by how much more is sent when a packet is accepted.",
+        "whose mistakes cost throughput; sent learns thresholds that were searched for what they send; advantage "
+        "learns by how much more is sent when a packet is accepted.",
         one_of=("labels", "recovered_loss", "sent", "advantage"),
     )
     rounds: int = setting(
@@ -167,7 +167,9 @@ class Objective:
     rows: int = setting(
         20_000, "With sent and advantage, rows that each run adds in a round, about.", at_least=100, at_most=10**8
     )
-    trials: int = setting(2000, "With sent, number of rules that the search tries, about.", at_least=1, at_most=10**7)
+    trials: int = setting(
+        600, "With sent, number of rules that the search tries for each workload, about.", at_least=1, at_most=10**7
+    )
     horizon: int = setting(
         5000,
         "With advantage, arrivals after which two runs that differ in one decision are compared at the latest.",

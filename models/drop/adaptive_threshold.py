@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,13 +134,13 @@ def search_threshold(
     jobs: int = 1,
     report: Callable[[float, str], None] = lambda share, words: None,
 ) -> Searched:
-    """Search the numbers that send most: one set after the other with the cuts, again and again, ever closer.
+    """Search the numbers that send most on runs of one workload: all sets together, then each with the cuts, closer.
 
     The same runs judge every trial, so trials differ by their numbers alone. The draws depend on `seed`, not on `jobs`.
 
     Parameters
     ----------
-    runs : training runs of one or several conditions
+    runs : training runs of a workload
     start : where the search starts, and what it never falls below
     policy : one of ``foretail.sim_bridge.policies.ASKING``, under which the rule decides
     trials : rules that are tried, about
@@ -149,8 +150,7 @@ def search_threshold(
 
     for run in runs:
         _ = run.lqd  # once, before threads ask
-    conditions = [run.condition for run in runs]
-    steps = _steps(len(set(conditions)))
+    steps = _steps()
     population = 12
     generations = [max(1, round(trials * share / population)) for _, share, _ in steps]
     total = sum(generations)
@@ -160,11 +160,8 @@ def search_threshold(
 
         def worths(rules: Sequence[NDArray[np.float64]]) -> list[float]:
             scorers = [AdaptiveThreshold(tuple(numbers.tolist()), start.centres).scorer() for numbers in rules]
-            logs = pool.map(
-                lambda pair: log_sent(pair[1], policy, pair[0]), [(one, run) for one in scorers for run in runs]
-            )
-            flat = list(logs)
-            return [mean_log(conditions, flat[place : place + len(runs)]) for place in range(0, len(flat), len(runs))]
+            logs = pool.map(lambda pair: log_sent(pair[1], policy, pair[0]), product(scorers, runs))
+            return [float(mean) for mean in np.mean(np.reshape(list(logs), (len(rules), len(runs))), axis=1)]
 
         best = np.array(start.numbers)
         (first,) = worths([best])
@@ -186,12 +183,8 @@ def search_threshold(
     return Searched(AdaptiveThreshold(tuple(best.tolist()), start.centres), worth, first, tried)
 
 
-def _steps(conditions: int) -> list[tuple[NDArray[np.float64], float, float]]:
-    """What the search moves, one after the other: directions [moved, numbers], their share of the trials, the spread.
-
-    Each set moves with the cuts, again and again, ever closer. With one condition all sets first move together, as one
-    rule without tests; with several that would find a compromise between them.
-    """
+def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
+    """What the search moves, in turn: directions [moved, numbers], their share of the trials, the spread."""
     count = SETS * _OF_SET + len(TESTS)
     together = np.zeros((_OF_SET, count))
     for place in range(_OF_SET):
@@ -203,8 +196,5 @@ def _steps(conditions: int) -> list[tuple[NDArray[np.float64], float, float]]:
         for place in range(len(TESTS)):
             block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
         blocks.append(block)
-    if conditions == 1:
-        apart, closer = [(block, 0.14, 1.0) for block in blocks], [(block, 0.1, 0.4) for block in blocks]
-        return [(together, 0.28, 1.0), *apart, *closer]
-    spreads = [1.0, 0.5, 0.33]
-    return [(block, 1 / (len(spreads) * SETS), spread) for spread in spreads for block in blocks]
+    apart, closer = [(block, 0.14, 1.0) for block in blocks], [(block, 0.1, 0.4) for block in blocks]
+    return [(together, 0.28, 1.0), *apart, *closer]

@@ -47,13 +47,14 @@ class PairedDifference:
     pairs: int  #: seeds in which both values exist
 
 
-def interval_text(found: PairedDifference, sign: str = "+") -> str:
+def interval_text(found: PairedDifference, sign: str = "+", digits: int = 3) -> str:
     """Mean and interval for a table; `sign` is that of Python's number format."""
     if found.mean is None:
         return "-"
+    form = f"{sign}.{digits}g"
     if found.low is None or found.high is None:
-        return f"{found.mean:{sign}.3g}"
-    return f"{found.mean:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
+        return f"{found.mean:{form}}"
+    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
 
 
 def chance_text(found: PairedDifference, of: str, above: str, below: str) -> str:

@@ -1,6 +1,7 @@
 """``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another.
 
-On the second network, whose ports compete, a learned sharing rule runs too, as C in the switch.
+A second predictor, trained for what is sent, decides by itself in both networks. On the second network, whose ports
+compete, a learned sharing rule runs too. All of them run as C in the switch.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from foretail.pipelines.runs.notes import show_early
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policy
+from foretail.pipelines.settings.compose import compose_policy, compose_training
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.policies import policy_words
 
-BESIDE_RULE = ("cs", "dt", "dt_tuned", "lqd")
-"""Policies of the comparison that the learned rule stands beside; none of them asks."""
+BESIDE_LEARNED = ("cs", "dt", "dt_tuned", "lqd")
+"""Policies of the comparison that the policy learned stands beside; none of them asks."""
+WITH_SENDING = "with a predictor trained for what is sent"
+WITH_RULE = "with a learned sharing rule"
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,8 +43,11 @@ class DemoResult(Summarised):
     exported: ExportedPredictor  #: the C of what was trained, proven
     evaluated: FlowsResult  #: the policies on the first network
     contended: FlowsResult  #: the same policies on the second network, of which the predictor saw nothing
+    sending: TrainResult  #: a second predictor, trained on the same runs for what is sent
+    sending_exported: ExportedPredictor  #: the C of it, proven
+    sent: tuple[FlowsResult, FlowsResult]  #: policy ``learned``, which asks it, on both networks, with `BESIDE_LEARNED`
     rule: ExportedPredictor  #: the C of a sharing rule, proven
-    ruled: FlowsResult  #: policy ``learned``, which asks it, on the second network, beside `BESIDE_RULE`
+    ruled: FlowsResult  #: policy ``learned``, which asks that rule, on the second network, with `BESIDE_LEARNED`
     #: wall time per step in this run; a step whose output was in the store takes next to nothing
     step_seconds: dict[str, float]
 
@@ -52,6 +58,10 @@ class DemoResult(Summarised):
             "export": self.exported,
             "evaluate": self.evaluated.document(),
             "evaluate_contended": self.contended.document(),
+            "train_sending": self.sending.document(),
+            "export_sending": self.sending_exported,
+            "evaluate_sending": self.sent[0].document(),
+            "evaluate_sending_contended": self.sent[1].document(),
             "export_rule": self.rule,
             "evaluate_rule": self.ruled.document(),
             "step_seconds": self.step_seconds,
@@ -65,8 +75,11 @@ class DemoResult(Summarised):
         return [
             *self.trained.verdict()[1:],
             *self.evaluated.verdict(),
+            *self.sending.verdict()[1:],
+            *_cost_of_learned(self.sent[0], "A predictor trained for what is sent, as C in the switch"),
             *self._cost_where_ports_compete(),
-            *self._cost_of_the_rule(),
+            *_cost_of_learned(self.sent[1], "Where ports compete, the predictor trained for what is sent"),
+            *_cost_of_learned(self.ruled, "Where ports compete, a sharing rule of four numbers, as C in the switch"),
         ]
 
     def tables(self) -> list[Table]:
@@ -76,12 +89,14 @@ class DemoResult(Summarised):
         steps = Table(
             "Steps", ("step", "seconds"), tuple((step, seconds) for step, seconds in self.step_seconds.items()), notes
         )
-        second = [replace(table, title=f"{table.title}, ports compete") for table in self.contended.tables()[:2]]
-        ruled = [
-            replace(table, title=f"{table.title}, ports compete, with a learned sharing rule")
-            for table in self.ruled.tables()[:2]
-        ]
-        return [*self.trained.tables(), *self.evaluated.tables(), *second, *ruled, steps]
+        parts = (
+            (self.contended, "ports compete"),
+            (self.sent[0], WITH_SENDING),
+            (self.sent[1], f"ports compete, {WITH_SENDING}"),
+            (self.ruled, f"ports compete, {WITH_RULE}"),
+        )
+        more = [replace(table, title=f"{table.title}, {words}") for part, words in parts for table in part.tables()[:2]]
+        return [*self.trained.tables(), *self.evaluated.tables(), *self.sending.tables()[:1], *more, steps]
 
     def _cost_where_ports_compete(self) -> list[str]:
         """Who has the least cost J on the second network, and what pushing out saves there."""
@@ -95,20 +110,6 @@ class DemoResult(Summarised):
             f"{costs['lqd']:.3g}, Complete Sharing {costs['cs']:.3g}, LQD less Complete Sharing is {less}."
         ]
 
-    def _cost_of_the_rule(self) -> list[str]:
-        """What the learned rule costs on the second network, against each policy beside it."""
-        costs = {policy: found.mean for policy, found in self.ruled.means("cost").items() if found.mean is not None}
-        if LEARNED not in costs:
-            return []
-        less = {
-            policy: interval_text(self.ruled.differences("cost", policy)[LEARNED]) for policy in self.ruled.baselines
-        }
-        against = ", ".join(f"{policy_words(policy)} {costs[policy]:.3g} ({less[policy]})" for policy in less)
-        return [
-            f"A sharing rule of four numbers, as C in that switch, has J = {costs[LEARNED]:.3g}; its difference to "
-            f"{against}."
-        ]
-
     def credence_cpu_over_lqd(self) -> float | None:
         """CPU seconds per leaf data packet of Credence with the forest over those of LQD, all seeds together."""
         per_packet: dict[str, float] = {}
@@ -119,6 +120,16 @@ class DemoResult(Summarised):
                 return None
             per_packet[policy] = sum(run.cpu_seconds for run in runs) / packets
         return per_packet["credence"] / per_packet["lqd"]
+
+
+def _cost_of_learned(result: FlowsResult, what: str) -> list[str]:
+    """What the policy ``learned`` costs, against each policy beside it."""
+    costs = {policy: found.mean for policy, found in result.means("cost").items() if found.mean is not None}
+    if LEARNED not in costs:
+        return []
+    less = {policy: interval_text(result.differences("cost", policy)[LEARNED]) for policy in result.baselines}
+    against = ", ".join(f"{policy_words(policy)} {costs[policy]:.3g} ({less[policy]})" for policy in less)
+    return [f"{what}, has J = {costs[LEARNED]:.3g}; its difference to {against}."]
 
 
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
@@ -136,14 +147,24 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     with steps.timed("evaluate in ns-3"):
         evaluated = _evaluated(config, exported)
     show_early(evaluated.tables())
+    with steps.timed("train for what is sent"):
+        sending = train_model(_sending_config(config, trained))
+        show_early(sending.tables()[:1])
+        sending_exported = export_to_store(sending.ensemble, store)
+    competing = replace(config, scenario=config.contended_scenario)
     with steps.timed("evaluate where ports compete"):
-        contended = _evaluated(replace(config, scenario=config.contended_scenario), exported)
+        contended = _evaluated(competing, exported)
+    with steps.timed("the predictor trained for what is sent, in both networks"):
+        sent = (_with_learned(config, sending_exported), _with_learned(competing, sending_exported))
     with steps.timed("a learned sharing rule, where ports compete"):
-        rule, ruled = _with_rule(replace(config, scenario=config.contended_scenario), store)
+        rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
+        ruled = _with_learned(competing, rule)
     with steps.timed("draw figures"):
         evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(trained, exported, evaluated, contended, rule, ruled, steps.seconds)
+    return DemoResult(
+        trained, exported, evaluated, contended, sending, sending_exported, sent, rule, ruled, steps.seconds
+    )
 
 
 def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
@@ -154,13 +175,19 @@ def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
     )
 
 
-def _with_rule(config: DemoConfig, store: Store) -> tuple[ExportedPredictor, FlowsResult]:
-    """Prove the rule's C and run it in the switch; the policies beside it have run on the same flows before."""
-    rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
-    beside = {name: config.policy[name] for name in BESIDE_RULE if name in config.policy}
+def _with_learned(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+    """The policy ``learned`` in the scenario, which asks this C; the policies beside it have run on the same flows."""
+    beside = {name: config.policy[name] for name in BESIDE_LEARNED if name in config.policy}
     policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
-    ruled = evaluate_policies(config, config.scenario, policies, config.seeds, rule, tuple(beside))
-    return rule, track_flows(config, ruled)
+    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside))
+    return track_flows(config, result)
+
+
+def _sending_config(config: DemoConfig, trained: TrainResult) -> TrainConfig:
+    """Settings of the second training, on the runs of the first."""
+    runs = ",".join(str(run.path) for run in trained.collected)
+    sides = [f"split.{role}=[{','.join(map(str, seeds))}]" for role, seeds in config.split.roles.items()]
+    return compose_training(config, [f"datasets=[{runs}]", *sides, *config.sending], "sending")
 
 
 def _train_config(config: DemoConfig) -> TrainConfig:

@@ -1,16 +1,17 @@
 """Training for what is sent: a predictor that decides by itself, on the states to which its own decisions lead.
 
-``objective.name=sent`` searches an adaptive threshold by the packets that it sends, and lets the predictor learn its
-decisions; rounds of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor
-reaches. ``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is
-refused, from states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the
-sign, weighted by the size.
+``objective.name=sent`` searches an adaptive threshold for every workload by the packets that it sends there. The
+predictor learns on each workload the decisions of that workload's threshold, so it has to tell workloads apart. Rounds
+of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor reaches.
+``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is refused, from
+states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the sign, weighted
+by the size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -41,7 +42,7 @@ LEAST_WEIGHT = 0.02
 
 
 _SEARCHED: dict[tuple[tuple[str, ...], str, int, int], Searched] = {}
-"""By training rows, policy, trials and seed: a process searches once, whatever predictors learn the rule."""
+"""By training runs of a workload, policy, trials and seed: a process searches once, whatever learns the rule."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Sending:
     """All rounds, and where they started."""
 
     rounds: Sequence[SendingRound]
-    started_from: dict[str, Any]  #: the tuned alpha, and the searched rule if there is one, JSON-like
+    started_from: dict[str, Any]  #: the tuned alpha, and the searched rules if there are any, JSON-like
 
     @property
     def best(self) -> SendingRound:
@@ -120,58 +121,114 @@ def train_for_sending(
         )
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
     policy = objective.policy
-    alphas = {alpha: mean_log_sent(runs, "dt", None, alpha=[alpha]) for alpha in ALPHAS}
-    alpha = max(alphas, key=lambda one: alphas[one])
-    started: dict[str, Any] = {"alpha": alpha, "alpha_sends_percent_of_lqd": percent(alphas[alpha])}
-    start = starting_rule(runs, policy, alpha, seed)
-    teacher: Scorer | None = None
-    asked = start.scorer()
+    alpha, worth = _tuned_alpha(runs)
+    started: dict[str, Any] = {"alpha": alpha, "alpha_sends_percent_of_lqd": percent(worth)}
+    teachers: dict[str, Scorer] = {}
     if objective.name == "sent":
-        rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
-        key = (rows, policy, objective.trials, seed)
-        if key not in _SEARCHED:
-            _SEARCHED[key] = search_threshold(
-                runs,
-                start,
-                policy=policy,
-                trials=objective.trials,
-                seed=seed,
-                jobs=jobs,
-                report=lambda share, words: report(0.8 * share, words),
-            )
-        searched = _SEARCHED[key]
-        teacher = asked = searched.rule.scorer()
-        started |= {
-            "rule": list(searched.rule.numbers),
-            "rule_trials": searched.trials,
-            "rule_sends_percent_of_lqd": percent(searched.worth),
-            "rule_sends_percent_of_lqd_on_validation": percent(mean_log_sent(judges, policy, teacher)),
-        }
+        digests = [selection.dataset.manifest.content_sha256 for selection in train]
+        rules = search_each(
+            runs,
+            digests,
+            policy=policy,
+            trials=objective.trials,
+            seed=seed,
+            jobs=jobs,
+            report=lambda share, words: report(0.8 * share, words),
+        )
+        teachers = {condition: searched.rule.scorer() for condition, searched in rules.items()}
+        started["rules"] = [
+            _rule_document(searched, condition, judges, policy) for condition, searched in rules.items()
+        ]
+    asked = teachers or dict.fromkeys(
+        (run.condition for run in runs), starting_rule(runs, policy, alpha, seed).scorer()
+    )
     rounds: list[SendingRound] = []
     batches: list[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]] = []
     for number in range(objective.rounds):
         report(0.8 + 0.2 * number / objective.rounds, f"round {number + 1} of {objective.rounds}")
-        batches += _labelled(runs, objective, asked, teacher, columns, seed + number)
-        if teacher is None:  # advantages are those of the policy under which they were measured
+        batches += _labelled(runs, objective, asked, teachers, columns, seed + number)
+        if not teachers:  # advantages are those of the policy under which they were measured
             batches = batches[-2 * len(runs) :]
         x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
         predictor = untrained()
         predictor.fit(x, drops, weights)
         trained = _at_best_threshold(predictor, inputs, policy, judges, x)
         rounds.append(trained)
-        asked = scorer_of(trained.model)
+        asked = dict.fromkeys(asked, scorer_of(trained.model))
     return Sending(rounds, started)
+
+
+def _tuned_alpha(runs: Sequence[KnownRun]) -> tuple[float, float]:
+    """The alpha of Dynamic Thresholds that sends most on these runs, and its worth."""
+    worths = {alpha: mean_log_sent(runs, "dt", None, alpha=[alpha]) for alpha in ALPHAS}
+    return max(worths.items(), key=lambda one: one[1])
+
+
+def search_each(
+    runs: Sequence[KnownRun],
+    digests: Sequence[str],
+    *,
+    policy: str,
+    trials: int,
+    seed: int = 1,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> dict[str, Searched]:
+    """Return a threshold for every workload, by the condition of its runs: searched on these runs alone.
+
+    Parameters
+    ----------
+    runs, digests : runs of any workloads, and their hashes, by which a process knows what it has searched
+    policy, trials, seed, jobs, report : as :func:`~foretail.models.drop.adaptive_threshold.search_threshold`
+    """
+    by_condition: dict[str, list[int]] = {}
+    for place, run in enumerate(runs):
+        by_condition.setdefault(run.condition, []).append(place)
+    rules = {}
+    for number, (condition, places) in enumerate(by_condition.items()):
+        key = (tuple(digests[place] for place in places), policy, trials, seed)
+        if key not in _SEARCHED:
+            own = [runs[place] for place in places]
+            _SEARCHED[key] = search_threshold(
+                own,
+                starting_rule(own, policy, _tuned_alpha(own)[0], seed),
+                policy=policy,
+                trials=trials,
+                seed=seed,
+                jobs=jobs,
+                report=lambda share, words, done=number: report(  # type: ignore[misc]
+                    (done + share) / len(by_condition), f"workload {done + 1} of {len(by_condition)}: {words}"
+                ),
+            )
+        rules[condition] = _SEARCHED[key]
+    return rules
+
+
+def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun], policy: str) -> dict[str, Any]:
+    """A searched rule and what it sends, JSON-like; null on validation runs where the condition has none."""
+    own = [run for run in judges if run.condition == condition]
+    return {
+        "condition": condition,
+        "numbers": list(searched.rule.numbers),
+        "centres": list(searched.rule.centres),
+        "trials": searched.trials,
+        "start_sends_percent_of_lqd": percent(searched.start),
+        "sends_percent_of_lqd": percent(searched.worth),
+        "sends_percent_of_lqd_on_validation": percent(mean_log_sent(own, policy, searched.rule.scorer()))
+        if own
+        else None,
+    }
 
 
 def _labelled(
     runs: Sequence[KnownRun],
     objective: Objective,
-    asked: Scorer,
-    teacher: Scorer | None,
+    asked: Mapping[str, Scorer],
+    teachers: Mapping[str, Scorer],
     columns: Sequence[int],
     seed: int,
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]]:
-    """Of every run what the predictor sees, whether to drop, and how much that matters."""
+    """Of every run what the predictor sees, whether to drop, and how much that matters; scorers by condition."""
     conditions = [run.condition for run in runs]
     drawn: dict[str, Any] = {
         "rows": objective.rows,
@@ -179,13 +236,13 @@ def _labelled(
         "features": [FEATURES[column].name for column in columns],
     }
     for run in runs:
-        if teacher is None:
-            seen = run.advantages(objective.policy, asked, horizon=objective.horizon, **drawn)
+        if not teachers:
+            seen = run.advantages(objective.policy, asked[run.condition], horizon=objective.horizon, **drawn)
             matters = seen.value != 0
             features, drops = seen.features[matters], seen.value[matters] < 0
             weights = np.minimum(np.abs(seen.value[matters]), MOST_ADVANTAGE).astype(np.float64)
         else:
-            seen = run.visited(objective.policy, asked, teacher=teacher, **drawn)
+            seen = run.visited(objective.policy, asked[run.condition], teacher=teachers[run.condition], **drawn)
             features, drops = seen.features, seen.value > 0
             weights = np.clip(np.abs(seen.value) / OCTAVE, LEAST_WEIGHT, 1.0)
         if len(features):

@@ -6,8 +6,10 @@ Every policy without a predictor has the setting that sends most on the very run
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,25 +30,29 @@ from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.scores import judge_run
+from foretail.pipelines.training.sending import search_each
+from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, bytes_sent, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.policies import ASKING
 
-ACCEPT, LQD = "always accept", "LQD"
+ACCEPT, LQD, OWN = "always accept", "LQD", "rule of the workload"
 USUAL_DT = Baseline("dt", 0.5)
 LEAST_LOST = 0.01
 """Share of LQD's bytes that always accepting has to lose, so that there is something to recover."""
 WITHIN, UNSEEN = "workloads that trained it", "workloads never seen"
 CAPTION = (
     "Share of what always accepting loses against LQD that each policy wins back, open loop: the mean over test runs "
-    "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs."
+    "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs. The rule "
+    "of the workload was searched on the workload itself, so it is no model but a ceiling."
 )
 
 
@@ -59,6 +65,13 @@ class PromiseSettings(JobSettings):
     train_on: list[str] = setting(MISSING, "Workloads whose runs train, and tune policies; the others judge only.")
     split: Split = part(Split, "Seeds of the runs of every workload, split by run.")
     models: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the model's name.")
+    own_trials: int = setting(
+        600,
+        "Number of rules that a search tries on the training runs of each workload: no model, but what a rule that "
+        "knows the workload sends there.",
+        at_least=1,
+        at_most=10**7,
+    )
     inverted: list[float] = setting(
         [0.0, 0.01, 0.05, 0.1, 0.5], "Shares of a model's answers that are inverted.", at_least=0, at_most=1
     )
@@ -91,12 +104,13 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
         for name, own in settings.models.items()
     }
     policies = tuned([runs[name][seed] for name in settings.train_on for seed in (*split.train, *split.validation)])
+    rules = _own_rules(settings, runs)
     rows = pd.DataFrame(
         [
             {"workload": name, "held_out": name not in settings.train_on, "seed": seed, **row}
             for name, of in runs.items()
             for seed in split.test
-            for row in _measured(of[seed], policies, trained)
+            for row in _measured(of[seed], policies, trained, rules[name])
         ]
     )
     summary = _summary(rows)
@@ -118,8 +132,26 @@ def _collected(settings: PromiseSettings, name: str) -> dict[int, Dataset]:
     return {one.seed: Dataset.open(Path(one.path)) for one in made}
 
 
+def _own_rules(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset]]) -> dict[str, Scorer]:
+    """Of each workload the threshold that was searched on its own training runs, whether models train there or not."""
+    rules = {}
+    with StageProgress() as progress:
+        for name, of in runs.items():
+            own = [of[seed] for seed in settings.split.train]
+            (searched,) = search_each(
+                [KnownRun.of(dataset) for dataset in own],
+                [dataset.manifest.content_sha256 for dataset in own],
+                policy="learned",
+                trials=settings.own_trials,
+                jobs=os.cpu_count() or 1,  # threads change no result
+                report=partial(progress.update, f"rule of {name}"),
+            ).values()
+            rules[name] = searched.rule.scorer()
+    return rules
+
+
 def _measured(
-    dataset: Dataset, policies: tuple[Baseline, ...], trained: Mapping[str, TrainResult]
+    dataset: Dataset, policies: tuple[Baseline, ...], trained: Mapping[str, TrainResult], rule: Scorer
 ) -> Iterator[dict[str, Any]]:
     """A row for each policy on a run, in data bytes."""
     baselines = (USUAL_DT, *policies)
@@ -135,6 +167,7 @@ def _measured(
             for one, count in zip(baselines, sent, strict=True)
         ),
         *((name, "model", one.credence_bytes) for name, one in judged.items()),
+        (OWN, "", KnownRun.of(dataset).sent("learned", rule) * PACKET_BYTES),
         (LQD, "", lqd),
     ]
     for policy, how, count in every:
@@ -170,7 +203,7 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
                 "low": interval.low,
                 "high": interval.high,
                 "log_sent": sent.mean,
-                "sent, % of LQD": interval_text(in_percent(sent), ""),
+                "sent, % of LQD": interval_text(in_percent(sent), "", digits=4),
                 "recovered": interval_text(interval, ""),
             }
         )
@@ -276,7 +309,7 @@ def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
     """
     sentences = []
     for where, some in summary.groupby("where", sort=False):
-        others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, f"{USUAL_DT}, default"])]
+        others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, OWN, f"{USUAL_DT}, default"])]
         tuned_one = others.iloc[0]  # the best on the runs on which all were tuned
         model = some[some["name"] == best].iloc[0]
         logs = _logs(rows[rows["held_out"] == (where == UNSEEN)])
@@ -284,7 +317,13 @@ def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
         least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
         worst = (logs[model["name"]] - least).sort_values()
         lost = -logs[tuned_one["name"]].mean()
-        closes = f"it closes {100 * gain.mean() / lost:.0f} % of the distance to LQD, " if lost > 0 else ""
+        of_rules = (logs[OWN] - logs[tuned_one["name"]]).mean()
+        closes = (
+            f"it closes {100 * gain.mean() / lost:.0f} % of the distance to LQD, rules that know the workload "
+            f"{100 * of_rules / lost:.0f} %, "
+            if lost > 0
+            else ""
+        )
         sentences.append(
             f"On {where}, model {model['name']} sends {model['sent, % of LQD']} % of what LQD sends and "
             f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: {closes}"
@@ -312,7 +351,10 @@ def draw(summary: pd.DataFrame) -> Figure:
     figure, row = panels(len(kinds), inches=(4.5 * len(kinds) + 1, 3.5), grid="x", sharex=True)
     for axes, where in zip(row, kinds, strict=True):
         some = summary[summary["where"] == where].dropna(subset=["mean"])[::-1]
-        colours = ["C1" if model else "C0" for model in some["model"]]
+        colours = [
+            "C2" if name == OWN else "C1" if model else "C0"
+            for name, model in zip(some["name"], some["model"], strict=True)
+        ]
         error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
         axes.barh(some["policy"], some["mean"], color=colours, xerr=error)
         axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(max(-1.0, min(-0.05, lowest)), 1.05))

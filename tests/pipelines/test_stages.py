@@ -19,7 +19,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.catalog import PAPER_FEATURES
+from foretail.features.catalog import FEATURE_GROUPS, PAPER_FEATURES
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256
@@ -354,6 +354,12 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
         for run in ruled["runs"]:  # the others ran in the half before, on the same flows
             assert bool(run["asked"]) == (run["policy"] == "learned")
             assert run["reused"] or run["policy"] == "learned"
+        sending = document["train_sending"]
+        assert sending["datasets"] == document["train"]["datasets"]
+        assert [item["name"] for item in sending["features"]] == list(FEATURE_GROUPS["threshold"])
+        assert [rule["trials"] for rule in sending["sending"]["rules"]] == [96]
+        for where in ("evaluate_sending", "evaluate_sending_contended"):
+            assert set(document[where]["means"]["cost"]) == {"cs", "dt_tuned", "lqd", "learned"}
     assert not first["train"]["reused"]
     assert second["train"]["reused"]
     assert all(run["reused"] for run in second["evaluate"]["runs"])

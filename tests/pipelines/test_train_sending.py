@@ -17,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.adaptive_threshold import mean_log_sent
+from foretail.models.drop.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of, served_by
 from foretail.pipelines import cli
@@ -106,12 +106,14 @@ def test_the_outcome_tells_every_round_and_where_they_started(result: TrainResul
 
 def test_the_searched_rule_is_in_the_outcome(sent: TrainResult, advantage: TrainResult) -> None:
     sending = sent.outcome["sending"]
-    assert len(sending["rule"]) == 23
-    assert sending["rule_trials"] == 96  # whole generations
-    assert sending["rule_sends_percent_of_lqd"] >= sending["alpha_sends_percent_of_lqd"] * 0.98
-    assert not [name for name in advantage.outcome["sending"] if name.startswith("rule")]
+    (rule,) = sending["rules"]
+    assert (len(rule["numbers"]), len(rule["centres"])) == (23, len(TERMS))
+    assert rule["trials"] == 96  # whole generations
+    assert rule["sends_percent_of_lqd"] >= rule["start_sends_percent_of_lqd"]
+    assert rule["start_sends_percent_of_lqd"] == pytest.approx(sending["alpha_sends_percent_of_lqd"], abs=2)
+    assert rule["sends_percent_of_lqd_on_validation"] < 100
+    assert "rules" not in advantage.outcome["sending"]
     assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]  # rows of all rounds train
-    assert sending["rule_sends_percent_of_lqd_on_validation"] < 100
 
 
 def test_the_model_names_its_policy_and_the_threshold_that_sends_most(
@@ -193,7 +195,12 @@ def test_several_workloads_count_the_same_and_bring_as_many_rows(folder: Path, r
     sides = ["split.train=[1,10]", "split.validation=[2,20]", "split.test=[3,30]"]
     result = trained(folder, both, *SENT, *sides)
     judges = [KnownRun.of(both[seed]) for seed in (2, 20)]
-    assert len({judge.condition for judge in judges}) == 2
+    rules = result.outcome["sending"]["rules"]
+    assert [rule["condition"] for rule in rules] == [judge.condition for judge in judges]
+    for rule, judge in zip(rules, judges, strict=True):  # each searched on its own workload
+        scorer = AdaptiveThreshold(tuple(rule["numbers"]), tuple(rule["centres"])).scorer()
+        sends = 100 * judge.sent("learned", scorer) / judge.lqd
+        assert rule["sends_percent_of_lqd_on_validation"] == pytest.approx(sends)
     best = max(one["sent_percent_of_lqd"] for one in result.outcome["sending"]["rounds"])
     assert best == pytest.approx(100 * np.exp(mean_log_sent(judges, "learned", scorer_of(result.ensemble))))
     sent = sum(KnownRun.of(both[seed]).sent("learned", scorer_of(result.ensemble)) for seed in (3, 30))

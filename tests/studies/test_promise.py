@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.studies.predictors.promise import LEAST_LOST, UNSEEN, WITHIN, _summary, _verdict, draw
+from foretail.studies.predictors.promise import LEAST_LOST, OWN, UNSEEN, WITHIN, _summary, _verdict, draw
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pyt
     assert list(rows.columns) == COLUMNS
     inverted = rows[rows["setting"].str.endswith(" inverted")]
     judged = rows.drop(inverted.index)
-    assert set(judged["policy"]) == {"always accept", "dt", "abm", "cs", "harmonic", *MODELS, "LQD"}
+    assert set(judged["policy"]) == {"always accept", "dt", "abm", "cs", "harmonic", *MODELS, OWN, "LQD"}
     assert not judged.duplicated(["workload", "seed", "policy", "setting"]).any()
     assert dict(rows.groupby("workload")["held_out"].first()) == {"incast_5": False, "on_off_90": True}
     assert set(rows["seed"]) == {11, 12}
@@ -89,6 +89,7 @@ def made_up(*sent: tuple[str, bool, int, int, int]) -> pd.DataFrame:
                 ("dt", "default", 50),
                 ("dt", "DT, alpha 16", dt),
                 ("learner", "model", model),
+                (OWN, "", 100),
                 ("LQD", "", 100),
             )
         ]
@@ -99,8 +100,9 @@ def test_the_verdict_has_a_sentence_for_each_kind_of_workload() -> None:
     rows = made_up(("bursts", False, 80, 90, 60), ("incast", False, 90, 95, 70), ("new", True, 90, 85, 87))
     within, unseen = _verdict(rows, _summary(rows), "learner")
     ours, theirs = (math.log(one[0] * one[1]) / 2 for one in ((0.9, 0.95), (0.8, 0.9)))
-    assert within.startswith(f"On {WITHIN}, model learner sends 92.5 [")
-    assert f"it closes {100 * (ours - theirs) / -theirs:.0f} % of the distance to LQD" in within
+    assert within.startswith(f"On {WITHIN}, model learner sends 92.47 [")
+    closes = f"it closes {100 * (ours - theirs) / -theirs:.0f} % of the distance to LQD"
+    assert f"{closes}, rules that know the workload 100 %, a gain" in within
     assert f"On incast it sends {100 * math.log(95 / 90):+.2f} % against" in within
     assert unseen.startswith(f"On {UNSEEN}, model learner sends 85 %")
     assert f"a gain of {100 * math.log(85 / 90):.3g} % over workloads" in unseen
@@ -134,6 +136,7 @@ def test_a_bar_for_each_policy_in_a_panel_for_each_kind() -> None:
         {
             "where": [WITHIN, WITHIN, UNSEEN],
             "policy": ["DT, alpha 16", "model paper", "DT, alpha 16"],
+            "name": ["dt", "paper", "dt"],
             "model": [False, True, False],
             "mean": [0.9, 0.5, 0.8],
             "low": [0.8, 0.4, None],
