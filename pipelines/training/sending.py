@@ -4,7 +4,9 @@
 decisions; rounds of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor
 reaches. ``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is
 refused, from states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the
-sign, weighted by the size.
+sign, weighted by the size. ``objective.name=policy_gradient`` moves an adaptive threshold along the gradient of what is
+sent, and lets the predictor learn it as ``sent`` does. With ``objective.start=dt`` the first tree is Dynamic
+Thresholds, and the others boost what it leaves.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.rows.splits import Side
 from foretail.models.drop.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
+from foretail.models.drop.boosted import BoostedTrees, Stump
 from foretail.models.drop.predictor import TreePredictor
+from foretail.models.drop.threshold_gradient import climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.training.objective import require_runs
@@ -38,10 +42,18 @@ OCTAVE = 8 * 256
 MOST_ADVANTAGE = 8
 """Packets that an advantage counts at most in a weight."""
 LEAST_WEIGHT = 0.02
+ROWS_OVER_STEP = 50
+"""By which objective.rows is more than the advantages of a run in a step of the policy gradient."""
+CERTAIN = 2.0
+"""Logit of Dynamic Thresholds as the first tree."""
 
 
 _SEARCHED: dict[tuple[tuple[str, ...], str, int, int], Searched] = {}
 """By training rows, policy, trials and seed: a process searches once, whatever predictors learn the rule."""
+
+
+class NothingToLearn(ForetailError):
+    """One decision is the best about all packets."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +124,33 @@ def train_for_sending(
                 f"objective.name={objective.name} lets the predictor decide in a running switch, which has no "
                 f"{one.name}: take it out of features.names"
             )
-    columns = [known.index(one.name) for one in inputs]
     if not isinstance(untrained(), TreePredictor):
         raise ForetailError(
             f"objective.name={objective.name} lets trees decide in a running switch: choose a predictor of trees, or "
             "distill a network"
         )
+    if objective.start == "dt" and not (isinstance(untrained(), BoostedTrees) and untrained().mode == "boosted"):
+        raise ForetailError("objective.start=dt boosts what a first tree leaves: choose predictor=boosted_trees")
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
+    rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
+    return train_on_runs(objective, untrained, runs, judges, inputs, rows=rows, seed=seed, jobs=jobs, report=report)
+
+
+def train_on_runs(
+    objective: Objective,
+    untrained: Callable[[], Any],
+    runs: Sequence[KnownRun],
+    judges: Sequence[KnownRun],
+    inputs: Sequence[FeatureInput],
+    *,
+    rows: tuple[str, ...],
+    seed: int = 1,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> Sending:
+    """Train predictors on runs in memory, which `rows` identify in this process; else as :func:`train_for_sending`."""
+    known = [feature.name for feature in FEATURES]
+    columns = [known.index(one.name) for one in inputs]
     policy = objective.policy
     alphas = {alpha: mean_log_sent(runs, "dt", None, alpha=[alpha]) for alpha in ALPHAS}
     alpha = max(alphas, key=lambda one: alphas[one])
@@ -126,8 +158,18 @@ def train_for_sending(
     start = starting_rule(runs, policy, alpha, seed)
     teacher: Scorer | None = None
     asked = start.scorer()
-    if objective.name == "sent":
-        rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
+    if objective.name == "policy_gradient":
+        searched = climb_threshold(
+            runs,
+            start,
+            policy=policy,
+            steps=objective.steps,
+            rows=max(1, objective.rows // ROWS_OVER_STEP),
+            horizon=objective.horizon,
+            seed=seed,
+            report=lambda share, words: report(0.8 * share, words),
+        )
+    elif objective.name == "sent":
         key = (rows, policy, objective.trials, seed)
         if key not in _SEARCHED:
             _SEARCHED[key] = search_threshold(
@@ -140,6 +182,7 @@ def train_for_sending(
                 report=lambda share, words: report(0.8 * share, words),
             )
         searched = _SEARCHED[key]
+    if objective.name != "advantage":
         teacher = asked = searched.rule.scorer()
         started |= {
             "rule": list(searched.rule.numbers),
@@ -155,12 +198,28 @@ def train_for_sending(
         if teacher is None:  # advantages are those of the policy under which they were measured
             batches = batches[-2 * len(runs) :]
         x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
+        if drops.all() or not drops.any():
+            raise NothingToLearn(
+                f"objective.name={objective.name} finds no packet of the training runs that is better "
+                f"{'accepted' if drops.all() else 'dropped'} than not: train on other traffic"
+            )
         predictor = untrained()
+        if objective.start == "dt":
+            predictor.begin_with(_stump(inputs, alpha))
         predictor.fit(x, drops, weights)
         trained = _at_best_threshold(predictor, inputs, policy, judges, x)
         rounds.append(trained)
         asked = scorer_of(trained.model)
     return Sending(rounds, started)
+
+
+def _stump(inputs: Sequence[FeatureInput], alpha: float) -> Stump:
+    """Dynamic Thresholds with this alpha, as a tree with one test."""
+    names = [one.name for one in inputs]
+    for name in ("pressure", "pressure_tracked"):
+        if name in names:
+            return Stump(names.index(name), math.floor(128 + 8 * math.log2(alpha)), CERTAIN)
+    raise ForetailError("objective.start=dt begins with a test of pressure: add it to features.names")
 
 
 def _labelled(
