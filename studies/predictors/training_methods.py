@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from foretail.configs.schema.fields import setting
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.features.dataset.reader import Dataset
-from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.models.ensemble.scorers import served_by
+from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.data.collecting import made_runs
+from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.settings.predictors import untrained, window_of
+from foretail.pipelines.training.fitting import SENDING, train_model
 from foretail.pipelines.training.scores import judge_run
-from foretail.sim_bridge.open_loop.baselines import bytes_sent, tuned
+from foretail.pipelines.training.sending import train_on_runs
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.studies.predictors.promise import PromiseSettings, in_percent
 
 TRAINED_ON, UNSEEN = "within", "unseen"
@@ -39,35 +47,46 @@ class TrainingMethodsSettings(PromiseSettings):
 class Trained:
     """A model, and what its training took."""
 
-    result: TrainResult
+    model: Any  #: an ensemble
+    columns: Sequence[str]  #: that it sees of a dataset
     cpu_seconds: float  #: of all threads of the process
     rows: int | None  #: of the last round; None of labels, which take the rows of the datasets
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The runs of the workloads that train."""
+
+    train: Sequence[Dataset]
+    validation: Sequence[Dataset]
+    test: Sequence[Dataset]
+
+    @cached_property
+    def in_memory(self) -> tuple[list[KnownRun], list[KnownRun]]:
+        """Those that train and validate, read once for all models."""
+        return [KnownRun.of(one) for one in self.train], [KnownRun.of(one) for one in self.validation]
 
 
 def show(settings: TrainingMethodsSettings, run: Run) -> Shown:
     """Train every model, and judge it on the test runs beside the best policy that asks nobody."""
     split = settings.split
-    training = (*split.train, *split.validation)
     runs = {
-        name: _collected(settings, name, (*training, *split.test) if name in settings.train_on else split.test)
+        name: _collected(settings, name, split.all_seeds if name in settings.train_on else split.test)
         for name in settings.workloads
     }
     inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
-    trained = {name: _trained(inside, name, runs) for name in settings.models}
-    best = tuned([runs[name][seed] for name in settings.train_on for seed in training])[0]
+    sides = Sides(*([runs[name][seed] for name in settings.train_on for seed in own] for own in split.roles.values()))
+    trained = {name: _trained(inside, name, sides) for name in settings.models}
+    best = tuned([*sides.train, *sides.validation])[0]
     rows = pd.DataFrame(
         [
             {"workload": name, "held_out": name not in settings.train_on, "seed": seed, **row}
             for name, of in runs.items()
             for seed in split.test
-            for row in (
-                {"policy": str(best), "sent": bytes_sent(of[seed], [best])[0]},
-                *_judged(of[seed], trained),
-            )
+            for row in _judged(of[seed], best, trained)
         ]
     )
-    lqd = rows.groupby(["workload", "seed"])["sent_by_lqd"].transform("max").astype("int64")
-    rows = rows.assign(sent_by_lqd=lqd, log=[math.log(s / q) for s, q in zip(rows["sent"], lqd, strict=True)])
+    rows["log"] = (rows["sent"] / rows["sent_by_lqd"]).map(math.log)
     return Shown(rows.drop(columns="log"), [_table(rows, trained)], verdict=[_verdict(rows, str(best))])
 
 
@@ -78,28 +97,49 @@ def _collected(settings: TrainingMethodsSettings, name: str, seeds: Sequence[int
     return {one.seed: Dataset.open(Path(one.path)) for one in made}
 
 
-def _trained(settings: TrainingMethodsSettings, name: str, runs: Mapping[str, Mapping[int, Dataset]]) -> Trained:
-    split = settings.split
-    folders = [
-        str(runs[workload][seed].path)
-        for workload in settings.train_on
-        for seeds in split.roles.values()
-        for seed in seeds
-    ]
-    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
-    overrides = [f"datasets=[{','.join(folders)}]", *seeds, *settings.shared_training, *settings.models[name]]
+def _trained(settings: TrainingMethodsSettings, name: str, sides: Sides) -> Trained:
+    folders = ",".join(str(dataset.path) for dataset in (*sides.train, *sides.validation, *sides.test))
+    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in settings.split.roles.items()]
+    overrides = [f"datasets=[{folders}]", *seeds, *settings.shared_training, *settings.models[name]]
     config = compose_training(settings, overrides, f"models.{name}")
+    if config.objective.name in SENDING:
+        runs, judges = sides.in_memory
+        began = time.process_time()
+        return _for_sending(config, sides.train, runs, judges, began)
     began = time.process_time()
     result = train_model(config)
-    sending = result.outcome["sending"]
-    rows = None if sending is None else sending["rounds"][-1]["rows"]
-    return Trained(result, time.process_time() - began, rows)
+    return Trained(result.model, result.outcome["columns"], time.process_time() - began, None)
 
 
-def _judged(dataset: Dataset, trained: Mapping[str, Trained]) -> Iterator[dict[str, Any]]:
+def _for_sending(
+    config: TrainConfig, train: Sequence[Dataset], runs: list[KnownRun], judges: list[KnownRun], began: float
+) -> Trained:
+    """As ``foretail train``, without its scores of labels."""
+    sending = train_on_runs(
+        config.objective,
+        lambda: untrained(config.predictor, config.trainer, window_of(config.predictor, config.window)),
+        runs,
+        judges,
+        feature_inputs(config.features.names, train),
+        rows=tuple(dataset.manifest.content_sha256 for dataset in train),
+        jobs=os.cpu_count() or 1,  # threads change no result
+    )
+    return Trained(sending.best.model, config.features.names, time.process_time() - began, sending.rounds[-1].rows)
+
+
+def _judged(dataset: Dataset, best: Baseline, trained: Mapping[str, Trained]) -> Iterator[dict[str, Any]]:
+    """A row for the best policy that asks nobody and for each model, in data bytes."""
+    run = KnownRun.of(dataset)
+    lqd = run.lqd * PACKET_BYTES
+    tuned_sent = run.sent(best.policy) if best.alpha is None else run.sent(best.policy, alpha=[best.alpha])
+    yield {"policy": str(best), "sent": tuned_sent * PACKET_BYTES, "sent_by_lqd": lqd}
     for name, one in trained.items():
-        replay = judge_run(one.result.model, dataset, one.result.outcome["columns"]).replay
-        yield {"policy": name, "sent": replay.credence_bytes, "sent_by_lqd": replay.lqd_bytes}
+        served = served_by(one.model)
+        if served is None:
+            sent = judge_run(one.model, dataset, one.columns).replay.credence_bytes
+        else:
+            sent = run.sent(served.policy, served.scorer) * PACKET_BYTES
+        yield {"policy": name, "sent": sent, "sent_by_lqd": lqd}
 
 
 def _table(rows: pd.DataFrame, trained: Mapping[str, Trained]) -> Table:
@@ -111,8 +151,8 @@ def _table(rows: pd.DataFrame, trained: Mapping[str, Trained]) -> Table:
         one = trained.get(name)
         row = {
             "trained": name,
-            TRAINED_ON: interval_text(in_percent(mean_interval(by_workload[name][False].tolist())), ""),
-            UNSEEN: interval_text(in_percent(mean_interval(unseen.tolist())), "") if len(unseen) else "-",
+            TRAINED_ON: _mean(by_workload[name][False]),
+            UNSEEN: _mean(unseen),
             "least unseen": f"{100 * math.exp(unseen.min()):.2f}" if len(unseen) else "-",
             "CPU s": None if one is None else round(one.cpu_seconds),
             "rows": None if one is None else one.rows,
@@ -123,6 +163,15 @@ def _table(rows: pd.DataFrame, trained: Mapping[str, Trained]) -> Table:
         "the datasets. Searches of the same threshold on the same runs are made once, and count where they are made."
     )
     return Table.of_rows("Ways to train for what is sent", found, note)
+
+
+def _mean(logs: pd.Series) -> str:
+    """The geometric mean in % with its interval."""
+    if logs.empty:
+        return "-"
+    found = in_percent(mean_interval(logs.tolist()))
+    interval = "" if found.low is None else f" [{found.low:.1f}, {found.high:.1f}]"
+    return f"{found.mean:.2f}{interval}"
 
 
 def _verdict(rows: pd.DataFrame, policy: str) -> str:

@@ -202,8 +202,8 @@ def draw(summary: pd.DataFrame) -> Figure:
         for place in starts:
             axes.axhline(place - 0.5, color="0.85", linewidth=0.8, zorder=0)
         axes.set_xscale("symlog", linthresh=0.1)
-        axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
-        axes.set_xlim(-0.12, 100)
+        axes.set_xticks([-1, -0.1, 0, 0.1, 1, 10, 100], ["-1", "-0.1", "0", "0.1", "1", "10", "100"])
+        axes.set_xlim(min(-0.12, 1.6 * float(summary[list(LEFT)].min().min())), 100)
         axes.set(title=base.replace("_", "-"), xlabel="left of LQD's packets, %")
     return with_legend(figure, row[0], "lower center", ncols=len(LEFT))
 
