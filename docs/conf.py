@@ -159,6 +159,7 @@ CHANGELOG
 docs/results/closed-loop
 docs/results/sharing-map
 docs/results/promise
+docs/results/promise-methods
 docs/results/prediction-map
 docs/results/sharing-rule
 docs/results/oracles

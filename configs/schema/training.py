@@ -152,9 +152,17 @@ class Objective:
         "labels",
         "What is learned: labels are LQD's decisions; recovered_loss trains on them again with more weight on rows "
         "whose mistakes cost throughput; sent learns thresholds that were searched for what they send; advantage "
-        "learns by how much more is sent when a packet is accepted.",
-        one_of=("labels", "recovered_loss", "sent", "advantage"),
+        "learns by how much more is sent when a packet is accepted; policy_gradient learns thresholds that followed "
+        "the gradient of what they send.",
+        one_of=("labels", "recovered_loss", "sent", "advantage", "policy_gradient"),
     )
+    start: str = setting(
+        "nothing",
+        "With an objective on what is sent, the first tree of boosted_trees, beside its own number: dt is Dynamic "
+        "Thresholds with the alpha that sends most.",
+        one_of=("nothing", "dt"),
+    )
+    steps: int = setting(60, "With policy_gradient, number of steps along the gradient.", at_least=1, at_most=10**7)
     rounds: int = setting(
         4,
         "Number of trainings, of which the best on validation runs is taken; labels needs one.",
@@ -162,17 +170,21 @@ class Objective:
         at_most=100,
     )
     policy: str = setting(
-        "learned", "With sent and advantage, the policy that asks the predictor while it runs.", one_of=ASKING
+        "learned", "With an objective on what is sent, the policy that asks the predictor while it runs.", one_of=ASKING
     )
     rows: int = setting(
-        20_000, "With sent and advantage, rows that each run adds in a round, about.", at_least=100, at_most=10**8
+        20_000,
+        "With an objective on what is sent, rows that each run adds in a round, about.",
+        at_least=100,
+        at_most=10**8,
     )
     trials: int = setting(
         600, "With sent, number of rules that the search tries for each workload, about.", at_least=1, at_most=10**7
     )
     horizon: int = setting(
         5000,
-        "With advantage, arrivals after which two runs that differ in one decision are compared at the latest.",
+        "With advantage and policy_gradient, arrivals after which two runs that differ in one decision are compared at "
+        "the latest.",
         at_least=1,
         at_most=10**9,
     )
@@ -182,6 +194,14 @@ class Objective:
         at_least=1,
         at_most=LONGEST_NS,
     )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a first tree where labels are learned."""
+        if self.start != "nothing" and self.name in ("labels", "recovered_loss"):
+            raise ForetailError(
+                f"{where}.start={self.start} means nothing to {where}.name={self.name}: leave it out, or give sent, "
+                "advantage or policy_gradient"
+            )
 
 
 @dataclass

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from foretail.models.drop.network import Network
 
 
-SENDING = ("sent", "advantage")
+SENDING = ("sent", "advantage", "policy_gradient")
 """Objectives that let the predictor decide while runs go on."""
 
 

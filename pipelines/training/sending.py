@@ -3,9 +3,10 @@
 ``objective.name=sent`` searches an adaptive threshold for every workload by the packets that it sends there. The
 predictor learns on each workload the decisions of that workload's threshold, so it has to tell workloads apart. Rounds
 of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor reaches.
+``objective.name=policy_gradient`` does the same with thresholds that follow the gradient of what is sent.
 ``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is refused, from
 states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the sign, weighted
-by the size.
+by the size. With ``objective.start=dt`` the first tree is Dynamic Thresholds, and the others boost what it leaves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.rows.splits import Side
 from foretail.models.drop.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
+from foretail.models.drop.boosted import BoostedTrees, Stump
 from foretail.models.drop.predictor import TreePredictor
+from foretail.models.drop.threshold_gradient import climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.training.objective import require_runs
@@ -39,10 +42,18 @@ OCTAVE = 8 * 256
 MOST_ADVANTAGE = 8
 """Packets that an advantage counts at most in a weight."""
 LEAST_WEIGHT = 0.02
+ROWS_OVER_STEP = 50
+"""By which objective.rows is more than the advantages of a run in a step of the policy gradient."""
+CERTAIN = 2.0
+"""Logit of Dynamic Thresholds as the first tree."""
 
 
-_SEARCHED: dict[tuple[tuple[str, ...], str, int, int], Searched] = {}
-"""By training runs of a workload, policy, trials and seed: a process searches once, whatever learns the rule."""
+_SEARCHED: dict[tuple[Any, ...], Searched] = {}
+"""By training runs of a workload, effort and seed: a process searches once, whatever learns the rule."""
+
+
+class NothingToLearn(ForetailError):
+    """One decision is the best about all packets."""
 
 
 @dataclass(frozen=True)
@@ -113,27 +124,40 @@ def train_for_sending(
                 f"objective.name={objective.name} lets the predictor decide in a running switch, which has no "
                 f"{one.name}: take it out of features.names"
             )
-    columns = [known.index(one.name) for one in inputs]
     if not isinstance(untrained(), TreePredictor):
         raise ForetailError(
             f"objective.name={objective.name} lets trees decide in a running switch: choose a predictor of trees, or "
             "distill a network"
         )
+    if objective.start == "dt" and not (isinstance(untrained(), BoostedTrees) and untrained().mode == "boosted"):
+        raise ForetailError("objective.start=dt boosts what a first tree leaves: choose predictor=boosted_trees")
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
+    rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
+    return train_on_runs(objective, untrained, runs, judges, inputs, rows=rows, seed=seed, jobs=jobs, report=report)
+
+
+def train_on_runs(
+    objective: Objective,
+    untrained: Callable[[], Any],
+    runs: Sequence[KnownRun],
+    judges: Sequence[KnownRun],
+    inputs: Sequence[FeatureInput],
+    *,
+    rows: tuple[str, ...],
+    seed: int = 1,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> Sending:
+    """Train predictors on runs in memory, which `rows` identify in this process; else as :func:`train_for_sending`."""
+    known = [feature.name for feature in FEATURES]
+    columns = [known.index(one.name) for one in inputs]
     policy = objective.policy
     alpha, worth = _tuned_alpha(runs)
     started: dict[str, Any] = {"alpha": alpha, "alpha_sends_percent_of_lqd": percent(worth)}
     teachers: dict[str, Scorer] = {}
-    if objective.name == "sent":
-        digests = [selection.dataset.manifest.content_sha256 for selection in train]
+    if objective.name != "advantage":
         rules = search_each(
-            runs,
-            digests,
-            policy=policy,
-            trials=objective.trials,
-            seed=seed,
-            jobs=jobs,
-            report=lambda share, words: report(0.8 * share, words),
+            objective, runs, rows, seed=seed, jobs=jobs, report=lambda share, words: report(0.8 * share, words)
         )
         teachers = {condition: searched.rule.scorer() for condition, searched in rules.items()}
         started["rules"] = [
@@ -150,7 +174,14 @@ def train_for_sending(
         if not teachers:  # advantages are those of the policy under which they were measured
             batches = batches[-2 * len(runs) :]
         x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
+        if drops.all() or not drops.any():
+            raise NothingToLearn(
+                f"objective.name={objective.name} finds no packet of the training runs that is better "
+                f"{'accepted' if drops.all() else 'dropped'} than not: train on other traffic"
+            )
         predictor = untrained()
+        if objective.start == "dt":
+            predictor.begin_with(_stump(inputs, alpha))
         predictor.fit(x, drops, weights)
         trained = _at_best_threshold(predictor, inputs, policy, judges, x)
         rounds.append(trained)
@@ -165,43 +196,64 @@ def _tuned_alpha(runs: Sequence[KnownRun]) -> tuple[float, float]:
 
 
 def search_each(
+    objective: Objective,
     runs: Sequence[KnownRun],
-    digests: Sequence[str],
+    rows: Sequence[str],
     *,
-    policy: str,
-    trials: int,
     seed: int = 1,
     jobs: int = 1,
     report: Callable[[float, str], None] = lambda share, words: None,
 ) -> dict[str, Searched]:
-    """Return a threshold for every workload, by the condition of its runs: searched on these runs alone.
+    """Return a threshold for every workload, by the condition of its runs: found on these runs alone.
 
     Parameters
     ----------
-    runs, digests : runs of any workloads, and their hashes, by which a process knows what it has searched
-    policy, trials, seed, jobs, report : as :func:`~foretail.models.drop.adaptive_threshold.search_threshold`
+    objective : ``sent``, which searches, or ``policy_gradient``, which follows the gradient
+    runs, rows : runs of any workloads, and what identifies each of them in this process
+    seed, jobs, report : of draws, threads, called with the share done and words on it
     """
     by_condition: dict[str, list[int]] = {}
     for place, run in enumerate(runs):
         by_condition.setdefault(run.condition, []).append(place)
     rules = {}
     for number, (condition, places) in enumerate(by_condition.items()):
-        key = (tuple(digests[place] for place in places), policy, trials, seed)
+
+        def told(share: float, words: str, done: int = number) -> None:
+            report((done + share) / len(by_condition), f"workload {done + 1} of {len(by_condition)}: {words}")
+
+        key = (tuple(rows[place] for place in places), *_effort(objective), seed)
         if key not in _SEARCHED:
-            own = [runs[place] for place in places]
-            _SEARCHED[key] = search_threshold(
-                own,
-                starting_rule(own, policy, _tuned_alpha(own)[0], seed),
-                policy=policy,
-                trials=trials,
-                seed=seed,
-                jobs=jobs,
-                report=lambda share, words, done=number: report(  # type: ignore[misc]
-                    (done + share) / len(by_condition), f"workload {done + 1} of {len(by_condition)}: {words}"
-                ),
-            )
+            _SEARCHED[key] = _found_rule(objective, [runs[place] for place in places], seed, jobs, told)
         rules[condition] = _SEARCHED[key]
     return rules
+
+
+def _effort(objective: Objective) -> tuple[str | int, ...]:
+    """The settings on which the rules of an objective depend."""
+    of_gradient = (objective.steps, objective.rows, objective.horizon)
+    return objective.name, objective.policy, *((objective.trials,) if objective.name == "sent" else of_gradient)
+
+
+def _found_rule(
+    objective: Objective, runs: Sequence[KnownRun], seed: int, jobs: int, report: Callable[[float, str], None]
+) -> Searched:
+    """The threshold of one workload, from the alpha that sends most there."""
+    policy = objective.policy
+    start = starting_rule(runs, policy, _tuned_alpha(runs)[0], seed)
+    if objective.name == "sent":
+        return search_threshold(
+            runs, start, policy=policy, trials=objective.trials, seed=seed, jobs=jobs, report=report
+        )
+    return climb_threshold(
+        runs,
+        start,
+        policy=policy,
+        steps=objective.steps,
+        rows=max(1, objective.rows // ROWS_OVER_STEP),
+        horizon=objective.horizon,
+        seed=seed,
+        report=report,
+    )
 
 
 def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun], policy: str) -> dict[str, Any]:
@@ -218,6 +270,15 @@ def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun
         if own
         else None,
     }
+
+
+def _stump(inputs: Sequence[FeatureInput], alpha: float) -> Stump:
+    """Dynamic Thresholds with this alpha, as a tree with one test."""
+    names = [one.name for one in inputs]
+    for name in ("pressure", "pressure_tracked"):
+        if name in names:
+            return Stump(names.index(name), math.floor(128 + 8 * math.log2(alpha)), CERTAIN)
+    raise ForetailError("objective.start=dt begins with a test of pressure: add it to features.names")
 
 
 def _labelled(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
-from foretail.features.records import FlowClass
+from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import KnownArrivals, Scorer
 from foretail.sim_bridge.arrivals.slotted import SLOT_NS, Slotted
 from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
@@ -99,7 +99,12 @@ class KnownRun:
                 average_shift=shift,
                 settings=rules,
             )
-        return cls(tuple(_switches(run, batches)), condition, rules)
+        return cls.in_bytes(run, batches, condition=condition)
+
+    @classmethod
+    def in_bytes(cls, run: Run, batches: Sequence[Records], *, condition: str = "") -> KnownRun:
+        """Return a run of packets of any sizes on the switches that `run` describes, each with one queue per port."""
+        return cls(tuple(_switches(run, batches)), condition, {**vars(run.rules), "seed": run.seed})
 
     @cached_property
     def lqd(self) -> int:
@@ -174,7 +179,7 @@ class KnownRun:
         return min(1.0, rows / max(1, sum(map(len, self.switches))))
 
 
-def _switches(run: Run, batches: Sequence[Any]) -> Iterable[KnownArrivals]:
+def _switches(run: Run, batches: Sequence[Records]) -> Iterable[KnownArrivals]:
     records = np.concatenate(batches)
     for number, switch in enumerate(run.switches):
         mine = records[records["switch"] == number]

@@ -22,7 +22,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.training import Split
+from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import served_by
@@ -139,10 +139,9 @@ def _own_rules(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Datase
         for name, of in runs.items():
             own = [of[seed] for seed in settings.split.train]
             (searched,) = search_each(
+                Objective(name="sent", trials=settings.own_trials),
                 [KnownRun.of(dataset) for dataset in own],
                 [dataset.manifest.content_sha256 for dataset in own],
-                policy="learned",
-                trials=settings.own_trials,
                 jobs=os.cpu_count() or 1,  # threads change no result
                 report=partial(progress.update, f"rule of {name}"),
             ).values()

@@ -274,6 +274,47 @@ def test_stretches_of_runs_are_refused(folder: Path) -> None:
         train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
+def test_the_policy_gradient_leads_to_a_threshold_that_trees_learn(folder: Path, runs: dict[int, Dataset]) -> None:
+    result = trained(
+        folder, runs, "features=threshold", "objective.name=policy_gradient", "objective.steps=4", "objective.rows=5000"
+    )
+    sending = result.outcome["sending"]
+    assert len(sending["rule"]) == 23
+    assert sending["rule_trials"] == 4
+    assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]
+    assert result.ensemble.origin[POLICY] == "learned"
+    assert sending["rule_sends_percent_of_lqd"] >= sending["alpha_sends_percent_of_lqd"] * 0.98
+
+
+@pytest.mark.parametrize("objective", [SENT, ADVANTAGE])
+def test_boosting_starts_from_dynamic_thresholds(folder: Path, runs: dict[int, Dataset], objective: list[str]) -> None:
+    boosted = ["predictor=boosted_trees", "predictor.trees=3", "predictor.learning_rate=1"]
+    result = trained(folder, runs, *objective, "objective.start=dt", *boosted)
+    first = result.ensemble.trees[0]
+    assert len(result.ensemble.trees) == 4
+    assert result.ensemble.features[first.feature[0]].name == "pressure"
+    assert first.cut[0] == 128 + 8 * math.log2(result.outcome["sending"]["alpha"])
+    assert first.value.tolist() == [0, -2, 2]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ([*SENT, "objective.start=dt"], "boosts what a first tree leaves: choose predictor=boosted_trees"),
+        (
+            [*SENT[1:], "features.names=[queue]", "objective.start=dt", "predictor=boosted_trees"],
+            "begins with a test of pressure: add it to features.names",
+        ),
+        (["objective.start=dt"], "objective.start=dt means nothing to objective.name=labels"),
+    ],
+)
+def test_a_start_that_makes_no_sense_is_refused(
+    folder: Path, runs: dict[int, Dataset], overrides: list[str], says: str
+) -> None:
+    with pytest.raises(ForetailError, match=re.escape(says)):
+        trained(folder, runs, *overrides)
+
+
 # -- replays of such a model --------------------------------------------------------------------------------------
 
 
