@@ -42,7 +42,7 @@ def main(size: str) -> None:
     scenario, elephants = _scenario(SCENARIOS[size], size), _scenario("elephants", size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        library = _forest(scenario, folder)
+        library = trained_forest(scenario, folder)
         alternatives: dict[str, Callable[[Path], DriverRun]] = {
             "LQD": lambda to: _run(scenario, Policy("lqd"), to),
             "LQD, trace": lambda to: _run(scenario, Policy("lqd"), to, trace=True),
@@ -100,8 +100,8 @@ def _dataset(scenario: Scenario, to: Path) -> DriverRun:
     return run
 
 
-def _forest(scenario: Scenario, folder: Path) -> Path:
-    """The paper's size of forest, trained on a trace of the same scenario."""
+def trained_forest(scenario: Scenario, folder: Path) -> Path:
+    """The library of a forest of the paper's size, trained on a trace of the same scenario."""
     (folder / "training").mkdir()
     _dataset(scenario, folder / "training")
     dataset = Dataset.open(folder / "training" / "dataset")

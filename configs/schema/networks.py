@@ -15,12 +15,14 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 
+NATIVE_TRANSPORTS = ("dctcp", "cubic", "newreno")
+
 
 @dataclass
 class Network:
     """A network, as a setting has it."""
 
-    name: str = setting(MISSING, "Network in which packets move.", one_of=("ns3", "emulator"))
+    name: str = setting(MISSING, "Network in which packets move.", one_of=("ns3", "native", "emulator"))
 
     runs_side_by_side: ClassVar[bool] = True
     """Whether several runs go on at the same time."""
@@ -42,6 +44,26 @@ class Ns3Network(Network):
     """Simulated hosts and TCP."""
 
     name: str = setting("ns3", "Network in which packets move: ns-3.")
+
+
+@dataclass
+class NativeNetwork(Network):
+    """Simulated hosts with Foretail's own TCP, which sends what ns-3's sends, in a fraction of its time."""
+
+    name: str = setting("native", "Network in which packets move: the native one.")
+
+    def uses_ns3(self) -> bool:
+        """ns-3 simulates nothing."""
+        return False
+
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on what only ns-3 simulates."""
+        transport = scenario.transport.name
+        if transport not in NATIVE_TRANSPORTS:
+            raise ForetailError(
+                f"scenario.transport.name = {transport} is not simulated by the native network: choose one of "
+                f"{', '.join(NATIVE_TRANSPORTS)}, or network=ns3"
+            )
 
 
 @dataclass

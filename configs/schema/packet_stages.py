@@ -18,7 +18,7 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
-from foretail.configs.schema.networks import Network
+from foretail.configs.schema.networks import EmulatorNetwork, Network
 from foretail.configs.schema.policies import (
     Policy,
     PolicyParameters,
@@ -59,9 +59,10 @@ class CollectConfig(Stage):
     jobs: int = setting(1, "Number of simulations or imports at the same time.", at_least=1, at_most=1024)
     source: str = setting(
         "ns3",
-        "Source of the packets.",
+        "Source of the packets; ns3 stands for the scenario in the simulator that network names.",
         one_of=("ns3", "emulator", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
+    network: Network = part(Network, "With source=ns3, the simulator in which packets move: ns3 or native.")
     emulation: Emulation = part(Emulation, "Settings of source=emulator, which runs one run at a time.")
     racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits, in ns-3.")
     slotted: SlottedTraffic = part(SlottedTraffic, "Settings of source=slotted.")
@@ -82,6 +83,14 @@ class CollectConfig(Stage):
         require_seeds("seeds", self.seeds)
         if self.source in ("ns3", "emulator"):
             require_known("policy", self.policy, self.scenario)
+        if isinstance(self.network, EmulatorNetwork):
+            raise ForetailError("network=emulator is for evaluate: collect with source=emulator")
+        if self.source == "ns3":
+            self.network.require_runs(self.scenario, self.policy)
+            if self.ns3_prefix is not None and not self.network.uses_ns3():
+                raise ForetailError(
+                    f"ns3_prefix names an ns-3, which network={self.network.name} does not use: leave it out"
+                )
         if self.source == "emulator":
             require_emulated(self.scenario, self.emulation, "emulation")
             require_no_alphas(self.policy)
@@ -115,6 +124,7 @@ class CollectConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
+        names |= set() if self.source == "ns3" else {"network"}
         if self.source == "emulator":
             names |= {"ns3_prefix", "jobs"}
         else:
@@ -139,7 +149,7 @@ class EvaluateConfig(Stage):
     )
     jobs: int | None = setting(
         None,
-        "Number of simulations at the same time; null means two in ns-3 and one in the emulator.",
+        "Number of simulations at the same time; null means two, and one in the emulator.",
         at_least=1,
         at_most=1024,
     )

@@ -26,7 +26,7 @@ from foretail.configs.schema.model_stages import (
     SelectConfig,
     TrainConfig,
 )
-from foretail.configs.schema.networks import EmulatorNetwork, Ns3Network
+from foretail.configs.schema.networks import EmulatorNetwork, NativeNetwork, Ns3Network
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig, ReplayConfig
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
@@ -98,7 +98,7 @@ def register_config(config: str, schema: type[Stage]) -> None:
     register_plugins(schema)
     for policy in POLICIES.values():
         store.store(group="policy", name=policy.name, node={policy.name: {"name": policy.name, **policy.option}})
-    for network in (Ns3Network, EmulatorNetwork):
+    for network in (Ns3Network, NativeNetwork, EmulatorNetwork):
         store.store(group="network", name=network.name, node=network)
     for group, schema_of_group in (
         ("scenario", Scenario),

@@ -1,4 +1,4 @@
-"""The same traffic under several policies in ns-3, paired by seed.
+"""The same traffic under several policies in a simulator, ns-3 or the native network, paired by seed.
 
 The driver's generators have their own random streams, so a seed gives the same flows under every policy; that they
 really were the same is checked, and only then are differences taken per seed.
@@ -46,11 +46,13 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
     Simulates,
+    Simulator,
     counters,
     leaf_buffers,
     packets_per_cpu_second,
     settings_that_matter,
     simulate_flows,
+    simulator_of,
 )
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
@@ -144,12 +146,16 @@ class Simulation:
         policy: Policy,
         seed: int,
         predictor: ExportedPredictor | NetworkExport | None,
-        ns3: Ns3,
+        simulator: Simulator,
     ) -> Simulation:
         """`policy` on `scenario`, asking `predictor` if it asks any."""
         library = predictor.library if predictor is not None else None
         document = driver_config(scenario, policy, seed, trace=False, library=library)
-        depends_on = {"driver": settings_that_matter(document), "ns3": ns3.version, "code": ns3.driver_sha256}
+        depends_on = {
+            "driver": settings_that_matter(document),
+            **simulator.identity,
+            "code": simulator.driver_sha256,
+        }
         return cls(name, seed, document, Key(FLOWS, depends_on))
 
     def opened(self, entry: Entry) -> PolicyRun:
@@ -325,7 +331,15 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
         if isinstance(predictor, NetworkExport):
             say(predictor.sentence())
-    return evaluate_policies(config, config.scenario, config.policy, config.seeds, predictor, config.compared_to)
+    return evaluate_policies(
+        config,
+        config.scenario,
+        config.policy,
+        config.seeds,
+        predictor,
+        config.compared_to,
+        simulator_of(config.network, config.ns3_prefix),
+    )
 
 
 def check_taus(policies: Mapping[str, Policy], predictor: ExportedPredictor | NetworkExport | None) -> None:
@@ -344,18 +358,20 @@ def evaluate_policies(
     seeds: Sequence[int],
     predictor: ExportedPredictor | NetworkExport | None = None,
     baselines: tuple[str, ...] = (),
+    simulator: Simulator | None = None,
 ) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported."""
+    """As ``evaluate_flows``, with the predictor already exported; in ns-3 by default."""
     check_taus(policies, predictor)
-    store, ns3, jobs = Store(config.store_dir), Ns3(config.ns3_prefix), config.jobs or USUAL_JOBS
+    chosen = Ns3(config.ns3_prefix) if simulator is None else simulator
+    store, jobs = Store(config.store_dir), config.jobs or USUAL_JOBS
     simulations = [
-        Simulation.of(name, scenario, policies[name], seed, predictor, ns3)
+        Simulation.of(name, scenario, policies[name], seed, predictor, chosen)
         for seed, name in itertools.product(seeds, policies)
     ]
     seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
-    _announce(simulations, scenario, store, jobs)
+    _announce(simulations, scenario, store, jobs, chosen)
     tasks = {
-        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, ns3)
+        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, chosen)
         for simulation in simulations
     }
     runs = tuple(run_jobs(tasks, jobs).values())
@@ -366,13 +382,16 @@ def evaluate_policies(
     return FlowsResult(runs, baselines, predictor, seen=seen)
 
 
-def _announce(simulations: Sequence[Simulation], scenario: Scenario, store: Store, jobs: int) -> None:
+def _announce(
+    simulations: Sequence[Simulation], scenario: Scenario, store: Store, jobs: int, simulator: Simulator
+) -> None:
     """Say what a comparison will take, before it begins."""
     stored = sum(store.has(simulation.key) for simulation in simulations)
     end_ms = (scenario.incast.connect_ahead_ns + scenario.traffic_ns + scenario.drain_ns) / 1e6
     many = f"{len(simulations)} simulation{'s' if len(simulations) > 1 else ''}"
     print(
-        f"{many} of up to {end_ms:,.0f} ms in ns-3, {stored} in the store, {min(jobs, len(simulations))} at a time",
+        f"{many} of up to {end_ms:,.0f} ms in {simulator.name}, {stored} in the store, "
+        f"{min(jobs, len(simulations))} at a time",
         file=sys.stderr,
     )
 
@@ -402,10 +421,12 @@ def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def simulate(simulation: Simulation, store: Store, ns3: Ns3, report: Report) -> PolicyRun:
+def simulate(simulation: Simulation, store: Store, simulator: Simulator, report: Report) -> PolicyRun:
     """The run, from the store or simulated now."""
     return simulation.opened(
-        store.get_or_build(simulation.key, lambda folder: simulate_flows(simulation.document, folder, ns3, report))
+        store.get_or_build(
+            simulation.key, lambda folder: simulate_flows(simulation.document, folder, simulator, report)
+        )
     )
 
 

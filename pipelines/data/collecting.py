@@ -23,10 +23,12 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     Ns3,
     Simulates,
+    Simulator,
     counters,
     packets_per_cpu_second,
     settings_that_matter,
     simulate_dataset,
+    simulator_of,
 )
 from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
@@ -56,8 +58,8 @@ class CollectedRun:
     reused: bool  #: it was in the store
     seconds: float  #: wall time of making it, now or earlier
     counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
-    cpu_seconds: float | None  #: CPU time of ns-3, trace writing included; None without ns-3
-    packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second; None without ns-3
+    cpu_seconds: float | None  #: CPU time of the simulator, trace writing included; None without one
+    packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second; None as well
     imported: Mapping[str, Any] | None = None  #: of an import the log, its hash and what was found in it
 
 
@@ -66,16 +68,20 @@ Make = Callable[[Path, Report], dict[str, Any] | None]
 
 
 def collect_runs(
-    config: Simulates, scenario: Scenario, policy: Policy, seeds: Sequence[int]
+    config: Simulates,
+    scenario: Scenario,
+    policy: Policy,
+    seeds: Sequence[int],
+    simulator: Simulator | None = None,
 ) -> tuple[CollectedRun, ...]:
-    """The datasets of `seeds`, in that order; what the store does not have is simulated."""
-    ns3 = Ns3(config.ns3_prefix)
+    """The datasets of `seeds`, in that order; what the store does not have is simulated, in ns-3 by default."""
+    chosen = Ns3(config.ns3_prefix) if simulator is None else simulator
 
     def dataset_of(seed: int) -> tuple[dict[str, Any], Make]:
         document = driver_config(scenario, policy, seed, trace=True)
-        code = [ns3.driver_sha256, code_digest(collect_dataset)]
-        depends_on = {"driver": settings_that_matter(document), "ns3": ns3.version, "code": code}
-        return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, ns3, report)
+        code = [chosen.driver_sha256, code_digest(collect_dataset)]
+        depends_on = {"driver": settings_that_matter(document), **chosen.identity, "code": code}
+        return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, chosen, report)
 
     return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
 
@@ -84,7 +90,8 @@ def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:
     """The datasets of the seeds or logs of a source, in that order, from the store or made now."""
     if config.source == "ns3":
         ((_, policy),) = config.policy.items()
-        return collect_runs(config, config.scenario, policy, config.seeds)
+        simulator = simulator_of(config.network, config.ns3_prefix)
+        return collect_runs(config, config.scenario, policy, config.seeds, simulator)
     names = {f"seed {seed}": seed for seed in config.seeds}
     if config.source == "emulator":  # which has the machine to itself
         return _collected(names, partial(_emulated, config), config, 1)

@@ -1,21 +1,24 @@
-"""Runs of the ns-3 driver, as the stages use them."""
+"""Runs of ns-3 and of the native network, as the stages use them."""
 
 from __future__ import annotations
 
 import functools
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from foretail.configs.schema.networks import NativeNetwork, Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
+from foretail.sim_bridge.native.driver import build_native, native_digest, run_native
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, driver_digest, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
@@ -38,13 +41,87 @@ class Simulates(Protocol):
     def jobs(self) -> int | None: ...
 
 
-class Ns3:
-    """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
+class Simulator(ABC):
+    """A simulator of packets of a stage: its program is built when the first run needs it."""
 
-    def __init__(self, prefix: str | None) -> None:
-        self._prefix = prefix
+    name: ClassVar[str]
+    """What it is called."""
+    words: ClassVar[str]
+    """What its program is called."""
+
+    def __init__(self) -> None:
         self._executables: dict[str, Path] = {}
         self._building = threading.Lock()
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, str]:
+        """What names it among all that a result depends on."""
+
+    @property
+    @abstractmethod
+    def driver_sha256(self) -> str:
+        """Digest of the program's sources, the same for all runs of a stage."""
+
+    @property
+    @abstractmethod
+    def run(self) -> Callable[..., PacketRun]:
+        """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
+
+    @abstractmethod
+    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+        """The program that knows a policy from outside, if there is one."""
+
+    def driver(self, policy: str, report: Report) -> Path:
+        """The executable that knows a policy, built on first use (threads of one stage build it once)."""
+        guest = GuestPolicy.of(policy)
+        known = "" if guest is None else policy
+        with self._building:
+            if known not in self._executables:
+                once = "once per machine" if guest is None else f"once for {guest.name}"
+                report(0.0, f"finding {self.words}, which is built {once}")
+                self._executables[known] = self.build(
+                    guest, lambda done, of: report(0.0, f"building {self.words}, {once}: {done} of {of} steps")
+                )
+            return self._executables[known]
+
+
+class Native(Simulator):
+    """Foretail's own TCP over its links and switches."""
+
+    name = words = "the native network"
+
+    def __reduce__(self) -> tuple[type[Native], tuple[()]]:
+        return Native, ()  # another machine has a program of its own
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The network's name."""
+        return {"network": "native"}
+
+    @functools.cached_property
+    def driver_sha256(self) -> str:
+        """Digest of the network's sources."""
+        return native_digest()
+
+    @property
+    def run(self) -> Callable[..., PacketRun]:
+        """Runs a document."""
+        return run_native
+
+    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+        """The program of the network."""
+        return build_native(policy=guest, report=report)
+
+
+class Ns3(Simulator):
+    """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
+
+    name, words = "ns-3", "the ns-3 driver"
+
+    def __init__(self, prefix: str | None) -> None:
+        super().__init__()
+        self._prefix = prefix
 
     def __reduce__(self) -> tuple[type[Ns3], tuple[str | None]]:
         return Ns3, (self._prefix,)  # another machine has a driver of its own
@@ -54,29 +131,33 @@ class Ns3:
         """Version such as ``3.44``; ``ForetailError`` when there is no ns-3."""
         return find_ns3(self._prefix).version
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """The version of ns-3."""
+        return {"ns3": self.version}
+
     @functools.cached_property
     def driver_sha256(self) -> str:
         """Digest of the driver's sources, the same for all runs of a stage."""
         return driver_digest()
 
+    @property
+    def run(self) -> Callable[..., PacketRun]:
+        """Runs the driver."""
+        return run_driver
+
+    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+        """The driver for this ns-3."""
+        return build_driver(self._prefix, policy=guest, report=report)
+
     def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a run with this document depends on."""
         return {"driver": settings_that_matter(document), "ns3": self.version, "driver_code": self.driver_sha256}
 
-    def driver(self, policy: str, report: Report) -> Path:
-        """The executable that knows a policy, built on first use (threads of one stage build it once)."""
-        guest = GuestPolicy.of(policy)
-        known = "" if guest is None else policy
-        with self._building:
-            if known not in self._executables:
-                once = "once per machine" if guest is None else f"once for {guest.name}"
-                report(0.0, f"finding the ns-3 driver, which is built {once}")
-                self._executables[known] = build_driver(
-                    self._prefix,
-                    policy=guest,
-                    report=lambda done, of: report(0.0, f"building the ns-3 driver, {once}: {done} of {of} steps"),
-                )
-            return self._executables[known]
+
+def simulator_of(network: Network, ns3_prefix: str | None) -> Simulator:
+    """The simulator of a network that a setting names, of those that simulate."""
+    return Native() if isinstance(network, NativeNetwork) else Ns3(ns3_prefix)
 
 
 def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,14 +180,17 @@ def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def simulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, ns3: Ns3, report: Report) -> None:
-    """Run the driver with a trace and write the labelled dataset to `folder`."""
+def simulate_dataset(
+    document: Mapping[str, Any], scenario: Scenario, folder: Path, simulator: Simulator, report: Report
+) -> None:
+    """Simulate with a trace and write the labelled dataset to `folder`."""
     collect_dataset(
         document,
         folder,
         scenario=asdict(scenario),
         progress=reporting(report),
-        executable=ns3.driver(document["policy"]["name"], report),
+        executable=simulator.driver(document["policy"]["name"], report),
+        simulate=simulator.run,
     )
 
 
@@ -118,10 +202,10 @@ def scratch_run(document: Mapping[str, Any], ns3: Ns3, so_far: SoFar) -> Iterato
         yield DriverRun.open(Path(name))
 
 
-def simulate_flows(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
-    """Run the driver without a trace; flows, occupancy and summary go to `folder`."""
-    executable = ns3.driver(document["policy"]["name"], report)
-    run_driver(document, folder, reporting(report), executable=executable)
+def simulate_flows(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> None:
+    """Simulate without a trace; flows, occupancy and summary go to `folder`."""
+    executable = simulator.driver(document["policy"]["name"], report)
+    simulator.run(document, folder, reporting(report), executable=executable)
 
 
 def leaf_buffers(run: PacketRun) -> dict[int, int]:

@@ -45,7 +45,8 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
     RecordFile<buffer::OccupancyRecord> occupancy(folder + "/occupancy.bin");
     FramePool pool;
-    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, trace.get());
+    EventOrder order;
+    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, trace.get(), order);
     const std::int64_t traffic_end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns;
     network.sample(settings.incast.connect_ahead_ns, traffic_end_ns, settings.occupancy_interval_ns,
                    [&](const buffer::OccupancyRecord& record) { occupancy.write(record); });

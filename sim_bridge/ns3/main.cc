@@ -13,12 +13,12 @@
 #include <string_view>
 #include <vector>
 
-#include "ns3/alpha_predictor.h"
 #include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
 #include "ns3/progress_report.h"
 #include "ns3/racks/rack_run.h"
+#include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
 #include "packets/predictor.h"

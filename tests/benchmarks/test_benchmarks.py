@@ -43,6 +43,13 @@ ROWS: dict[str, dict[str, int]] = {
         rf"(8, 80|20, 1000) \| 64 \| [\d,]+ \| {RATIO} \| [\d,]+$": 2,
         rf"(1|1,024) \| [\d,]+ \| {RATIO} \| [\d,]+$": 2,
     },
+    "native_speed": {
+        rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO} \|": 1
+        for run in (
+            *("lqd", "dt", "cs", "followlqd", "credence, forest", "lqd, trace"),
+            *("elephants, lqd", "star, lqd", "paper, lqd"),
+        )
+    },
     "ns3_speed": {
         rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO}": 1
         for run in (

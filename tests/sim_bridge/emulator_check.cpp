@@ -21,7 +21,8 @@ template <class Policy>
 void run(const Settings& settings, std::int64_t factor, std::int64_t step, const std::vector<Sent>& packets) {
     Predictor predictor(settings);
     FramePool pool;
-    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, nullptr);
+    EventOrder order;
+    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, nullptr, order);
     network.finish(run_loop(network, pool, factor, step, packets), false);
 }
 

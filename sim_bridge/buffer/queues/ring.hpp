@@ -37,6 +37,12 @@ public:
         drop_front();
         return item;
     }
+    /// Puts an item before the i-th, which moves to the back with all behind it.
+    void insert(std::size_t i, T item) {
+        push_back(std::move(item));
+        for (std::size_t k = size_ - 1; k > i; --k) std::swap((*this)[k], (*this)[k - 1]);
+    }
+    void clear() { size_ = head_ = 0; }
     /// Removes the i-th item, closing the gap from the back: O(1) for the last, O(size - i) elsewhere.
     T erase(std::size_t i) {
         T item = std::move((*this)[i]);

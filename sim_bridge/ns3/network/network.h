@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "ns3/alpha_predictor.h"
 #include "ns3/flows.h"
 #include "ns3/network/host.h"
 #include "ns3/network/switch_node.h"
+#include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"

@@ -14,9 +14,9 @@
 
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
-#include "ns3/alpha_predictor.h"
 #include "ns3/branches.h"
 #include "ns3/network/frame.h"
+#include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
@@ -91,17 +91,9 @@ public:
         [[maybe_unused]] const auto decision = core_.receive(std::move(frame), arrival, *this, mark, settled);
         if (branches_) links_[static_cast<std::size_t>(port)].delay_ns += branches_->longer_ns();
         if constexpr (Policy::takes_alpha) {
-            if (setter_ && arrival.data) {
-                const auto& queues = core_.buffer().queues();
-                const buffer::QueueIndex at = queues.queue_of(arrival);
-                setter_->count({.queue = at,
-                                .size = arrival.size,
-                                .dropped = decision.outcome != buffer::Outcome::accepted,
-                                .marked = decision.marked,
-                                .first_rtt = arrival.first_rtt,
-                                .flow_hash = path_hash,
-                                .length = queues.length(at),
-                                .occupancy = queues.occupancy()});
+            if (setter_) {
+                setter_->count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
+                               core_.buffer().queues());
             }
         }
         schedule_delivery(port);

@@ -13,6 +13,7 @@
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/records.hpp"
+#include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
 #include "packets/network/event_queue.h"
 #include "packets/network/link.h"
@@ -25,8 +26,10 @@ namespace foretail::packets {
 /// A star or a leaf-spine network in virtual time, without a clock: hosts with an unbounded queue onto one link each,
 /// and switches under one policy. Switches and ports have the numbers that they have in ns-3.
 ///
-/// Events are arrivals at the ends of links, in order of time and then of their scheduling. A link has at most one
-/// scheduled, that of the packet sent longest ago; so events are never taken back, and their number is that of links.
+/// Events are arrivals at the ends of links, in order of time and then of their scheduling: a host's packet is
+/// scheduled when it is sent, that of a switch when it is the next on its link. A link has at most one event, that of
+/// the packet sent longest ago; so events are never taken back, and their number is that of links. `order` numbers
+/// them, and may number events outside the network too.
 ///
 /// FramePtr owns a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame).
 template <class Policy, class FramePtr>
@@ -34,7 +37,10 @@ class LeafSpine {
 public:
     using Switch = SwitchCore<Policy, FramePtr>;
 
-    LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace) : topology_(settings.topology) {
+    /// `alphas` sets those of policies that take them; none where they stay.
+    LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace, EventOrder& order,
+              AlphaPredictor* alphas = nullptr)
+        : topology_(settings.topology), order_(order), alphas_(alphas) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
         const auto spine_rate = LineRate::from_bps(topology_.spine_link_bps, topology_.wire_overhead_bytes);
@@ -53,27 +59,33 @@ public:
     }
 
     /// A host sends at `now`, which is not before anything that has happened.
-    void send(FramePtr frame, std::int64_t now) {
+    void send(FramePtr frame, std::int64_t now) { send(std::move(frame), now, order_.take()); }
+    /// The same with a number of the packet's arrival that was taken before.
+    void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
         const auto host = static_cast<std::size_t>(frame->source);
         const auto size = frame->size_bytes;
-        lines_[host].link.send(std::move(frame), size, now);
+        lines_[host].link.send(std::move(frame), size, now, order);
         schedule(host, now);
     }
 
     /// Lets everything up to `now` happen; `deliver(frame, time)` is called for each packet that reaches its host.
     template <class Deliver>
     void advance(std::int64_t now, Deliver&& deliver) {
-        while (events_.next_ns() <= now) {
-            const auto event = events_.pop();
-            if (event.link == lines_.size()) {
-                take_samples(event.time);
-            } else {
-                arrive(event.link, event.time, deliver);
-            }
+        while (events_.next_ns() <= now) step(deliver);
+    }
+    /// Lets the next thing happen. There must be one.
+    template <class Deliver>
+    void step(Deliver&& deliver) {
+        const auto event = events_.pop();
+        if (event.link == lines_.size()) {
+            take_samples(event.time);
+        } else {
+            arrive(event.link, event.time, deliver);
         }
     }
     /// When the next thing happens; the largest number when nothing will.
     [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
+    [[nodiscard]] Moment next() const { return events_.next(); }
 
     /// Samples every switch every `interval_ns` from `from_ns` to before `until_ns`.
     void sample(std::int64_t from_ns, std::int64_t until_ns, std::int64_t interval_ns,
@@ -81,7 +93,7 @@ public:
         interval_ns_ = interval_ns;
         until_ns_ = until_ns;
         take_ = std::move(take);
-        push(from_ns, lines_.size());
+        push(from_ns, lines_.size(), order_.take());
     }
 
     /// Ends the run at `now`: departures up to then, and the labels of what is left.
@@ -126,6 +138,9 @@ private:
             if constexpr (std::is_same_v<decltype(policy), Policy>)
                 switches_.push_back(std::make_unique<Switch>(s, index, settings, std::move(policy), predictor, trace));
         });
+        if constexpr (Policy::takes_alpha) {
+            if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
+        }
     }
 
     template <class Deliver>
@@ -151,7 +166,18 @@ private:
         Wires wires{*this, first_line_[index]};
         Switch& node = *switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now);
-        node.receive(std::move(frame), arrival, wires, [](auto& marked) { mark_congestion(marked); });
+        const auto mark = [](auto& marked) { mark_congestion(marked); };
+        if constexpr (Policy::takes_alpha) {
+            if (!setters_.empty()) {
+                const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
+                setters_[index].advance(now, node.buffer().policy());
+                const auto decision = node.receive(std::move(frame), arrival, wires, mark);
+                setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted,
+                                      decision.marked, node.buffer().queues());
+                return schedule(first_line_[index] + static_cast<std::size_t>(port), now);
+            }
+        }
+        node.receive(std::move(frame), arrival, wires, mark);
         schedule(first_line_[index] + static_cast<std::size_t>(port), now);
     }
     void collect(Switch& node, std::int64_t now) {
@@ -163,7 +189,7 @@ private:
             collect(*node, now);
             take_(node->sample(now));
         }
-        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size());
+        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size(), order_.take());
     }
 
     void schedule(std::size_t index, std::int64_t now) {
@@ -180,14 +206,19 @@ private:
             time = queues.busy_until(line.port) + line.link.delay_ns();
         }
         line.scheduled = true;
-        push(std::max(time, now), index);
+        push(std::max(time, now), index, line.node < 0 ? line.link.next_order() : order_.take());
     }
-    void push(std::int64_t time, std::size_t line) { events_.push(time, Kind::arrival_or_sample, line); }
+    void push(std::int64_t time, std::size_t line, std::uint64_t order) {
+        events_.push(time, Kind::arrival_or_sample, line, order);
+    }
 
     Topology topology_;
+    EventOrder& order_;
+    AlphaPredictor* alphas_;
     std::vector<Line> lines_;              // one more stands for the sampler
     std::vector<std::size_t> first_line_;  // of each switch
     std::vector<std::unique_ptr<Switch>> switches_;
+    std::vector<AlphaSetter> setters_;  // of switches, where alphas are set or counters logged
     EventQueue<Kind> events_;
     std::int64_t interval_ns_ = 0, until_ns_ = 0;
     std::function<void(const buffer::OccupancyRecord&)> take_;

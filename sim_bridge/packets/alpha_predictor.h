@@ -15,7 +15,7 @@
 #include "packets/record_file.h"
 #include "packets/settings.h"
 
-namespace foretail::packets::ns3_driver {
+namespace foretail::packets {
 
 /// What sets alphas once per interval: a compiled predictor, or none (they stay); and what was counted, on request.
 class AlphaPredictor {
@@ -87,7 +87,21 @@ public:
                     policy.set_alpha(queue, predictor_.alpha(counters_.of(queue)));
             });
     }
-    void count(const buffer::CountedArrival& arrival) { counters_.count(arrival); }
+    /// Counts an arrival that has been decided; the hash is that of its path.
+    template <class Queues>
+    void count(const buffer::Arrival& arrival, std::uint32_t path_hash, bool dropped, bool marked,
+               const Queues& queues) {
+        if (!arrival.data) return;
+        const buffer::QueueIndex at = queues.queue_of(arrival);
+        counters_.count({.queue = at,
+                         .size = arrival.size,
+                         .dropped = dropped,
+                         .marked = marked,
+                         .first_rtt = arrival.first_rtt,
+                         .flow_hash = path_hash,
+                         .length = queues.length(at),
+                         .occupancy = queues.occupancy()});
+    }
 
 private:
     AlphaPredictor& predictor_;
@@ -96,4 +110,4 @@ private:
     int switch_index_;
 };
 
-}  // namespace foretail::packets::ns3_driver
+}  // namespace foretail::packets

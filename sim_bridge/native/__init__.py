@@ -1,0 +1,1 @@
+"""The native network: simulated hosts with Foretail's own TCP, over its links and switches."""

@@ -1,0 +1,85 @@
+"""The native network: built once per machine from the sources in this package, then run as a process per simulation.
+
+It takes the document of the ns-3 driver, draws the same flows, and writes the same files with the same bytes: its TCP
+sends what ns-3 3.44 sends. What it does not simulate it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge.builds import cached, sources_digest
+from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
+from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
+
+_KIND, _EXECUTABLE = "native", "foretail-native"
+
+
+def native_digest() -> str:
+    """Return the sha256 of the native network's sources."""
+    return sources_digest("buffer", "native", "packets")
+
+
+def build_native(*, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
+    """Return the executable of the native network, building it if this machine has not built it yet.
+
+    Parameters
+    ----------
+    policy : GuestPolicy, optional
+        A policy from outside, which this network then knows beside Foretail's own.
+    report : callable, optional
+        Hears how many of how many steps of the build are done.
+
+    Raises
+    ------
+    ForetailError
+        If a C++ compiler is missing, or the build fails.
+    """
+    guest = [] if policy is None else [policy.sha256, policy.type]
+    return cached(
+        _KIND,
+        _EXECUTABLE,
+        [native_digest(), *guest],
+        lambda folder: build_simulator(_KIND, folder, _EXECUTABLE, "the native network", [], policy, report),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class NativeRun(PacketRun):
+    """A finished simulation in the native network; files and summary as of :class:`PacketRun`."""
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the run's output depends on."""
+        return super().versions() | {"native_sha256": native_digest()}
+
+
+def run_native(
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    executable: Path | None = None,
+) -> NativeRun:
+    """Simulate one run in the native network and wait for it.
+
+    Parameters
+    ----------
+    settings : mapping
+        The driver's JSON document (docs/driver.md).
+    folder, progress, executable :
+        As :func:`foretail.sim_bridge.packets.simulation.run_program`.
+
+    Raises
+    ------
+    ForetailError
+        If the settings are not of this network, or the simulation fails.
+    """
+    if "racks" in settings:
+        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
+    executable = build_native() if executable is None else executable
+    run_program(executable, settings, folder, progress, "the native simulation")
+    return NativeRun.open(folder)

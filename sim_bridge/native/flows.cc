@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "native/flows.h"
+
+#include <string>
+
+#include "native/stack.h"
+
+namespace foretail::packets::native {
+
+void Flows::install(Stack& stack) {
+    stack_ = &stack;
+    const auto& connections = ledger_.connections();
+    for (std::size_t i = 0; i < connections.size(); ++i)
+        stack.connect_at(connections[i].connect_ns, static_cast<std::int32_t>(i));
+}
+
+void Flows::connect(std::size_t c) {
+    const FlowLedger::Connection& connection = ledger_.connections()[c];
+    const std::size_t first = connection.flows.front();
+    const PlannedFlow& flow = ledger_.plan(first);
+    const Transport& transport = settings_.transport;
+    const std::int64_t segments = first_window_segments(transport, flow);
+    const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
+    stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));
+    for (const std::size_t i : connection.flows) {
+        const PlannedFlow& planned = ledger_.plan(i);
+        if (!planned.after.empty()) continue;
+        if (planned.start_ns == connection.connect_ns) {
+            send(i);
+        } else {
+            stack_->send_at(planned.start_ns, static_cast<std::int32_t>(i));
+        }
+    }
+}
+
+void Flows::send(std::size_t i) {
+    const std::size_t c = ledger_.connection_of(i);
+    ledger_.start(i, stack_->now());
+    stack_->sender(static_cast<std::int32_t>(c)).write(static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
+    --ledger_.connections()[c].unsent;
+    close_if_all_sent(c);
+}
+
+void Flows::close_if_all_sent(std::size_t c) {
+    if (ledger_.connections()[c].unsent == 0) stack_->sender(static_cast<std::int32_t>(c)).close();
+}
+
+void Flows::receive(Socket& socket, std::int64_t bytes) {
+    struct Use {
+        Flows& flows;
+        Socket& socket;
+        void close() { socket.close(); }
+        void start(std::size_t flow, std::int64_t time) {
+            flows.stack_->send_at(time, static_cast<std::int32_t>(flow));
+        }
+        void close_sender(std::size_t c) { flows.close_if_all_sent(c); }
+    };
+    ledger_.receive(static_cast<std::size_t>(socket.connection()), bytes, stack_->now(), Use{*this, socket});
+}
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "native/frame.h"
+#include "packets/flow_ledger.h"
+#include "packets/settings.h"
+#include "packets/traffic.h"
+
+namespace foretail::packets::native {
+
+class Socket;
+class Stack;
+
+/// Sends the planned flows over the native TCP.
+class Flows {
+public:
+    Flows(const Settings& settings, std::vector<PlannedFlow> plan)
+        : settings_(settings), ledger_(settings, std::move(plan)) {}
+
+    /// Schedules all connections.
+    void install(Stack& stack);
+    /// It is time to open a connection.
+    void connect(std::size_t connection);
+    /// It is time to send a flow.
+    void send(std::size_t flow);
+
+    /// A receiving end has bytes for its application, which may close it.
+    void receive(Socket& socket, std::int64_t bytes);
+    void classify(Frame& frame) {
+        ledger_.classify(frame, static_cast<std::size_t>(frame.connection),
+                         {.answer = frame.answer,
+                          .syn = frame.has(syn),
+                          .sequence = frame.sequence,
+                          .acknowledged = frame.acknowledged,
+                          .payload = frame.payload});
+    }
+    void count_timeout(std::int32_t connection, Sequence oldest) {
+        ledger_.count_timeout(static_cast<std::size_t>(connection), oldest);
+    }
+    [[nodiscard]] FlowLedger& ledger() { return ledger_; }
+
+private:
+    void close_if_all_sent(std::size_t connection);
+
+    const Settings& settings_;
+    FlowLedger ledger_;
+    Stack* stack_ = nullptr;
+};
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "buffer/records.hpp"
+#include "native/tcp/sequence.h"
+#include "packets/network/frame_pool.h"
+
+namespace foretail::packets::native {
+
+/// Flags of a TCP header.
+enum Flag : std::uint8_t { fin = 0x01, syn = 0x02, rst = 0x04, ack = 0x10, ece = 0x40, cwr = 0x80 };
+
+/// A TCP segment on a link: what switches need of it, and what its header says.
+struct Frame {
+    static constexpr int most_blocks = 4;  ///< of selective acknowledgements
+
+    std::int32_t size_bytes = 0;               ///< IP packet, without framing
+    std::int32_t source = 0, destination = 0;  ///< servers
+    std::int32_t flow = -1;                    ///< index in the plan; acknowledgements carry the flow they belong to
+    std::uint32_t path_hash = 0;               ///< of the 5-tuple
+    buffer::FlowClass flow_class = buffer::FlowClass::control;
+    bool first_rtt = false;
+    bool ecn_capable = false;
+    bool congestion_experienced = false;  ///< set by a switch
+    std::int64_t sent_bytes = 0;          ///< of its message, before it
+    std::int64_t left_bytes = 0;          ///< of its message, after it
+
+    std::int32_t connection = 0;
+    bool answer = false;  ///< of the receiver
+    std::uint8_t flags = 0;
+    std::uint8_t blocks = 0;  ///< so many of `sacked`
+    std::uint32_t payload = 0;
+    Sequence sequence = 0, acknowledged = 0;
+    std::array<Range, most_blocks> sacked;  ///< the newest first
+
+    [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
+};
+
+inline void mark_congestion(Frame& frame) { frame.congestion_experienced = true; }
+
+using Frames = FramePool<Frame>;
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "native/stack.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "native/flows.h"
+
+namespace foretail::packets::native {
+
+Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order)
+    : settings_(settings),
+      tcp_{.segment_bytes = static_cast<std::uint32_t>(settings.transport.segment_bytes),
+           .min_rto_ns = settings.transport.min_rto_ns,
+           .delayed_ack_segments = settings.transport.delayed_ack_segments,
+           .slow_start = settings.transport.slow_start,
+           .ecn = settings.transport.mark_bytes > 0},
+      flows_(flows),
+      frames_(frames),
+      order_(order),
+      senders_(flows.ledger().connections().size(), -1),
+      receivers_(senders_.size(), -1),
+      request_flags_(senders_.size()),
+      listeners_(static_cast<std::size_t>(settings.topology.servers())) {
+    for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
+    events_.reserve(2 * senders_.size());
+}
+
+void Stack::send(Frames::Handle frame) {
+    flows_.classify(*frame);
+    outgoing_.push_back({std::move(frame), order_.take()});
+}
+
+void Stack::arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
+    const Moment moment{now_ + delay_ns, order_.take()};
+    if (!timer.arm(moment)) return;
+    events_.push(moment.time, Only::kind,
+                 static_cast<std::size_t>(socket.number()) << kind_bits | static_cast<std::size_t>(event),
+                 moment.order);
+}
+
+void Stack::step() {
+    const auto event = events_.pop();
+    const auto what = event.link >> kind_bits;
+    const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
+    if (kind <= Kind::time_wait) {
+        Socket& socket = sockets_[what];
+        Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
+        const Timer::Found found = timer.reach(event.order);
+        if (found == Timer::Found::later) {
+            events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+        } else if (found == Timer::Found::now) {
+            now_ = event.time;
+            socket.fire(static_cast<Socket::Event>(kind));
+            release_if_closed(socket);
+        }
+        return;
+    }
+    now_ = event.time;
+    if (kind == Kind::connect) return flows_.connect(what);
+    if (kind == Kind::send) return flows_.send(what);
+    accept(static_cast<std::int32_t>(what));
+}
+
+std::int32_t Stack::make_socket() {
+    if (free_.empty()) {
+        sockets_.emplace_back();
+        return static_cast<std::int32_t>(sockets_.size() - 1);
+    }
+    const std::int32_t number = free_.back();
+    free_.pop_back();
+    return number;
+}
+
+void Stack::open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes) {
+    const std::int32_t number = make_socket();
+    senders_[static_cast<std::size_t>(connection)] = number;
+    Socket& socket = sockets_[static_cast<std::size_t>(number)];
+    socket.reset(*this, tcp_, number, connection, true, control, first_window_bytes);
+    socket.connect();
+}
+
+Socket& Stack::sender(std::int32_t connection) {
+    const std::int32_t number = senders_[static_cast<std::size_t>(connection)];
+    if (number < 0) throw std::runtime_error("a connection is closed before all its flows have begun");
+    return sockets_[static_cast<std::size_t>(number)];
+}
+
+void Stack::accept(std::int32_t connection) {
+    const auto c = static_cast<std::size_t>(connection);
+    const std::int32_t number = make_socket();
+    receivers_[c] = number;
+    Socket& socket = sockets_[static_cast<std::size_t>(number)];
+    socket.reset(*this, tcp_, number, connection, false, settings_.transport.name, 0);
+    const PlannedFlow& flow = flows_.ledger().plan(flows_.ledger().connections()[c].flows.front());
+    socket.accept(listeners_[static_cast<std::size_t>(flow.destination)], (request_flags_[c] & ece) != 0);
+}
+
+void Stack::release_if_closed(Socket& socket) {
+    const auto c = static_cast<std::size_t>(socket.connection());
+    if (socket.is_open() || (socket.sends() && flows_.ledger().connections()[c].unsent > 0)) return;
+    std::int32_t& number = (socket.sends() ? senders_ : receivers_)[c];
+    if (number != socket.number()) return;
+    free_.push_back(std::exchange(number, -1));
+}
+
+void Stack::receive(const Frame& frame, std::int64_t now) {
+    now_ = now;
+    const auto c = static_cast<std::size_t>(frame.connection);
+    const std::int32_t number = (frame.answer ? senders_ : receivers_)[c];
+    if (number >= 0 && sockets_[static_cast<std::size_t>(number)].is_open()) {
+        Socket& socket = sockets_[static_cast<std::size_t>(number)];
+        socket.receive(frame);
+        release_if_closed(socket);
+    } else if (frame.answer) {
+        refuse(frame);
+    } else {
+        receive_at_listener(frame);
+    }
+}
+
+void Stack::receive_at_listener(const Frame& frame) {
+    Listener& listener = listeners_[static_cast<std::size_t>(frame.destination)];
+    listener.echo.read(frame, 0, listener.ecn, [](bool, Sequence) {});
+    if ((frame.flags & (fin | syn | rst | ack)) != syn) return;
+    request_flags_[static_cast<std::size_t>(frame.connection)] = frame.flags;
+    schedule(now_, Kind::accept, frame.connection);
+}
+
+void Stack::refuse(const Frame& frame) {
+    if (frame.has(rst)) return;
+    Frames::Handle answer = frames_.take();
+    answer->connection = frame.connection;
+    answer->answer = !frame.answer;
+    answer->flags = frame.has(ack) ? rst : rst | ack;
+    answer->payload = 0;
+    answer->sequence = frame.has(ack) ? frame.acknowledged : 0;
+    answer->acknowledged = frame.has(ack) ? 0 : frame.sequence + 1;
+    answer->blocks = 0;
+    answer->ecn_capable = answer->congestion_experienced = false;
+    answer->size_bytes = Settings::header_bytes;
+    send(std::move(answer));
+}
+
+}  // namespace foretail::packets::native

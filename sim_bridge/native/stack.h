@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "native/frame.h"
+#include "native/tcp/mark_echo.h"
+#include "native/tcp/socket.h"
+#include "packets/network/event_queue.h"
+#include "packets/settings.h"
+
+namespace foretail::packets::native {
+
+class Flows;
+
+/// TCP of all servers: sockets, their timers, and what they send.
+class Stack {
+public:
+    struct Outgoing {
+        Frames::Handle frame;
+        std::uint64_t order = 0;  ///< of its arrival among events at the same time
+    };
+
+    /// `frames` outlives the network too, whose packets go back to it.
+    Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order);
+
+    /// Gets a packet at its server.
+    void receive(const Frame& frame, std::int64_t now);
+    /// When the next timer ends or the next flow begins.
+    [[nodiscard]] Moment next() const { return events_.next(); }
+    /// Lets that happen. There must be something.
+    void step();
+    /// What was sent since the last call, in order; the caller takes it away.
+    [[nodiscard]] std::vector<Outgoing>& outgoing() { return outgoing_; }
+
+    // For flows.
+    void connect_at(std::int64_t time, std::int32_t connection) { schedule(time, Kind::connect, connection); }
+    void send_at(std::int64_t time, std::int32_t flow) { schedule(time, Kind::send, flow); }
+    void open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes);
+    [[nodiscard]] Socket& sender(std::int32_t connection);
+    [[nodiscard]] std::int64_t now() const { return now_; }
+
+    // For sockets.
+    [[nodiscard]] Flows& flows() { return flows_; }
+    void send(Frames::Handle frame);
+    [[nodiscard]] Frames::Handle take_frame() { return frames_.take(); }
+    void arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
+
+private:
+    enum class Kind : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait, connect, send, accept };
+    enum class Only { kind };  // of the queue, which orders by time and number alone
+    static constexpr std::size_t kind_bits = 3;
+
+    void schedule(std::int64_t time, Kind kind, std::int32_t what) {
+        events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
+                     order_.take());
+    }
+    std::int32_t make_socket();
+    void receive_at_listener(const Frame& frame);
+    void accept(std::int32_t connection);
+    void refuse(const Frame& frame);
+    /// Takes back the socket of an end that no packet reaches any more.
+    void release_if_closed(Socket& socket);
+
+    const Settings& settings_;
+    TcpSettings tcp_;
+    Flows& flows_;
+    Frames& frames_;
+    EventOrder& order_;
+    EventQueue<Only> events_;
+    std::vector<Outgoing> outgoing_;
+    std::int64_t now_ = 0;
+
+    std::deque<Socket> sockets_;
+    std::vector<std::int32_t> free_;                 ///< sockets
+    std::vector<std::int32_t> senders_, receivers_;  ///< sockets of connections; -1: none
+    std::vector<std::uint8_t> request_flags_;        ///< of the SYN of a connection that is being accepted
+    std::vector<Listener> listeners_;                ///< of servers
+};
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "native/frame.h"
+#include "native/tcp/sequence.h"
+
+namespace foretail::packets::native {
+
+/// What a receiver has of its connection: all bytes before `next`, and segments beyond. The application takes bytes as
+/// soon as they are in order, so the buffer holds only what is out of order.
+class ReceiveBuffer {
+public:
+    static constexpr std::uint32_t window_bytes = std::uint32_t{1} << 24;
+
+    void reset(Sequence next) {
+        next_ = next;
+        has_fin_ = false;
+        segments_.clear();
+        blocks_ = 0;
+    }
+
+    [[nodiscard]] Sequence next() const { return next_; }
+    void set_next(Sequence next) { next_ = next; }
+    /// One past the last byte that may come.
+    [[nodiscard]] Sequence limit() const { return has_fin_ ? fin_ : next_ + window_bytes; }
+    [[nodiscard]] bool has_gap() const { return !segments_.empty(); }
+    [[nodiscard]] std::span<const Range> blocks() const { return {sacked_.data(), blocks_}; }
+
+    /// The sender's FIN has this number.
+    void expect_fin(Sequence fin) {
+        has_fin_ = true;
+        fin_ = fin;
+        if (next_ == fin_) ++next_;
+    }
+    /// Whether everything up to the FIN is here.
+    [[nodiscard]] bool finished() const { return has_fin_ && before(fin_, next_); }
+
+    /// Takes a segment; returns whether any of its bytes was new.
+    bool add(Sequence begin, std::uint32_t size) {
+        Sequence head = later(begin, next_), tail = begin + size;
+        std::size_t at = 0;
+        if (!segments_.empty()) {
+            tail = earlier(tail, segments_.front().begin + window_bytes);
+            head = earlier(head, tail);
+            at = trim(head, tail);
+        }
+        if (!before(head, tail)) return false;
+        if (before(next_, head)) {
+            segments_.insert(segments_.begin() + static_cast<std::ptrdiff_t>(at), {head, tail});
+            report({head, tail});
+            return true;
+        }
+        next_ = tail;
+        deliver_following();
+        if (has_fin_ && next_ == fin_) ++next_;
+        return true;
+    }
+
+private:
+    static Sequence earlier(Sequence a, Sequence b) { return before(a, b) ? a : b; }
+
+    /// Leaves of a new segment what no other has: from the first of its bytes that is missing, without those segments
+    /// that it contains, to the next one that is here. Returns where it belongs.
+    std::size_t trim(Sequence& head, Sequence& tail) {
+        const auto after = std::ranges::upper_bound(segments_, head, before, &Range::begin);
+        auto at = static_cast<std::size_t>(after - segments_.begin());
+        if (at > 0) --at;
+        while (at < segments_.size() && !before(tail, segments_[at].begin)) {
+            const Range segment = segments_[at];
+            if (before(head, segment.end)) {
+                if (before(head, segment.begin) && before(segment.end, tail)) {
+                    segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(at));
+                    continue;
+                }
+                if (!before(head, segment.begin)) head = segment.end;
+                if (!before(segment.end, tail)) tail = segment.begin;
+            }
+            ++at;
+        }
+        const auto place = std::ranges::lower_bound(segments_, head, before, &Range::begin);
+        return static_cast<std::size_t>(place - segments_.begin());
+    }
+
+    /// Moves on over the segments that are in order now.
+    void deliver_following() {
+        std::size_t in_order = 0;
+        for (; in_order < segments_.size() && segments_[in_order].begin == next_; ++in_order)
+            next_ = segments_[in_order].end;
+        segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(in_order));
+        std::size_t left = 0;
+        for (std::size_t i = 0; i < blocks_; ++i) {
+            if (before(next_, sacked_[i].end)) sacked_[left++] = sacked_[i];
+        }
+        blocks_ = left;
+    }
+
+    /// Puts the block of the newest segment before the others, joined with those that touch it (RFC 2018, section 4).
+    void report(Range block) {
+        for (std::size_t i = 0; i < blocks_;) {
+            const Range other = sacked_[i];
+            if (other.end != block.begin && other.begin != block.end) {
+                ++i;
+                continue;
+            }
+            if (other.end == block.begin)
+                block.begin = other.begin;
+            else
+                block.end = other.end;
+            std::shift_left(sacked_.begin() + static_cast<std::ptrdiff_t>(i), sacked_.end(), 1);
+            --blocks_;
+            i = 0;  // what was passed may touch the larger block
+        }
+        std::shift_right(sacked_.begin(), sacked_.end(), 1);
+        sacked_[0] = block;
+        blocks_ = std::min(blocks_ + 1, sacked_.size());
+    }
+
+    Sequence next_ = 0, fin_ = 0;
+    bool has_fin_ = false;
+    std::vector<Range> segments_;  ///< out of order, by their beginning
+    std::array<Range, Frame::most_blocks> sacked_;
+    std::size_t blocks_ = 0;
+};
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "native/flows.h"
+#include "native/stack.h"
+#include "native/tcp/socket.h"
+
+namespace foretail::packets::native {
+
+void Socket::arm(Event event, std::int64_t delay_ns) { stack_->arm(*this, event, timer(event), delay_ns); }
+
+void Socket::set_rto(std::int64_t rto_ns) {
+    const std::int64_t before_ns = std::exchange(rto_ns_, rto_ns);
+    if (sends_ && before_ns > 0 && rto_ns == 2 * before_ns) stack_->flows().count_timeout(connection_, sent_.head());
+}
+
+void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable) {
+    Frames::Handle frame = stack_->take_frame();
+    frame->connection = connection_;
+    frame->answer = !sends_;
+    frame->flags = flags;
+    frame->payload = payload;
+    frame->sequence = sequence;
+    frame->acknowledged = received_.next();
+    frame->ecn_capable = ecn_capable;
+    frame->congestion_experienced = false;
+    frame->blocks = 0;
+    std::int32_t options_bytes = (flags & syn) != 0 ? 8 : 0;  // window scale and that SACK is permitted
+    if (payload == 0 && (flags & ack) != 0 && !received_.blocks().empty()) {
+        const auto blocks = received_.blocks();
+        frame->blocks = static_cast<std::uint8_t>(blocks.size());
+        std::ranges::copy(blocks, frame->sacked.begin());
+        options_bytes += 4 + 8 * static_cast<std::int32_t>(blocks.size());
+    }
+    frame->size_bytes = Settings::header_bytes + options_bytes + static_cast<std::int32_t>(payload);
+    stack_->send(std::move(frame));
+}
+
+void Socket::send_empty(std::uint8_t flags) {
+    if (!has_endpoint_) return;
+    Sequence sequence = window_.next;
+    if ((flags & fin) != 0) {
+        flags |= ack;
+    } else if (state_ == State::fin_wait_1 || state_ == State::last_ack || state_ == State::closing) {
+        ++sequence;
+    }
+    set_rto(rtt_.timeout_ns(settings_->min_rto_ns));
+    if ((flags & syn) != 0) {
+        constexpr int most_tries = 6;
+        if (syn_tries_ == most_tries) {
+            end();
+            return;
+        }
+        if (syn_tries_ == 0) times_.sent(sequence, 0, stack_->now());
+        set_rto(settings_->min_rto_ns << syn_tries_++);
+    }
+    if ((flags & ack) != 0) {
+        cancel(Event::delayed_ack);
+        unacknowledged_segments_ = 0;
+    }
+    emit(flags, sequence, 0, settings_->ecn && marks_all_);
+    if (timer(Event::retransmission).is_pending() || (flags & (syn | fin)) == 0) return;
+    repeated_flags_ = flags;
+    arm(Event::retransmission, rto_ns_);
+}
+
+std::uint32_t Socket::send_segment(Sequence sequence, std::uint32_t most_bytes, bool acknowledges) {
+    in_flight();
+    const SendBuffer::Sent sent = sent_.send(sequence, most_bytes);
+    std::uint8_t flags = 0;
+    if (acknowledges) {
+        flags |= ack;
+        cancel(Event::delayed_ack);
+        unacknowledged_segments_ = 0;
+    }
+    if (window_.ecn == Ecn::echo_received && before(answered_echo_, echoed_) && !sent.again) {
+        flags |= cwr;
+        answered_echo_ = sequence;
+        window_.ecn = Ecn::reduced;
+    }
+    const bool ecn_capable = settings_->ecn && (marks_all_ || (window_.ecn != Ecn::disabled && !sent.again));
+    if (closes_when_empty_ && sent_.bytes_from(sequence + sent.size) == 0) {
+        flags |= fin;
+        if (state_ == State::established) {
+            state_ = State::fin_wait_1;
+        } else if (state_ == State::close_wait) {
+            state_ = State::last_ack;
+        }
+    }
+    if (!timer(Event::retransmission).is_pending()) {
+        repeated_flags_ = 0;
+        arm(Event::retransmission, rto_ns_);
+    }
+    emit(flags, sequence, sent.size, ecn_capable);
+    if (sent.again) {
+        times_.sent_again(sequence, sent.size);
+    } else {
+        times_.sent(sequence, sent.size, stack_->now());
+    }
+    if (congested_ == Congested::recovery || congested_ == Congested::reduced) reduction_.sent(sent.size);
+    window_.highest = later(sequence + sent.size, window_.highest);
+    window_.is_full = window_.bytes < in_flight() + settings_->segment_bytes;
+    return sent.size;
+}
+
+std::uint32_t Socket::available_window() {
+    const std::uint32_t window = std::min(peer_window_bytes_, window_.bytes), flying = in_flight();
+    return flying > window ? 0 : window - flying;
+}
+
+void Socket::send_pending() {
+    if (sent_.size() == 0 || !has_endpoint_) return;
+    for (std::uint32_t room = available_window(); room > 0; room = available_window()) {
+        if (congested_ == Congested::open && state_ == State::fin_wait_1) break;  // all is sent
+        const auto next = sent_.next(congested_ == Congested::recovery, peer_window_bytes_);
+        if (!next) break;
+        const std::uint32_t data = sent_.bytes_from(next->begin);
+        if (room < settings_->segment_bytes && data > room) break;  // no silly windows
+        window_.next = next->begin;
+        window_.next += send_segment(next->begin, std::min({room, settings_->segment_bytes, next->size()}), true);
+    }
+}
+
+void Socket::send_again() {
+    const auto next = sent_.next(false, peer_window_bytes_);
+    window_.next = next ? next->begin : sent_.head();
+    send_segment(window_.next, next ? next->size() : settings_->segment_bytes, true);
+}
+
+bool Socket::open_a_segment() {
+    if (timer(Event::retransmission).is_pending() || in_flight() > 0 || window_.bytes >= settings_->segment_bytes)
+        return false;
+    window_.bytes = settings_->segment_bytes;
+    return true;
+}
+
+void Socket::write(std::uint32_t bytes) {
+    if (state_ == State::established) open_a_segment();  // before, no window is set
+    if (state_ != State::established && state_ != State::syn_sent && state_ != State::close_wait)
+        throw std::runtime_error("a connection is closed before all its flows have begun");
+    if (bytes > std::numeric_limits<std::uint32_t>::max() - sent_.size())
+        throw std::runtime_error("a connection has more than 4 GiB to send: give its messages several connections");
+    sent_.add(bytes);
+    if (state_ != State::syn_sent && !timer(Event::send_pending).is_pending()) arm(Event::send_pending, 1);
+}
+
+}  // namespace foretail::packets::native

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "native/frame.h"
+#include "native/tcp/congestion.h"
+#include "native/tcp/mark_echo.h"
+#include "native/tcp/rate_reduction.h"
+#include "native/tcp/receive_buffer.h"
+#include "native/tcp/round_trip.h"
+#include "native/tcp/send_buffer.h"
+#include "native/tcp/window.h"
+#include "native/timer.h"
+#include "packets/settings.h"
+
+namespace foretail::packets::native {
+
+class Stack;
+
+/// What all connections have in common.
+struct TcpSettings {
+    std::uint32_t segment_bytes = 0;
+    std::int64_t min_rto_ns = 0;
+    int delayed_ack_segments = 1;
+    bool slow_start = false;
+    bool ecn = false;
+};
+
+/// One end of a TCP connection: RFC 9293, with the losses of RFC 6675, timers of RFC 6298 and ECN of RFC 3168. It
+/// sends what ns-3 3.44 sends in its place; docs/reference/native.md has where that differs from the RFCs.
+class Socket {
+public:
+    enum class State : std::uint8_t {
+        closed,
+        syn_sent,
+        syn_received,
+        established,
+        close_wait,
+        last_ack,
+        fin_wait_1,
+        fin_wait_2,
+        closing,
+        time_wait
+    };
+    enum class Event : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait };
+
+    /// Makes the socket that of a connection, at its sending or its receiving end.
+    void reset(Stack& stack, const TcpSettings& settings, std::int32_t number, std::int32_t connection, bool sends,
+               const std::string& control, std::uint32_t first_window_bytes);
+
+    // The application of a sender.
+    void connect();
+    /// Gives bytes to send; throws std::runtime_error where the connection is gone.
+    void write(std::uint32_t bytes);
+    void close();
+
+    /// Answers a SYN, at the receiving end.
+    void accept(const Listener& listener, bool asks_for_ecn);
+    void receive(const Frame& frame);
+    void fire(Event event);
+
+    [[nodiscard]] bool is_open() const { return has_endpoint_; }
+    [[nodiscard]] std::int32_t number() const { return number_; }
+    [[nodiscard]] std::int32_t connection() const { return connection_; }
+    [[nodiscard]] bool sends() const { return sends_; }
+    [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
+
+private:
+    // By state of the connection (connection.cc).
+    void receive_in_syn_sent(const Frame& frame, std::uint8_t flags);
+    void receive_in_syn_received(const Frame& frame, std::uint8_t flags);
+    void receive_established(const Frame& frame, std::uint8_t flags);
+    void receive_in_wait(const Frame& frame, std::uint8_t flags);
+    void receive_in_closing(const Frame& frame, std::uint8_t flags);
+    void receive_in_last_ack(const Frame& frame, std::uint8_t flags);
+    void answer_request(bool asks_for_ecn);
+    void establish();
+    void take_header(const Frame& frame);
+    [[nodiscard]] bool is_out_of_range(Sequence head, Sequence tail) const;
+    void peer_closes(const Frame& frame);
+    void answer_close();
+    void wait_for_stragglers();
+    /// Tells the peer that the connection is gone.
+    void abort();
+    void end();
+    void forget();
+
+    // Data at the receiving end (connection.cc).
+    void receive_data(const Frame& frame);
+    void acknowledge_data();
+
+    // Acknowledgements at the sending end (acknowledgements.cc).
+    void receive_acknowledgement(const Frame& frame);
+    bool advance(const Frame& frame);
+    void read_echo(const Frame& frame, bool advances, std::uint32_t delivered);
+    void process_acknowledgement(Sequence acknowledged, bool any_sacked, std::uint32_t delivered, Sequence old_head);
+    void acknowledge_partially(Sequence acknowledged, std::uint32_t segments, std::uint32_t delivered);
+    void acknowledge_fully(Sequence acknowledged, std::uint32_t segments, std::uint32_t duplicates, bool duplicate,
+                           Sequence old_head);
+    void duplicate_acknowledgement(std::uint32_t delivered);
+    void enter_recovery(std::uint32_t delivered);
+    void reduce_for_mark(std::uint32_t delivered);
+    void new_acknowledgement(Sequence acknowledged, bool restarts_timer);
+    void time_out();
+
+    // Sending (sending.cc).
+    void send_empty(std::uint8_t flags);
+    std::uint32_t send_segment(Sequence sequence, std::uint32_t most_bytes, bool acknowledges);
+    void send_pending();
+    void send_again();
+    bool open_a_segment();
+    void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable);
+    std::uint32_t in_flight() { return window_.in_flight = sent_.in_flight(); }
+    [[nodiscard]] std::uint32_t available_window();
+    void set_rto(std::int64_t rto_ns);
+    void arm(Event event, std::int64_t delay_ns);
+    void cancel(Event event) { timer(event).cancel(); }
+
+    enum class Congested : std::uint8_t { open, disorder, reduced, recovery, loss };
+
+    Stack* stack_ = nullptr;
+    const TcpSettings* settings_ = nullptr;
+    std::int32_t number_ = 0, connection_ = 0;
+    bool sends_ = false;         ///< the end that opened the connection
+    bool has_endpoint_ = false;  ///< packets still reach it
+    State state_ = State::closed;
+    Congested congested_ = Congested::open;
+    std::uint32_t first_window_bytes_ = 0;
+    bool marks_all_ = false;  ///< DCTCP: every packet may be marked, not only new data
+
+    Window window_;
+    Congestion congestion_;
+    RateReduction reduction_;
+    SendBuffer sent_;
+    ReceiveBuffer received_;
+    SendTimes times_;
+    RoundTripTime rtt_;
+    MarkEcho echo_;
+    std::int64_t rto_ns_ = 0;
+    std::uint8_t repeated_flags_ = 0;  ///< what the retransmission timer sends; 0: data
+    int syn_tries_ = 0, data_tries_ = 0;
+
+    std::uint32_t peer_window_bytes_ = 0;
+    Sequence highest_acknowledged_ = 0;  ///< by the peer
+    Sequence recovery_point_ = 0;
+    bool recovery_point_counts_ = false;
+    bool first_partial_ = true;  ///< the next partial acknowledgement is the first of its recovery
+    bool repeated_data_arrived_ = false;
+    bool closes_when_empty_ = false, close_noticed_ = false;
+    std::uint32_t duplicates_ = 0;
+    std::uint32_t remainder_bytes_ = 0;  ///< acknowledged, and not yet counted as a segment
+    Sequence echoed_ = 0, answered_echo_ = 0;
+    int unacknowledged_segments_ = 0;  ///< at the receiving end
+    std::array<Timer, 4> timers_;
+};
+
+}  // namespace foretail::packets::native

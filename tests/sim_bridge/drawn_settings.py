@@ -1,0 +1,118 @@
+"""Random driver settings whose networks congest, for comparisons of two networks that have to write the same bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.scenarios import settings
+
+POLICIES = (
+    *("lqd", "dt", "cs", "cp", "abm", "occamy", "harmonic", "reverie"),
+    *("credence", "followlqd", "guarded", "learned"),
+)
+
+
+def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
+    """The settings with this number, of one transport if it is given."""
+    rng = random.Random(number)
+    changes = _topology(rng) | _traffic(rng) | _transport(rng, transport) | _switches(rng)
+    changes |= {
+        "seed": rng.randrange(1000),
+        "traffic_ns": rng.choice([1_000_000, 2_000_000, 3_000_000]),
+        "drain_ns": rng.choice([1_000_000, 30_000_000, 100_000_000]),
+        "trace": rng.random() < 0.7,
+    }
+    if rng.random() < 0.3:
+        changes |= _messages(rng, changes["topology__leaves"] * changes["topology__servers_per_leaf"])
+    return settings(**changes)
+
+
+def _topology(rng: random.Random) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "topology__buffer_bytes_per_port_per_gbps": rng.choice([600, 1500, 2500, 5120, 9000]),
+        "topology__link_delay_ns": rng.choice([0, 500, 3000, 10_000]),
+        "topology__servers_per_leaf": 4,
+    }
+    if rng.random() < 0.3:
+        servers = rng.choice([5, 8, 12])
+        return found | {"topology__leaves": 1, "topology__spines": 0, "topology__servers_per_leaf": servers} | _peers(0)
+    return (
+        found
+        | {
+            "topology__leaves": rng.choice([2, 3]),
+            "topology__spines": rng.choice([1, 2, 3]),
+            "topology__spine_link_bps": rng.choice([10_000_000_000, 40_000_000_000]),
+        }
+        | _peers(rng.randrange(3))
+    )
+
+
+def _peers(which: int) -> dict[str, Any]:
+    peers = ("other_servers", "other_leaves", "next_leaf")[which]
+    return {"background__destinations": peers, "incast__responders": peers}
+
+
+def _traffic(rng: random.Random) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "background__load": rng.choice([0.0, 0.4, 0.8, 1.1]),
+        "incast__queries_per_second_per_server": rng.choice([0.0, 300.0, 1000.0, 3000.0]),
+        "incast__burst_fraction": rng.choice([0.2, 0.8, 1.5, 3.0]),
+        "incast__fan_in": rng.choice([1, 2, 4]),
+        "incast__connect_ahead_ns": rng.choice([0, 100_000, 1_500_000, 5_000_000]),
+        "incast__connections": rng.choice(["new", "new", "reused"]),
+    }
+    if rng.random() < 0.3:
+        found |= {"incast__cluster_size": 3.0, "incast__cluster_gap_ns": 50_000}
+    return found
+
+
+def _transport(rng: random.Random, name: str | None) -> dict[str, Any]:
+    name = rng.choice(["newreno", "dctcp", "cubic"]) if name is None else name
+    marks = name == "dctcp" or rng.random() < 0.5
+    mixed = name == "dctcp" and rng.random() < 0.25
+    return {
+        "transport__name": name,
+        "transport__background_name": rng.choice(["newreno", "cubic"]) if mixed else None,
+        "transport__delayed_ack_segments": rng.choice([1, 1, 2, 4]),
+        "transport__slow_start": rng.random() < 0.5,
+        "transport__min_rto_ns": rng.choice([200_000, 500_000, 1_000_000, 3_000_000, 10_000_000]),
+        "transport__initial_window_segments": rng.choice([1, 2, 3, 4, 10, 22, 32, 45, 48, 64]),
+        "transport__segment_bytes": rng.choice([536, 1000, 1400, 1460, 1460]),
+        "transport__mark_bytes": rng.choice([7200, 14_400, 40_000, 100_000]) if marks else 0,
+    }
+
+
+def _switches(rng: random.Random) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "policy__name": rng.choice(POLICIES),
+        "policy__alpha": rng.choice([0.25, 0.5, 1.0, 8.0]),
+        "policy__flip_probability": rng.choice([0.0, 0.0, 0.2]),
+        "rules__victim": rng.choice(["tail", "tail", "tail_kept", "head", "random", "spare_first_rtt", "most_left"]),
+        "rules__oracle": rng.choice(["lqd", "lqd", "lqd", "occamy"]),
+        "rules__tie": rng.choice(["lowest_port", "highest_port"]),
+    }
+    if rng.random() < 0.25:
+        scheduler = rng.choice(["round_robin", "strict", "deficit_round_robin"])
+        found |= {"queues__count": 3, "queues__incast": 1, "queues__background": 2, "queues__scheduler": scheduler}
+    return found
+
+
+def _messages(rng: random.Random, servers: int) -> dict[str, Any]:
+    """Messages that share connections and wait for others."""
+    ends = [rng.sample(range(servers), 2) for _ in range(12)]
+    connections = [rng.randrange(len(ends)) for _ in range(rng.randrange(5, 60))]
+    rows = [
+        {
+            "start_ns": rng.randrange(2_000_000),
+            "latest_ns": rng.choice([3_000_000, 50_000_000]),
+            "size_bytes": rng.choice([1, 100, 5000, 60_000, 400_000]),
+            "source": ends[connection][0],
+            "destination": ends[connection][1],
+            "connection": connection,
+            "after": rng.sample(range(place), min(place, rng.choice([0, 0, 1, 2]))),
+            "gap_ns": rng.choice([0, 10_000]),
+        }
+        for place, connection in enumerate(connections)
+    ]
+    return {f"messages__{column}": [row[column] for row in rows] for column in rows[0]}
