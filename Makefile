@@ -34,7 +34,7 @@ help: ## list the targets
 
 setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
 
-demo: .venv/.package .venv/.driver ## run the whole path on real ns-3 packets; results in outputs/demo
+demo: .venv/.package .venv/.ns3 ## run the whole path, from packets to a decision of the exported C; results in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
 test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: ten minutes (ARGS goes to pytest)

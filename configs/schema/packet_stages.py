@@ -305,6 +305,7 @@ class ReplayConfig(Stage):
 class DemoConfig(Stage):
     """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario, then on another."""
 
+    network: Network = part(Network, "Network in which packets move: native or ns3.")
     scenario: Scenario = part(Scenario, "Scenario that is simulated.")
     contended_scenario: Scenario = part(
         Scenario, "Second network, whose ports compete for the buffer; the same predictor is only evaluated in it."
@@ -333,8 +334,11 @@ class DemoConfig(Stage):
         require_policies("policy", self.policy)
         require_one_policy("collect_policy", self.collect_policy)
         require_known("collect_policy", self.collect_policy, self.scenario)
+        if isinstance(self.network, EmulatorNetwork):
+            raise ForetailError("network=emulator is for evaluate: use network=native or network=ns3")
         for scenario in (self.scenario, self.contended_scenario):
             require_known("policy", self.policy, scenario)
+            self.network.require_runs(scenario, self.policy)
         require_seeds("seeds", self.seeds)
         require_baselines(self.baselines, self.policy)
         require_rule("sharing_rule", self.sharing_rule)

@@ -13,11 +13,15 @@ from typing import Any
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.summary import Summarised
+from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
-from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
+from foretail.pipelines.data.collecting import collect_runs
+from foretail.pipelines.data.inputs import split_datasets
+from foretail.pipelines.data.simulation import Ns3, Simulator, simulator_of
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.notes import show_early
 from foretail.pipelines.runs.result import Table
@@ -25,9 +29,9 @@ from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy, compose_training
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.fitting import train_model, train_on
 from foretail.pipelines.training.outcome import TrainResult, register
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policies import ASKING, policy_words
 
 BESIDE_LEARNED = ("cs", "dt", "dt_tuned", "lqd")
 """Policies of the comparison that the policy learned stands beside; none of them asks."""
@@ -48,6 +52,7 @@ class DemoResult(Summarised):
     sent: tuple[FlowsResult, FlowsResult]  #: policy ``learned``, which asks it, on both networks, with `BESIDE_LEARNED`
     rule: ExportedPredictor  #: the C of a sharing rule, proven
     ruled: FlowsResult  #: policy ``learned``, which asks that rule, on the second network, with `BESIDE_LEARNED`
+    referee: PolicyRun | None  #: one run of `evaluated` again in ns-3; None where all runs are those of ns-3
     #: wall time per step in this run; a step whose output was in the store takes next to nothing
     step_seconds: dict[str, float]
 
@@ -64,6 +69,9 @@ class DemoResult(Summarised):
             "evaluate_sending_contended": self.sent[1].document(),
             "export_rule": self.rule,
             "evaluate_rule": self.ruled.document(),
+            "in_ns3": None
+            if self.referee is None
+            else {name: getattr(self.referee, name) for name in ("policy", "seed", "flows_sha256", "cpu_seconds")},
             "step_seconds": self.step_seconds,
             "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
             "files": self.evaluated.files,
@@ -80,6 +88,7 @@ class DemoResult(Summarised):
             *self._cost_where_ports_compete(),
             *_cost_of_learned(self.sent[1], "Where ports compete, the predictor trained for what is sent"),
             *_cost_of_learned(self.ruled, "Where ports compete, a sharing rule of four numbers, as C in the switch"),
+            *self._same_in_ns3(),
         ]
 
     def tables(self) -> list[Table]:
@@ -97,6 +106,18 @@ class DemoResult(Summarised):
         )
         more = [replace(table, title=f"{table.title}, {words}") for part, words in parts for table in part.tables()[:2]]
         return [*self.trained.tables(), *self.evaluated.tables(), *self.sending.tables()[:1], *more, steps]
+
+    def _same_in_ns3(self) -> list[str]:
+        """Whether ns-3's TCP ends every flow at the same time, and what that costs."""
+        if self.referee is None:
+            return []
+        theirs = self.referee
+        (ours,) = (run for run in self.evaluated.runs if (run.policy, run.seed) == (theirs.policy, theirs.seed))
+        same = "at the same time" if ours.flows_sha256 == theirs.flows_sha256 else "at other times"
+        return [
+            f"ns-3's TCP ends every flow {same} under {policy_words(ours.policy)} with seed {ours.seed}, in "
+            f"{theirs.cpu_seconds / ours.cpu_seconds:.3g} times the CPU time."
+        ]
 
     def _cost_where_ports_compete(self) -> list[str]:
         """Who has the least cost J on the second network, and what pushing out saves there."""
@@ -135,17 +156,18 @@ def _cost_of_learned(result: FlowsResult, what: str) -> list[str]:
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     """Run every stage; what the store already has is not made again."""
     store, steps = Store(config.store_dir), Steps()
+    simulator = simulator_of(config.network, config.ns3_prefix)
     with steps.timed("collect and train"):
         training = _train_config(config)
-        trained = train_model(training)
+        trained = _trained(config, training, simulator)
         trained = replace(
             trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
         )
     show_early(trained.tables())
     with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
-    with steps.timed("evaluate in ns-3"):
-        evaluated = _evaluated(config, exported)
+    with steps.timed("evaluate"):
+        evaluated = _evaluated(config, exported, simulator)
     show_early(evaluated.tables())
     with steps.timed("train for what is sent"):
         sending = train_model(_sending_config(config, trained))
@@ -153,33 +175,57 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         sending_exported = export_to_store(sending.ensemble, store)
     competing = replace(config, scenario=config.contended_scenario)
     with steps.timed("evaluate where ports compete"):
-        contended = _evaluated(competing, exported)
+        contended = _evaluated(competing, exported, simulator)
     with steps.timed("the predictor trained for what is sent, in both networks"):
-        sent = (_with_learned(config, sending_exported), _with_learned(competing, sending_exported))
+        sent = (
+            _with_learned(config, sending_exported, simulator),
+            _with_learned(competing, sending_exported, simulator),
+        )
     with steps.timed("a learned sharing rule, where ports compete"):
         rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
-        ruled = _with_learned(competing, rule)
+        ruled = _with_learned(competing, rule, simulator)
+    referee: PolicyRun | None = None
+    if not config.network.uses_ns3():
+        with steps.timed("one run again in ns-3"):
+            referee = _in_ns3(config)
     with steps.timed("draw figures"):
         evaluated = with_figures(evaluated, run_dir)
         trained.ensemble.save(run_dir / ENSEMBLE_FILE)
     return DemoResult(
-        trained, exported, evaluated, contended, sending, sending_exported, sent, rule, ruled, steps.seconds
+        trained, exported, evaluated, contended, sending, sending_exported, sent, rule, ruled, referee, steps.seconds
     )
 
 
-def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+def _trained(config: DemoConfig, training: TrainConfig, simulator: Simulator) -> TrainResult:
+    """The first predictor, on runs of the simulator."""
+    ((_, policy),) = config.collect_policy.items()
+    collected = collect_runs(config, config.scenario, policy, config.split.all_seeds, simulator)
+    return train_on(training, split_datasets(config.split, [Dataset.open(run.path) for run in collected]), collected)
+
+
+def _evaluated(config: DemoConfig, asked: ExportedPredictor, simulator: Simulator) -> FlowsResult:
     """The policies on the scenario, tracked."""
     baselines = tuple(config.baselines)
-    return track_flows(
-        config, evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines)
-    )
+    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines, simulator)
+    return track_flows(config, result)
 
 
-def _with_learned(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+def _in_ns3(config: DemoConfig) -> PolicyRun | None:
+    """The first policy that asks no predictor, with the first seed, in ns-3; None if all policies ask."""
+    without = {name: policy for name, policy in config.policy.items() if policy.name not in ASKING}
+    if not without:
+        return None
+    name = next(iter(without))
+    simulator = Ns3(config.ns3_prefix)
+    found = evaluate_policies(config, config.scenario, {name: without[name]}, config.seeds[:1], simulator=simulator)
+    return found.runs[0]
+
+
+def _with_learned(config: DemoConfig, asked: ExportedPredictor, simulator: Simulator) -> FlowsResult:
     """The policy ``learned`` in the scenario, which asks this C; the policies beside it have run on the same flows."""
     beside = {name: config.policy[name] for name in BESIDE_LEARNED if name in config.policy}
     policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
-    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside))
+    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside), simulator)
     return track_flows(config, result)
 
 

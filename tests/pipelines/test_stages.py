@@ -358,6 +358,10 @@ def test_the_demo_runs_the_whole_path_and_reuses_it(tmp_path: Path) -> None:
         assert sending["datasets"] == document["train"]["datasets"]
         assert [item["name"] for item in sending["features"]] == list(FEATURE_GROUPS["threshold"])
         assert [rule["trials"] for rule in sending["sending"]["rules"]] == [96]
+        in_ns3 = document["in_ns3"]
+        (same,) = (run for run in document["evaluate"]["runs"] if (run["policy"], run["seed"]) == ("lqd", 101))
+        assert (in_ns3["policy"], in_ns3["seed"]) == ("lqd", 101)
+        assert in_ns3["flows_sha256"] == same["flows_sha256"]
         for where in ("evaluate_sending", "evaluate_sending_contended"):
             assert set(document[where]["means"]["cost"]) == {"cs", "dt_tuned", "lqd", "learned"}
     assert not first["train"]["reused"]
