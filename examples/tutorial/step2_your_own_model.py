@@ -7,12 +7,14 @@ Three ways: a function, an estimator of scikit-learn, and a class that every com
 
 # %%
 # **A function** of a batch of arrivals is enough to be judged. This one predicts a drop when the queue is above twice
-# its fair share of the buffer. Eleven policies could run beside it; here are three.
+# its fair share of the buffer. Every policy could run beside it; here are three. Dynamic Thresholds have alpha 16, the
+# one that sends most on seeds 1 and 2.
 import numpy as np
 
 from foretail.features.catalog import FEATURES
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, compare
+from foretail.sim_bridge.policies import SlotParameters
 
 PORTS, BUFFER, SLOTS = 20, 1000, 4000
 PLACE = {feature.name: place for place, feature in enumerate(FEATURES)}
@@ -26,9 +28,11 @@ def twice_fair(batch: Labelled) -> Predicted:
 
 
 packets = traffic.batches(PORTS, BUFFER, SLOTS, seed=3)
-found = compare(packets, PORTS, BUFFER, ("lqd", "credence", "dt"), twice_fair, features=True)
+tuned = SlotParameters(alpha=[16.0])
+found = compare(packets, PORTS, BUFFER, ("lqd", "credence", "dt"), twice_fair, parameters=tuned, features=True)
 print({policy: f"{sent:,}" for policy, sent in found.transmitted.items()})
-print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}")
+dt = 100 * found.transmitted["dt"] / found.lqd
+print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f} with the function, {dt:.2f} with Dynamic Thresholds")
 
 # %%
 # **An estimator** of scikit-learn, trained by yourself, becomes an ensemble: integer cuts and exact leaf values, which
@@ -58,6 +62,10 @@ def by_tree(batch: Labelled) -> Predicted:
 found = compare(traffic.batches(PORTS, BUFFER, SLOTS, seed=3), PORTS, BUFFER, (), by_tree, features=True)
 right, wrong, missed = found.whole.tp, found.whole.fp, found.whole.fn
 print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}; drops found {right:,}, missed {missed:,}, made up {wrong:,}")
+
+# %%
+# Both send less than Dynamic Thresholds, as most models of LQD's labels do. The objective ``sent`` of step 1 trains any
+# class of the kind below for what is sent.
 
 # %%
 # **A class** makes it a predictor like Foretail's own: with parameters that have ranges, tracked, tuned and exported by

@@ -55,7 +55,8 @@ dataset = Dataset.open(folder / "dataset")
 print(f"{dataset.manifest.rows:,} packets, LQD drops {dataset.manifest.drops:,}")
 
 # %%
-# The dataset is one like any other: it trains models, and policies replay it.
+# The dataset is one like any other: it trains models, and policies replay it. Dynamic Thresholds have their default
+# alpha of 0.5 here. Before you compare a model with them, tune it, as step 1 does.
 import numpy as np
 
 from foretail.sim_bridge.open_loop.replay import compare_replays

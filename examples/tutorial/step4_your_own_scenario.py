@@ -26,7 +26,8 @@ scenario = Scenario(
 print(f"a leaf has {scenario.leaf_buffer_bytes:,} bytes of buffer; a round trip: {scenario.base_rtt_ns / 1000:.1f} us")
 
 # %%
-# **Two policies on the same flows.** The seed fixes the flows; only the buffer's policy differs.
+# **Two policies on the same flows.** The seed fixes the flows; only the buffer's policy differs. Dynamic Thresholds
+# have their default alpha of 0.5, and a larger one may do better.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,7 +70,8 @@ class TurnByTurn(Workload):
 
 
 # %%
-# What eleven policies of buffer sharing make of it: the share of the packets that they send.
+# What all policies of buffer sharing make of it, with their default settings: the share of the packets that they send.
+# Those that ask a predictor have none here.
 from foretail.sim_bridge.open_loop.slotted import compare
 from foretail.sim_bridge.policies import POLICIES
 
