@@ -128,6 +128,7 @@ docs/reference/formats
 docs/reference/glossary
 docs/reference/metrics
 docs/reference/driver
+docs/reference/native
 docs/reference/ensemble
 docs/reference/api/core
 docs/reference/api/features

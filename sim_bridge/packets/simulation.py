@@ -1,4 +1,4 @@
-"""A run of a simulator of packets, ns-3 or the emulator: the process that makes it, and the files that it leaves."""
+"""A run of a network of packets, simulated or emulated: the process that makes it, and the files that it leaves."""
 
 from __future__ import annotations
 

@@ -72,6 +72,7 @@ RULES = [
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
+    Rule(r"native.md: (evaluate|collect) ", "compose"),  # tests/sim_bridge/test_native_network.py runs the stages
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there

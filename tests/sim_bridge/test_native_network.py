@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
+from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
@@ -25,6 +26,7 @@ from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, 
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.pipelines.comparison.flows import FlowsResult
+from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
@@ -128,6 +130,19 @@ def test_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None
 @pytest.mark.parametrize("number", range(12, 212))
 def test_many_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
     check_same(drawn_settings(number), tmp_path)
+
+
+SCENARIOS = ("leafspine_small", "elephants", "on_off_elephants", "star", "clustered_incast", "collectives", "paper")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["lqd", "dt"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_scenarios_of_foretail_have_the_same_bytes(name: str, policy: str, tmp_path: Path) -> None:
+    traffic_ns = 1_000_000 if name == "paper" else 5_000_000
+    overrides = (f"scenario={name}", f"scenario.traffic_ns={traffic_ns}")
+    scenario = typed(composed("collect", *overrides), CollectConfig, overrides).scenario
+    check_same(driver_config(scenario, Policy(policy), 1, trace=policy == "lqd"), tmp_path)
 
 
 @pytest.mark.nightly

@@ -150,7 +150,7 @@ void Socket::enter_recovery(std::uint32_t delivered) {
     congested_ = Congested::recovery;
     window_.slow_start_bytes = congestion_.threshold(window_, in_flight());
     reduction_.begin(window_, delivered);
-    send_segment(highest_acknowledged_, settings_->segment_bytes, true);
+    send_segment(highest_acknowledged_, settings_->segment_bytes);
 }
 
 void Socket::new_acknowledgement(Sequence acknowledged, bool restarts_timer) {

@@ -67,21 +67,13 @@ void Socket::send_empty(std::uint8_t flags) {
     arm(Event::retransmission, rto_ns_);
 }
 
-std::uint32_t Socket::send_segment(Sequence sequence, std::uint32_t most_bytes, bool acknowledges) {
-    in_flight();
-    const SendBuffer::Sent sent = sent_.send(sequence, most_bytes);
-    std::uint8_t flags = 0;
-    if (acknowledges) {
-        flags |= ack;
-        cancel(Event::delayed_ack);
-        unacknowledged_segments_ = 0;
-    }
+std::uint8_t Socket::flags_of(Sequence sequence, const SendBuffer::Sent& sent) {
+    std::uint8_t flags = ack;
     if (window_.ecn == Ecn::echo_received && before(answered_echo_, echoed_) && !sent.again) {
         flags |= cwr;
         answered_echo_ = sequence;
         window_.ecn = Ecn::reduced;
     }
-    const bool ecn_capable = settings_->ecn && (marks_all_ || (window_.ecn != Ecn::disabled && !sent.again));
     if (closes_when_empty_ && sent_.bytes_from(sequence + sent.size) == 0) {
         flags |= fin;
         if (state_ == State::established) {
@@ -90,6 +82,16 @@ std::uint32_t Socket::send_segment(Sequence sequence, std::uint32_t most_bytes, 
             state_ = State::last_ack;
         }
     }
+    return flags;
+}
+
+std::uint32_t Socket::send_segment(Sequence sequence, std::uint32_t most_bytes) {
+    in_flight();
+    const SendBuffer::Sent sent = sent_.send(sequence, most_bytes);
+    cancel(Event::delayed_ack);
+    unacknowledged_segments_ = 0;
+    const std::uint8_t flags = flags_of(sequence, sent);
+    const bool ecn_capable = settings_->ecn && (marks_all_ || (window_.ecn != Ecn::disabled && !sent.again));
     if (!timer(Event::retransmission).is_pending()) {
         repeated_flags_ = 0;
         arm(Event::retransmission, rto_ns_);
@@ -120,14 +122,14 @@ void Socket::send_pending() {
         const std::uint32_t data = sent_.bytes_from(next->begin);
         if (room < settings_->segment_bytes && data > room) break;  // no silly windows
         window_.next = next->begin;
-        window_.next += send_segment(next->begin, std::min({room, settings_->segment_bytes, next->size()}), true);
+        window_.next += send_segment(next->begin, std::min({room, settings_->segment_bytes, next->size()}));
     }
 }
 
 void Socket::send_again() {
     const auto next = sent_.next(false, peer_window_bytes_);
     window_.next = next ? next->begin : sent_.head();
-    send_segment(window_.next, next ? next->size() : settings_->segment_bytes, true);
+    send_segment(window_.next, next ? next->size() : settings_->segment_bytes);
 }
 
 bool Socket::open_a_segment() {

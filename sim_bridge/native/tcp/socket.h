@@ -109,7 +109,9 @@ private:
 
     // Sending (sending.cc).
     void send_empty(std::uint8_t flags);
-    std::uint32_t send_segment(Sequence sequence, std::uint32_t most_bytes, bool acknowledges);
+    /// Those of a segment that is sent now, and what they change here.
+    std::uint8_t flags_of(Sequence sequence, const SendBuffer::Sent& sent);
+    std::uint32_t send_segment(Sequence sequence, std::uint32_t most_bytes);
     void send_pending();
     void send_again();
     bool open_a_segment();
