@@ -279,11 +279,11 @@ def test_the_policy_gradient_leads_to_a_threshold_that_trees_learn(folder: Path,
         folder, runs, "features=threshold", "objective.name=policy_gradient", "objective.steps=4", "objective.rows=5000"
     )
     sending = result.outcome["sending"]
-    assert len(sending["rule"]) == 23
-    assert sending["rule_trials"] == 4
+    (rule,) = sending["rules"]
+    assert (len(rule["numbers"]), rule["trials"]) == (23, 4)
     assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]
     assert result.ensemble.origin[POLICY] == "learned"
-    assert sending["rule_sends_percent_of_lqd"] >= sending["alpha_sends_percent_of_lqd"] * 0.98
+    assert rule["sends_percent_of_lqd"] >= rule["start_sends_percent_of_lqd"]
 
 
 @pytest.mark.parametrize("objective", [SENT, ADVANTAGE])
