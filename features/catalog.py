@@ -6,10 +6,7 @@ in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24`
 ``2**average_shift`` ns, fast ones over a quarter of it, slow rates over ``2**SLOW_SHIFT`` times it (design section 4).
 ``features.hpp`` in ``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
 
-Costs are of what a switch under Credence must add: the queue lengths and the longest of them, the thresholds T, their
-sum and the largest of them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8 fractional
-ones, times 48 bits. Operations are the additions, subtractions, comparisons and shifts for one packet, its arrival and
-departure together; the position of the highest bit counts as one, access to registers as none.
+Costs are those of `costs.py`.
 
 Source: Credence (NSDI'24) section 5 for the four paper features, ABM (SIGCOMM'22) for the first round trip; the rest
 come from the virtual LQD that Credence already keeps, or from what a switch without one can count.
@@ -23,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from foretail.core.errors import ForetailError
+from foretail.features.costs import FeatureCost, Registers, SelectionCost
 
 VALUE_BITS = 24
 """Widest feature: every integer below 2**24 is a float32."""
@@ -44,33 +42,6 @@ SHADOW_PREFIX = "shadow_"
 
 State = Literal["real", "virtual", "traffic", "packet"]
 Unit = Literal["cells", "queues", "us", "flag", "octaves", "share"]
-
-
-@dataclass(frozen=True, eq=False)
-class Registers:
-    """State that features read; two that read the same object share it."""
-
-    queue_bits: int = 0  #: bits for every queue
-    switch_bits: int = 0  #: once for the switch
-    operations: int = 0  #: per packet, to keep it up to date
-
-
-@dataclass(frozen=True)
-class FeatureCost:
-    """What a feature alone costs beyond Credence; as :class:`Registers`, operations of reading it included."""
-
-    queue_bits: int
-    switch_bits: int
-    operations: int
-    operations_per_queue: int = 0  #: further operations per packet for each queue of the switch
-
-
-@dataclass(frozen=True)
-class SelectionCost:
-    """What features together cost on one switch beyond Credence: register bits, and operations per packet."""
-
-    register_bits: int
-    operations: int
 
 
 @dataclass(frozen=True)

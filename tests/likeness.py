@@ -13,9 +13,12 @@ from pathlib import Path
 
 SIM_BRIDGE = Path(__file__).parents[1] / "sim_bridge"
 KEYWORDS = frozenset(
-    "if else for while return const auto int bool void static constexpr struct class public private uint32_t uint64_t "
-    "int64_t uint8_t true false switch case break continue namespace using template typename override this new delete "
-    "nullptr double inline".split()
+    re.findall(
+        r"\w+",
+        "if else for while return const auto int bool void static constexpr struct class public private uint32_t "
+        "uint64_t int64_t uint8_t true false switch case break continue namespace using template typename override "
+        "this new delete nullptr double inline",
+    )
 )
 
 
