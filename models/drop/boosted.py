@@ -83,7 +83,7 @@ class BoostedTrees(TreePredictor):
     device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
     def begin_with(self, first: Stump) -> None:
-        """Let :meth:`fit` boost what a first tree leaves, which then is one tree more."""
+        """Let ``fit`` boost what a first tree leaves, which then is one tree more."""
         self.first_ = first
 
     def _margins(self, x: npt.NDArray[np.int32]) -> dict[str, Any]:
