@@ -38,7 +38,8 @@ second, else the third."""
 SETS = 3
 _OF_SET = 1 + len(TERMS)
 _UNIT = 256  # of a weight in fixed point
-_SPREAD = np.array([16.0] + [0.3] * len(TERMS))  # within which a bound, in eighths of octaves, and weights are drawn
+SPREAD = np.array([16.0] + [0.3] * len(TERMS))
+"""Within which a bound, in eighths of octaves, and weights are searched."""
 _CUT_SPREAD = 0.7  # of cuts, in octaves
 _TERM_MOST = 1 << 10
 
@@ -188,11 +189,11 @@ def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
     count = SETS * _OF_SET + len(TESTS)
     together = np.zeros((_OF_SET, count))
     for place in range(_OF_SET):
-        together[place, [place + _OF_SET * number for number in range(SETS)]] = _SPREAD[place]
+        together[place, [place + _OF_SET * number for number in range(SETS)]] = SPREAD[place]
     blocks = []
     for number in reversed(range(SETS)):
         block = np.zeros((_OF_SET + len(TESTS), count))
-        block[np.arange(_OF_SET), _OF_SET * number + np.arange(_OF_SET)] = _SPREAD
+        block[np.arange(_OF_SET), _OF_SET * number + np.arange(_OF_SET)] = SPREAD
         for place in range(len(TESTS)):
             block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
         blocks.append(block)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from foretail.features.catalog import FEATURES
 from foretail.models.drop.adaptive_threshold import (
     SETS,
+    SPREAD,
     TERMS,
     TESTS,
     AdaptiveThreshold,
@@ -32,7 +33,6 @@ MOST_ADVANTAGE = 8
 """Units of data that an advantage counts at most."""
 STEP = 0.1
 """Length of a step of Adam (Kingma and Ba, ICLR 2015), in spreads."""
-_SPREAD = np.array([16.0] + [0.3] * len(TERMS))
 _PLACES = [[feature.name for feature in FEATURES].index(name) for name in (*(name for name, _ in TERMS), *TESTS)]
 
 
@@ -59,13 +59,13 @@ def climb_threshold(
     """
     best = start
     worth = first = mean_log_sent(runs, policy, start.scorer())
-    rule, mean, square = start, np.zeros(SETS * len(_SPREAD)), np.zeros(SETS * len(_SPREAD))
+    rule, mean, square = start, np.zeros(SETS * len(SPREAD)), np.zeros(SETS * len(SPREAD))
     for step in range(1, steps + 1):
         gradient = np.mean([_of_run(run, rule, policy, rows, horizon, seed + step) for run in runs], axis=0)
         mean, square = 0.9 * mean + 0.1 * gradient, 0.99 * square + 0.01 * gradient**2
         ahead = mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.99**step)) + 1e-12)
         count = len(ahead)
-        moved = np.array(rule.numbers[:count]) + STEP * np.tile(_SPREAD, SETS) * ahead
+        moved = np.array(rule.numbers[:count]) + STEP * np.tile(SPREAD, SETS) * ahead
         rule = AdaptiveThreshold((*moved.tolist(), *rule.numbers[count:]), rule.centres)
         found = mean_log_sent(runs, policy, rule.scorer())
         if found > worth:
@@ -85,7 +85,7 @@ def _of_run(
     drop = 1 / (1 + np.exp(-np.clip(margin / TEMPERATURE, -30, 30)))
     unit = max(1, int(np.abs(seen.value).max(initial=1)) // 1500)  # of bytes; 1 of packets
     advantage = np.clip(seen.value / unit, -MOST_ADVANTAGE, MOST_ADVANTAGE)
-    per_row = -(advantage * drop * (1 - drop) / TEMPERATURE)[:, None] * inputs * _SPREAD
+    per_row = -(advantage * drop * (1 - drop) / TEMPERATURE)[:, None] * inputs * SPREAD
     return np.concatenate([per_row[of_set == number].sum(axis=0) for number in range(SETS)]) / max(1, len(inputs))
 
 

@@ -27,7 +27,7 @@ from foretail.features.rows.splits import Side
 from foretail.models.drop.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
 from foretail.models.drop.boosted import BoostedTrees, Stump
 from foretail.models.drop.predictor import TreePredictor
-from foretail.models.drop.threshold_gradient import climb_threshold
+from foretail.models.drop.threshold_gradient import MOST_ADVANTAGE, climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.pipelines.training.objective import require_runs
@@ -39,8 +39,6 @@ LOGITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 """Of the probabilities that are tried as threshold on the validation runs."""
 OCTAVE = 8 * 256
 """Of a rule's margin."""
-MOST_ADVANTAGE = 8
-"""Packets that an advantage counts at most in a weight."""
 LEAST_WEIGHT = 0.02
 ROWS_OVER_STEP = 50
 """By which objective.rows is more than the advantages of a run in a step of the policy gradient."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.models.drop.adaptive_threshold import AdaptiveThreshold, Searched, mean_log_sent, starting_rule
-from foretail.models.drop.threshold_gradient import _SPREAD, _of_run, climb_threshold
+from foretail.models.drop.adaptive_threshold import SPREAD, AdaptiveThreshold, Searched, mean_log_sent, starting_rule
+from foretail.models.drop.threshold_gradient import _of_run, climb_threshold
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 
@@ -58,7 +58,7 @@ def test_the_gradient_of_the_bound_has_the_sign_of_what_another_bound_sends(
 ) -> None:
     """Of a threshold that drops far too much, and of each set alone."""
     numbers = np.array(start.numbers)
-    count = len(_SPREAD)
+    count = len(SPREAD)
     numbers[: 3 * count : count] -= 48  # alpha 1/8
     low = AdaptiveThreshold(tuple(numbers.tolist()), start.centres)
     gradient = np.mean([_of_run(run, low, "learned", 2000, 2000, 1) for run in runs], axis=0)
