@@ -107,7 +107,7 @@ def train_for_sending(
 
     Parameters
     ----------
-    objective : ``sent`` or ``advantage``, the policy that asks the predictor, rounds, rows, trials
+    objective : ``sent``, ``policy_gradient`` or ``advantage``, the policy that asks the predictor, rounds, rows, trials
     untrained : returns a predictor with its settings
     train, validation : whole traces
     inputs : features of the predictor, in order

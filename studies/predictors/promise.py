@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -95,7 +95,7 @@ class PromiseSettings(JobSettings):
 def show(settings: PromiseSettings, run: Run) -> Shown:
     """Collect, train, tune, and judge all of them on the test runs."""
     split = settings.split
-    runs = {name: _collected(settings, name) for name in settings.workloads}
+    runs = {name: collected(settings, name, split.all_seeds) for name in settings.workloads}
     inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
     folders = ",".join(str(dataset.path) for name in settings.train_on for dataset in runs[name].values())
     seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
@@ -124,11 +124,11 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
     )
 
 
-def _collected(settings: PromiseSettings, name: str) -> dict[int, Dataset]:
+def collected(settings: PromiseSettings, name: str, seeds: Sequence[int]) -> dict[int, Dataset]:
+    """Return the runs of a workload by their seeds, from the store or made now."""
     overrides = ["source=slotted", *settings.shared, *settings.workloads[name]]
-    seeds = f"seeds=[{','.join(map(str, settings.split.all_seeds))}]"
-    config = compose_settings(CollectConfig, [*overrides, seeds], f"workloads.{name}")
-    made = made_runs(replace(config, store_dir=settings.store_dir, jobs=settings.jobs))
+    config = compose_settings(CollectConfig, overrides, f"workloads.{name}")
+    made = made_runs(replace(config, seeds=list(seeds), store_dir=settings.store_dir, jobs=settings.jobs))
     return {one.seed: Dataset.open(Path(one.path)) for one in made}
 
 

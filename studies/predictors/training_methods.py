@@ -8,22 +8,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import served_by
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.settings.compose import compose_settings, compose_training
+from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.fitting import SENDING, train_model
 from foretail.pipelines.training.scores import judge_run
@@ -31,7 +28,7 @@ from foretail.pipelines.training.sending import train_on_runs
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.studies.predictors.promise import PromiseSettings, in_percent
+from foretail.studies.predictors.promise import PromiseSettings, collected, in_percent
 
 TRAINED_ON, UNSEEN = "within", "unseen"
 
@@ -71,7 +68,7 @@ def show(settings: TrainingMethodsSettings, run: Run) -> Shown:
     """Train every model, and judge it on the test runs beside the best policy that asks nobody."""
     split = settings.split
     runs = {
-        name: _collected(settings, name, split.all_seeds if name in settings.train_on else split.test)
+        name: collected(settings, name, split.all_seeds if name in settings.train_on else split.test)
         for name in settings.workloads
     }
     inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
@@ -88,13 +85,6 @@ def show(settings: TrainingMethodsSettings, run: Run) -> Shown:
     )
     rows["log"] = (rows["sent"] / rows["sent_by_lqd"]).map(math.log)
     return Shown(rows.drop(columns="log"), [_table(rows, trained)], verdict=[_verdict(rows, str(best))])
-
-
-def _collected(settings: TrainingMethodsSettings, name: str, seeds: Sequence[int]) -> dict[int, Dataset]:
-    overrides = ["source=slotted", *settings.shared, *settings.workloads[name]]
-    config = compose_settings(CollectConfig, overrides, f"workloads.{name}")
-    made = made_runs(replace(config, seeds=list(seeds), store_dir=settings.store_dir, jobs=settings.jobs))
-    return {one.seed: Dataset.open(Path(one.path)) for one in made}
 
 
 def _trained(settings: TrainingMethodsSettings, name: str, sides: Sides) -> Trained:
