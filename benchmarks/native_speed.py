@@ -25,7 +25,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.native.driver import build_native
+from foretail.sim_bridge.native.driver import NATIVE
 from foretail.sim_bridge.ns3.driver import build_driver
 
 ROUNDS = {"small": 1, "full": 5}
@@ -36,7 +36,7 @@ OF_256_SERVERS_NS = {"small": 100_000, "full": 2_000_000}
 
 def main(size: str) -> None:
     """Print leaf data packets per CPU second in both networks, their ratio, and the most memory of each."""
-    programs = {"ns-3": build_driver(), "native": build_native()}
+    programs = {"ns-3": build_driver(), "native": NATIVE.build()}
     with tempfile.TemporaryDirectory() as folder:
         _compare(size, _cases(size, Path(folder)), programs)
 

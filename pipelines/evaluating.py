@@ -1,4 +1,4 @@
-"""Policies in a network: simulated in ns-3, or emulated with this machine's TCP."""
+"""Policies in a network: simulated, or emulated with this machine's TCP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from foretail.configs.schema.networks import EmulatorNetwork
+from foretail.configs.schema.networks import EmulatorNetwork, Ns3Network
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
@@ -39,7 +39,7 @@ def _emulated(config: EvaluateConfig, network: EmulatorNetwork, run_dir: Path) -
     )
     fidelity = None
     if network.against_ns3:
-        alone = replace(config, jobs=1)
+        alone = replace(config, jobs=1, network=Ns3Network())
         simulated = evaluate_policies(
             alone, config.scenario, config.policy, config.seeds, predictor, config.compared_to
         )
@@ -59,7 +59,7 @@ class MayTrain(Trains, Protocol):
 
 
 def asked_predictor(config: MayTrain, run_dir: Path) -> ExportedPredictor | NetworkExport:
-    """The predictor that policies ask: the model that is given, or one that is trained in ns-3 now."""
+    """The predictor that policies ask: the model that is given, or one that is trained now."""
     store = Store(config.store_dir)
     if config.model is not None:
         return predictor_to_store(load_predictor(config.model, config.tracking, store), store)

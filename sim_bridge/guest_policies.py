@@ -190,6 +190,42 @@ def build_simulator(
     shutil.rmtree(build)
 
 
+@dataclass(frozen=True)
+class SimulatorProgram:
+    """The program of a room that needs a C++ compiler and no ns-3: built once per machine, into the user's cache."""
+
+    room: str  #: folder of this package, and of the cache
+    executable: str  #: its name
+    words: str  #: what it is called in errors
+
+    def digest(self) -> str:
+        """Return the sha256 of its sources."""
+        return sources_digest("buffer", self.room, "packets")
+
+    def build(self, *, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
+        """Return the executable, building it if this machine has not built it yet.
+
+        Parameters
+        ----------
+        policy : GuestPolicy, optional
+            A policy from outside, which this program then knows beside Foretail's own.
+        report : callable, optional
+            Hears how many of how many steps of the build are done.
+
+        Raises
+        ------
+        ForetailError
+            If a C++ compiler is missing, or the build fails.
+        """
+        guest = [] if policy is None else [policy.sha256, policy.type]
+        return cached(
+            self.room,
+            self.executable,
+            [self.digest(), *guest],
+            lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], policy, report),
+        )
+
+
 def policy_identity(policy: str) -> str:
     """Return what results of a policy depend on: its name, or the type and the hash of a guest."""
     guest = GuestPolicy.of(policy)

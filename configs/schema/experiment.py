@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import SIZES, part, require_distinct, setting
-from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.networks import Network
+from foretail.configs.schema.stage import SimulatingStage, Stage
 from foretail.configs.schema.tracking import Launcher, Tracking
 from foretail.core.errors import ForetailError
 
@@ -25,6 +26,7 @@ class ExperimentSettings(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an empty list, unless that is its default, and on a value that is there twice."""
+        super().check(where)
         for field in dataclasses.fields(self):
             values = getattr(self, field.name)
             if not isinstance(values, list):
@@ -44,10 +46,24 @@ class JobSettings(ExperimentSettings):
 
 
 @dataclass
+class SimulatedJobSettings(JobSettings, SimulatingStage):
+    """Settings of an experiment that simulates flows."""
+
+    network: Network = part(
+        Network, "Network that simulates flows, native or ns3, where the overrides of a condition or model name none."
+    )
+
+
+@dataclass
 class PointSettings(JobSettings):
     """Settings of an experiment whose points may be measured on a cluster."""
 
     launcher: Launcher = part(Launcher, "Place where points are measured.")
+
+
+@dataclass
+class SimulatedPointSettings(PointSettings, SimulatedJobSettings):
+    """Settings of an experiment that simulates flows, maybe on a cluster."""
 
 
 RUN_SETTINGS = frozenset(field.name for field in dataclasses.fields(PointSettings))

@@ -1,4 +1,4 @@
-"""Families of conditions in ns-3: some are trained on, the others are held out to judge."""
+"""Families of conditions: some are trained on, the others are held out to judge."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.stage import LearningStage, Stage
+from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
 from foretail.configs.schema.targets import (
     EXPORT_TARGETS,
     CTarget,
@@ -217,7 +217,7 @@ class DeployConfig(Stage):
 
 
 @dataclass
-class PromoteConfig(Stage):
+class PromoteConfig(SimulatingStage):
     """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it."""
 
     model: str = setting(MISSING, "Model, as in export: trees that a tracked run trained or distilled.")
@@ -228,7 +228,7 @@ class PromoteConfig(Stage):
     scenario: Scenario = part(Scenario, "Scenario of the seeds.")
     policy: dict[str, Policy] = setting(MISSING, "Policy of the held-out runs; exactly one.")
     families: dict[str, Families] = setting(
-        {}, "Closed loop, by size: conditions in ns-3 whose held-out families judge; empty judges by scores on runs."
+        {}, "Closed loop, by size: conditions whose held-out families judge; empty judges by scores on runs."
     )
     asking: str = setting("learned", "Closed loop: the policy that asks the model.", one_of=ASKING)
     size: str = setting("full", "Closed loop: size of the comparison.", one_of=SIZES)
@@ -271,6 +271,7 @@ class PromoteConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless an alias can move, and runs give an interval."""
+        super().check(where)
         require_one_policy("policy", self.policy)
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
@@ -282,6 +283,9 @@ class PromoteConfig(Stage):
             raise ForetailError("seeds holds one seed, and one run gives no interval: give at least two")
         if self.families:
             self._check_closed_loop()
+        elif not self.datasets:
+            self.network.require_runs(self.scenario, self.policy)
+            self.network.require_prefix(self.ns3_prefix)
         if self.shift is not None and not Path(self.shift).is_file():
             raise ForetailError(f"shift: there is no file {self.shift}")
 
@@ -300,7 +304,7 @@ class PromoteConfig(Stage):
         """What the other kind of gate reads."""
         if self.families:
             of_scores = ("datasets", "scenario", "policy", "f1_margin", "recovered_loss_margin", "shift")
-            return dict.fromkeys(of_scores, "a gate by the cost J in ns-3")
+            return dict.fromkeys(of_scores, "a gate by the cost J")
         return dict.fromkeys(
             ("size", "asking", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs"
         )

@@ -1,4 +1,4 @@
-"""The networks in which ``foretail evaluate`` runs policies: each has the settings that mean something there."""
+"""The networks in which packets move: each has the settings that mean something there."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ class Network:
 
     runs_side_by_side: ClassVar[bool] = True
     """Whether several runs go on at the same time."""
+    simulates: ClassVar[bool] = True
+    """Whether hosts are simulated."""
+    branches: ClassVar[bool] = False
+    """Whether a run can be forked at an arrival."""
+
+    @property
+    def override(self) -> str:
+        """The override of a command that chooses it."""
+        return f"network={self.name}"
 
     def uses_ns3(self) -> bool:
         """Whether ns-3 simulates anything."""
@@ -38,12 +47,34 @@ class Network:
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on a scenario or a policy that does not run here."""
 
+    def require_prefix(self, ns3_prefix: str | None) -> None:
+        """Raise ForetailError on an ns-3 that nothing uses."""
+        if ns3_prefix is not None and not self.uses_ns3():
+            raise ForetailError(
+                f"ns3_prefix names an ns-3, which network={self.name} does not use: leave it out, or give network=ns3"
+            )
+
+    def require_jobs(self, jobs: int | None) -> None:
+        """Raise ForetailError on runs at the same time where each has the machine's clock to itself."""
+        if jobs not in (None, 1) and not self.runs_side_by_side:
+            raise ForetailError(
+                f"jobs = {jobs} asks for runs at the same time, and network={self.name} has the machine's clock to "
+                "itself in each: leave jobs out"
+            )
+
+    def require_simulator(self) -> None:
+        """Raise ForetailError unless hosts are simulated."""
+        if not self.simulates:
+            raise ForetailError(f"network={self.name} is for collect and evaluate: use network=native or network=ns3")
+
 
 @dataclass
 class Ns3Network(Network):
     """Simulated hosts and TCP."""
 
     name: str = setting("ns3", "Network in which packets move: ns-3.")
+
+    branches: ClassVar[bool] = True
 
 
 @dataclass
@@ -61,8 +92,8 @@ class NativeNetwork(Network):
         transport = scenario.transport.name
         if transport not in NATIVE_TRANSPORTS:
             raise ForetailError(
-                f"scenario.transport.name = {transport} is not simulated by the native network: choose one of "
-                f"{', '.join(NATIVE_TRANSPORTS)}, or network=ns3"
+                f"scenario.transport.name = {transport} is not simulated by the native network: give network=ns3, or "
+                f"choose one of {', '.join(NATIVE_TRANSPORTS)}"
             )
 
 
@@ -72,7 +103,7 @@ class EmulatorNetwork(Emulation, Network):
 
     name: str = setting("emulator", "Network in which packets move: the emulator.")
     train: list[str] = setting(
-        [], "With model=null, overrides of foretail train, which trains in ns-3 the model that policies ask."
+        [], "With model=null, overrides of foretail train, which trains the model that policies ask."
     )
     command: list[str] = setting(
         [], "Program and arguments that every host runs instead of the scenario's flows; on the command line after --."
@@ -83,9 +114,10 @@ class EmulatorNetwork(Emulation, Network):
     against_ns3: bool = setting(False, "Simulate the same run in ns-3, and compare flow by flow.")
 
     runs_side_by_side: ClassVar[bool] = False
+    simulates: ClassVar[bool] = False
 
     def uses_ns3(self) -> bool:
-        """Whether ns-3 trains or simulates beside the emulator."""
+        """Whether ns-3 simulates beside the emulator, or may train."""
         return self.against_ns3 or bool(self.train)
 
     def trains(self) -> list[str]:
@@ -101,6 +133,12 @@ class EmulatorNetwork(Emulation, Network):
                 f"network.against_ns3 compares Linux's {self.control} with ns-3's {scenario.transport.name}: set "
                 f"scenario.transport.name={self.in_ns3}, or another network.control"
             )
+
+    def require_no_comparison(self) -> None:
+        """Raise ForetailError on what only a comparison of policies has."""
+        for name in ("train", "command", "against_ns3"):
+            if getattr(self, name):
+                raise ForetailError(f"network.{name} is for evaluate: leave it out")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a comparison or a command that cannot be."""

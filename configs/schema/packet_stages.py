@@ -10,7 +10,6 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import (
     SIZES,
     part,
@@ -32,7 +31,7 @@ from foretail.configs.schema.policies import (
 from foretail.configs.schema.racks import RackTraces
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
-from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.stage import SimulatingStage, Stage
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
 from foretail.core.errors import ForetailError
@@ -44,8 +43,8 @@ from foretail.features.catalog import training_columns
 class CollectConfig(Stage):
     """``foretail collect``: simulate or emulate under LQD, or import the logs of others; write labelled datasets.
 
-    Every other source refuses the settings of the simulation when they are given: ``scenario``, ``policy`` and
-    ``ns3_prefix``.
+    Every other source refuses the settings of the scenario when they are given: ``scenario``, ``policy``, ``network``
+    and ``ns3_prefix``.
     """
 
     scenario: Scenario = part(Scenario, "Scenario that is simulated.")
@@ -58,12 +57,11 @@ class CollectConfig(Stage):
     )
     jobs: int = setting(1, "Number of simulations or imports at the same time.", at_least=1, at_most=1024)
     source: str = setting(
-        "ns3",
-        "Source of the packets; ns3 stands for the scenario in the simulator that network names.",
-        one_of=("ns3", "emulator", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
+        "scenario",
+        "Source of the packets.",
+        one_of=("scenario", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
-    network: Network = part(Network, "With source=ns3, the simulator in which packets move: ns3 or native.")
-    emulation: Emulation = part(Emulation, "Settings of source=emulator, which runs one run at a time.")
+    network: Network = part(Network, "With source=scenario, the network in which packets move.")
     racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits, in ns-3.")
     slotted: SlottedTraffic = part(SlottedTraffic, "Settings of source=slotted.")
     log: Any = setting(None, "With source=pcap, etalon or credence_artifact, the log to import, or a list of logs.")
@@ -81,25 +79,19 @@ class CollectConfig(Stage):
         """Raise ForetailError unless the source has what it reads."""
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
-        if self.source in ("ns3", "emulator"):
+        if self.source == "scenario":
             require_known("policy", self.policy, self.scenario)
-        if isinstance(self.network, EmulatorNetwork):
-            raise ForetailError("network=emulator is for evaluate: collect with source=emulator")
-        if self.source == "ns3":
             self.network.require_runs(self.scenario, self.policy)
-            if self.ns3_prefix is not None and not self.network.uses_ns3():
-                raise ForetailError(
-                    f"ns3_prefix names an ns-3, which network={self.network.name} does not use: leave it out"
-                )
-        if self.source == "emulator":
-            require_emulated(self.scenario, self.emulation, "emulation")
-            require_no_alphas(self.policy)
+            self.network.require_prefix(self.ns3_prefix)
+            self.network.require_jobs(self.jobs)
+            if isinstance(self.network, EmulatorNetwork):
+                self.network.require_no_comparison()
         if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
             raise ForetailError(
                 "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
                 "it, or give one number in seeds"
             )
-        if self.source in ("ns3", "emulator", "racks", "slotted"):
+        if self.source in ("scenario", "racks", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
             return
@@ -124,13 +116,8 @@ class CollectConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
-        names |= set() if self.source == "ns3" else {"network"}
-        if self.source == "emulator":
-            names |= {"ns3_prefix", "jobs"}
-        else:
-            names |= {"emulation"}
-        if self.source not in ("ns3", "emulator"):
-            names |= {"scenario", "policy", "flow_sizes", "size", "experiment"}
+        if self.source != "scenario":
+            names |= {"scenario", "policy", "network", "flow_sizes", "size", "experiment"}
             names |= set() if self.source == "racks" else {"ns3_prefix"}
         return dict.fromkeys(names, f"source={self.source}")
 
@@ -181,13 +168,8 @@ class EvaluateConfig(Stage):
         require_known("policy", self.policy, self.scenario)
         network = self.network
         network.require_runs(self.scenario, self.policy)
-        if self.jobs not in (None, 1) and not network.runs_side_by_side:
-            raise ForetailError(
-                f"jobs = {self.jobs} asks for runs at the same time, and network={network.name} has the machine's "
-                "clock to itself in each: leave jobs out"
-            )
-        if self.ns3_prefix is not None and not network.uses_ns3():
-            raise ForetailError(f"ns3_prefix names an ns-3, which network={network.name} does not use: leave it out")
+        network.require_jobs(self.jobs)
+        network.require_prefix(self.ns3_prefix)
         if self.model is not None and self.train:
             raise ForetailError("model and network.train are both given: leave one of the two out")
         for name in self.asking:
@@ -302,10 +284,9 @@ class ReplayConfig(Stage):
 
 
 @dataclass
-class DemoConfig(Stage):
+class DemoConfig(SimulatingStage):
     """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario, then on another."""
 
-    network: Network = part(Network, "Network in which packets move: native or ns3.")
     scenario: Scenario = part(Scenario, "Scenario that is simulated.")
     contended_scenario: Scenario = part(
         Scenario, "Second network, whose ports compete for the buffer; the same predictor is only evaluated in it."
@@ -334,8 +315,7 @@ class DemoConfig(Stage):
         require_policies("policy", self.policy)
         require_one_policy("collect_policy", self.collect_policy)
         require_known("collect_policy", self.collect_policy, self.scenario)
-        if isinstance(self.network, EmulatorNetwork):
-            raise ForetailError("network=emulator is for evaluate: use network=native or network=ns3")
+        super().check(where)
         for scenario in (self.scenario, self.contended_scenario):
             require_known("policy", self.policy, scenario)
             self.network.require_runs(scenario, self.policy)

@@ -1,4 +1,4 @@
-"""Where datasets come from, beside ns-3."""
+"""Where datasets come from, beside networks."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import STYLES, part, setting
+from foretail.configs.schema.networks import Network
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.training import Split
@@ -49,7 +50,18 @@ class Stage:
 
 
 @dataclass
-class LearningStage(Stage):
+class SimulatingStage(Stage):
+    """A stage that simulates flows of a scenario."""
+
+    network: Network = part(Network, "Network that simulates flows: native or ns3.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless hosts are simulated."""
+        self.network.require_simulator()
+
+
+@dataclass
+class LearningStage(SimulatingStage):
     """A stage that learns from labelled runs: datasets that are given, or those of a scenario."""
 
     scenario: Scenario = part(Scenario, "Scenario whose seeds the split names.")
@@ -65,11 +77,14 @@ class LearningStage(Stage):
     )
 
     def check(self, where: str) -> None:
-        """Raise ForetailError unless one policy moves the packets."""
+        """Raise ForetailError unless one policy moves the packets, in a network that simulates the scenario."""
+        super().check(where)
         require_one_policy("policy", self.policy)
         if not self.datasets:
             require_known("policy", self.policy, self.scenario)
+            self.network.require_runs(self.scenario, self.policy)
+            self.network.require_prefix(self.ns3_prefix)
 
     def unused(self) -> Mapping[str, str]:
         """What given datasets make meaningless."""
-        return dict.fromkeys(("scenario", "policy", "ns3_prefix"), "datasets=[...]") if self.datasets else {}
+        return dict.fromkeys(("scenario", "policy", "network", "ns3_prefix"), "datasets=[...]") if self.datasets else {}

@@ -1,1 +1,1 @@
-"""Policies on the same packets: flows in ns-3, slotted arrivals, recorded datasets; means and intervals."""
+"""Policies on the same packets: flows in a network, slotted arrivals, recorded datasets; means and intervals."""

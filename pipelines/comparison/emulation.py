@@ -23,15 +23,15 @@ from foretail.pipelines.comparison.flows import (
     policy_run,
     say_unasked,
 )
-from foretail.pipelines.data.emulation import HostCommand, emulated_settings, emulator_for
-from foretail.pipelines.data.simulation import reporting
+from foretail.pipelines.data.emulation import Emulator, HostCommand, emulated_settings
+from foretail.pipelines.data.simulation import simulate_flows
 from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.tracking.seen import seen_seeds
-from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, Lateness, run_emulator
+from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, Lateness
 
 HOST_0_LOG = "host_0.log"
 """In a run's folder: what the command said on host 0; those of the others are named alike."""
@@ -143,17 +143,16 @@ def emulate_policies(
 
     ForetailError where this machine cannot, or a policy asks a threshold that the predictor was not proven for.
     """
-    library = predictor.library if predictor is not None else None
+    library, emulator = predictor.library if predictor is not None else None, Emulator()
     check_taus(policies, predictor)
 
     def task(name: str, seed: int, report: Report) -> EmulatedRun:
         document = emulated_settings(
             scenario, policies[name], seed, emulation, trace=False, library=library, command=command
         )
-        executable = emulator_for(policies[name].name, report)
         target = folder / f"{name}_seed_{seed}"
         with staged_folder(target) as staging:
-            run_emulator(document, staging, reporting(report), executable=executable)
+            simulate_flows(document, staging, emulator, report)
         return _emulated(name, seed, EmulatorRun.open(target))
 
     tasks = {f"{name}, seed {seed}": partial(task, name, seed) for seed in seeds for name in policies}

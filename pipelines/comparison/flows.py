@@ -44,7 +44,6 @@ from foretail.pipelines.comparison.statistics import (
 )
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
-    Ns3,
     Simulates,
     Simulator,
     counters,
@@ -338,7 +337,6 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         config.seeds,
         predictor,
         config.compared_to,
-        simulator_of(config.network, config.ns3_prefix),
     )
 
 
@@ -358,20 +356,19 @@ def evaluate_policies(
     seeds: Sequence[int],
     predictor: ExportedPredictor | NetworkExport | None = None,
     baselines: tuple[str, ...] = (),
-    simulator: Simulator | None = None,
 ) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported; in ns-3 by default."""
+    """As ``evaluate_flows``, with the predictor already exported."""
     check_taus(policies, predictor)
-    chosen = Ns3(config.ns3_prefix) if simulator is None else simulator
+    simulator = simulator_of(config)
     store, jobs = Store(config.store_dir), config.jobs or USUAL_JOBS
     simulations = [
-        Simulation.of(name, scenario, policies[name], seed, predictor, chosen)
+        Simulation.of(name, scenario, policies[name], seed, predictor, simulator)
         for seed, name in itertools.product(seeds, policies)
     ]
     seen = () if predictor is None else tuple(seen_seeds(scenario, seeds))
-    _announce(simulations, scenario, store, jobs, chosen)
+    _announce(simulations, scenario, store, jobs, simulator)
     tasks = {
-        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, chosen)
+        f"{simulation.policy}, seed {simulation.seed}": partial(simulate, simulation, store, simulator)
         for simulation in simulations
     }
     runs = tuple(run_jobs(tasks, jobs).values())

@@ -1,4 +1,4 @@
-"""A comparison of policies in ns-3 as a run in MLflow, linked to the model that Credence asked."""
+"""A comparison of policies as a run in MLflow, linked to the model that Credence asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
     Parameters
     ----------
     config : of the stage
-    result : without a predictor nothing is logged; means over seeds become metrics ``ns3/POLICY/METRIC``
+    result : without a predictor nothing is logged; means over seeds become metrics ``closed_loop/POLICY/METRIC``
     """
     if not config.tracking.enabled or result.predictor is None:
         return result
@@ -38,14 +38,14 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
     if found is not None:
         return replace(result, tracked={"run_id": found, "uri": uri})
     seeds = {run.seed for run in result.runs}
-    name = f"{', '.join(result.policies)} in ns-3, {config.scenario.name}, {len(seeds)} seeds"
+    name = f"{', '.join(result.policies)} on {config.scenario.name}, {len(seeds)} seeds"
     tags = {COMPARISON_TAG: sha256, f"used_{tag}": model_sha256}
     with tracked(config.tracking, store, asdict(config), name, tags, params=differing(config)) as run:
         with suppress(NoLineage):  # a model from elsewhere
             run.uses_model(lineage(model_sha256, uri, tag).runs)
         run.log_metrics(
             {
-                f"ns3/{policy}/{metric}": mean
+                f"closed_loop/{policy}/{metric}": mean
                 for _, metric in HEADLINES
                 for policy, means in result.apart()[0].means(metric).items()
                 if (mean := means.mean) is not None

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.networks import EmulatorNetwork
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
@@ -21,9 +22,9 @@ from foretail.pipelines.data.imports import import_key, import_log
 from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
+    KeepsRuns,
     Ns3,
     Simulates,
-    Simulator,
     counters,
     packets_per_cpu_second,
     settings_that_matter,
@@ -34,7 +35,7 @@ from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.sim_bridge.emulator.emulator import emulator_digest, run_emulator
+from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.packets.simulation import PacketRun
 
@@ -42,7 +43,7 @@ DATASET = "dataset"
 
 
 FIGURES_FILE = "figures.json"
-"""What was found while a dataset was made without ns-3, beside it."""
+"""What was found while a dataset was made without a run of packets, beside it."""
 
 
 @dataclass(frozen=True)
@@ -68,33 +69,28 @@ Make = Callable[[Path, Report], dict[str, Any] | None]
 
 
 def collect_runs(
-    config: Simulates,
-    scenario: Scenario,
-    policy: Policy,
-    seeds: Sequence[int],
-    simulator: Simulator | None = None,
+    config: Simulates, scenario: Scenario, policy: Policy, seeds: Sequence[int]
 ) -> tuple[CollectedRun, ...]:
-    """The datasets of `seeds`, in that order; what the store does not have is simulated, in ns-3 by default."""
-    chosen = Ns3(config.ns3_prefix) if simulator is None else simulator
+    """The datasets of `seeds`, in that order; what the store does not have is simulated in the network of `config`."""
+    simulator = simulator_of(config)
 
     def dataset_of(seed: int) -> tuple[dict[str, Any], Make]:
         document = driver_config(scenario, policy, seed, trace=True)
-        code = [chosen.driver_sha256, code_digest(collect_dataset)]
-        depends_on = {"driver": settings_that_matter(document), **chosen.identity, "code": code}
-        return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, chosen, report)
+        code = [simulator.driver_sha256, code_digest(collect_dataset)]
+        depends_on = {"driver": settings_that_matter(document), **simulator.identity, "code": code}
+        return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, simulator, report)
 
     return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
 
 
 def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:
     """The datasets of the seeds or logs of a source, in that order, from the store or made now."""
-    if config.source == "ns3":
-        ((_, policy),) = config.policy.items()
-        simulator = simulator_of(config.network, config.ns3_prefix)
-        return collect_runs(config, config.scenario, policy, config.seeds, simulator)
     names = {f"seed {seed}": seed for seed in config.seeds}
-    if config.source == "emulator":  # which has the machine to itself
-        return _collected(names, partial(_emulated, config), config, 1)
+    if config.source == "scenario":
+        ((_, policy),) = config.policy.items()
+        if isinstance(config.network, EmulatorNetwork):
+            return _collected(names, partial(_emulated, config.scenario, policy, config.network), config, config.jobs)
+        return collect_runs(config, config.scenario, policy, config.seeds)
     if config.source == "racks":
         return _collected(names, partial(_racks, config, Ns3(config.ns3_prefix)), config, config.jobs)
     if config.source == "slotted":
@@ -106,7 +102,7 @@ def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:
 
 
 def _collected(
-    names: Mapping[str, int], dataset_of: Callable[[int], tuple[dict[str, Any], Make]], config: Simulates, jobs: int
+    names: Mapping[str, int], dataset_of: Callable[[int], tuple[dict[str, Any], Make]], config: KeepsRuns, jobs: int
 ) -> tuple[CollectedRun, ...]:
     """The datasets of seeds, by their names for the progress; what the store does not have is made.
 
@@ -128,13 +124,12 @@ def _collected(
     return tuple(run_jobs(tasks, jobs).values())
 
 
-def _emulated(config: CollectConfig, seed: int) -> tuple[dict[str, Any], Make]:
+def _emulated(scenario: Scenario, policy: Policy, network: EmulatorNetwork, seed: int) -> tuple[dict[str, Any], Make]:
     """Two emulations of one seed differ, as two runs of a program on a machine do; the store keeps the first."""
-    ((_, policy),) = config.policy.items()
-    document = emulated_settings(config.scenario, policy, seed, config.emulation, trace=True)
-    code = [emulator_digest(), code_digest(collect_dataset, run_emulator)]
+    document = emulated_settings(scenario, policy, seed, network, trace=True)
+    code = [EMULATOR.digest(), code_digest(collect_dataset, run_emulator)]
     return {"emulator": settings_that_matter(document), "code": code}, lambda folder, report: emulate_dataset(
-        document, config.scenario, folder, report
+        document, scenario, folder, report
     )
 
 

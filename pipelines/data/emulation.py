@@ -12,10 +12,9 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import reporting
+from foretail.pipelines.data.simulation import OwnSimulator, reporting
 from foretail.pipelines.runs.jobs import Report
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator
-from foretail.sim_bridge.guest_policies import GuestPolicy
+from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.packets.simulation import Progress
 
@@ -44,6 +43,18 @@ def emulated_settings(
     return {**document, "emulation": emulation.settings() | run}
 
 
+class Emulator(OwnSimulator):
+    """TCP of this machine's kernel over Foretail's links and switches, in real time."""
+
+    program = EMULATOR
+    name = words = EMULATOR.words
+
+    @property
+    def run(self) -> Callable[..., EmulatorRun]:
+        """Runs a document, in time or too late."""
+        return run_emulator
+
+
 def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, report: Report) -> None:
     """Emulate with a trace and write the labelled dataset to `folder`; ForetailError if the run is invalid."""
     collect_dataset(
@@ -51,7 +62,7 @@ def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pat
         folder,
         scenario=asdict(scenario) | {"emulation": document["emulation"]},
         progress=reporting(report),
-        executable=emulator_for(document["policy"]["name"], report),
+        executable=Emulator().driver(document["policy"]["name"], report),
         simulate=_in_time,
     )
 
@@ -67,16 +78,6 @@ def _in_time(
     if not run.is_valid:
         raise ForetailError(
             f"the emulation is not a trace of its network, because {run.why_invalid}: give the machine less to do, "
-            "raise emulation.factor, or emulation.lateness_share if you can bear it"
+            "raise network.factor, or network.lateness_share if you can bear it"
         )
     return run
-
-
-def emulator_for(policy: str, report: Report) -> Path:
-    """The executable that knows a policy, built on first use."""
-    guest = GuestPolicy.of(policy)
-    once = "once per machine" if guest is None else f"once for {guest.name}"
-    report(0.0, f"finding the emulator, which is built {once}")
-    return build_emulator(
-        policy=guest, report=lambda done, of: report(0.0, f"building the emulator, {once}: {done} of {of} steps")
-    )

@@ -1,4 +1,4 @@
-"""Runs of ns-3 and of the native network, as the stages use them."""
+"""Runs of the simulators, ns-3 and the native network, as the stages use them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from foretail.configs.schema.networks import NativeNetwork, Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy, policy_identity
-from foretail.sim_bridge.native.driver import build_native, native_digest, run_native
+from foretail.sim_bridge.guest_policies import GuestPolicy, SimulatorProgram, policy_identity
+from foretail.sim_bridge.native.driver import NATIVE, run_native
 from foretail.sim_bridge.ns3.collection import collect_dataset
-from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import POLICIES, heeded_settings
 
@@ -28,17 +28,27 @@ if TYPE_CHECKING:  # it draws figures too, which a simulation does not
     from foretail.pipelines.runs.points import SoFar
 
 
-class Simulates(Protocol):
-    """Settings of what simulates: where runs are kept, which ns-3 makes them, and how many at the same time."""
+Where = TypeVar("Where")
+
+
+class KeepsRuns(Protocol):
+    """Settings of what makes runs: where they are kept, and how many are made at the same time."""
 
     @property
     def store_dir(self) -> str: ...
 
     @property
-    def ns3_prefix(self) -> str | None: ...
+    def jobs(self) -> int | None: ...
+
+
+class Simulates(KeepsRuns, Protocol):
+    """Settings of what simulates: the network, too."""
 
     @property
-    def jobs(self) -> int | None: ...
+    def network(self) -> Network: ...
+
+    @property
+    def ns3_prefix(self) -> str | None: ...
 
 
 class Simulator(ABC):
@@ -63,6 +73,10 @@ class Simulator(ABC):
     def driver_sha256(self) -> str:
         """Digest of the program's sources, the same for all runs of a stage."""
 
+    def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that a run with this document depends on."""
+        return {"driver": settings_that_matter(document), **self.identity, "driver_code": self.driver_sha256}
+
     @property
     @abstractmethod
     def run(self) -> Callable[..., PacketRun]:
@@ -86,32 +100,39 @@ class Simulator(ABC):
             return self._executables[known]
 
 
-class Native(Simulator):
-    """Foretail's own TCP over its links and switches."""
+class OwnSimulator(Simulator):
+    """A simulator whose program is all Foretail's."""
 
-    name = words = "the native network"
+    program: ClassVar[SimulatorProgram]
 
-    def __reduce__(self) -> tuple[type[Native], tuple[()]]:
-        return Native, ()  # another machine has a program of its own
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()  # another machine has a program of its own
 
     @property
     def identity(self) -> dict[str, str]:
         """The network's name."""
-        return {"network": "native"}
+        return {"network": self.program.room}
 
     @functools.cached_property
     def driver_sha256(self) -> str:
-        """Digest of the network's sources."""
-        return native_digest()
+        """Digest of the program's sources."""
+        return self.program.digest()
+
+    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+        """The program."""
+        return self.program.build(policy=guest, report=report)
+
+
+class Native(OwnSimulator):
+    """Foretail's own TCP over its links and switches."""
+
+    program = NATIVE
+    name = words = NATIVE.words
 
     @property
     def run(self) -> Callable[..., PacketRun]:
         """Runs a document."""
         return run_native
-
-    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
-        """The program of the network."""
-        return build_native(policy=guest, report=report)
 
 
 class Ns3(Simulator):
@@ -150,13 +171,19 @@ class Ns3(Simulator):
         """The driver for this ns-3."""
         return build_driver(self._prefix, policy=guest, report=report)
 
-    def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything that a run with this document depends on."""
-        return {"driver": settings_that_matter(document), "ns3": self.version, "driver_code": self.driver_sha256}
+
+def simulator_of(config: Simulates) -> Simulator:
+    """The simulator that settings name."""
+    return _simulator(config.network, config.ns3_prefix)
 
 
-def simulator_of(network: Network, ns3_prefix: str | None) -> Simulator:
-    """The simulator of a network that a setting names, of those that simulate."""
+def simulators_of(config: Simulates, networks: Mapping[Where, Network]) -> dict[Where, Simulator]:
+    """The simulator of each condition, with the ns-3 that settings name; conditions of a network share one."""
+    known = {network.name: _simulator(network, config.ns3_prefix) for network in networks.values()}
+    return {where: known[network.name] for where, network in networks.items()}
+
+
+def _simulator(network: Network, ns3_prefix: str | None) -> Simulator:
     return Native() if isinstance(network, NativeNetwork) else Ns3(ns3_prefix)
 
 
@@ -195,17 +222,16 @@ def simulate_dataset(
 
 
 @contextmanager
-def scratch_run(document: Mapping[str, Any], ns3: Ns3, so_far: SoFar) -> Iterator[DriverRun]:
+def scratch_run(document: Mapping[str, Any], simulator: Simulator, so_far: SoFar) -> Iterator[PacketRun]:
     """A run without a trace in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as name:
-        simulate_flows(document, Path(name), ns3, lambda done, words: so_far(words))
-        yield DriverRun.open(Path(name))
+        yield simulate_flows(document, Path(name), simulator, lambda done, words: so_far(words))
 
 
-def simulate_flows(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> None:
+def simulate_flows(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> PacketRun:
     """Simulate without a trace; flows, occupancy and summary go to `folder`."""
     executable = simulator.driver(document["policy"]["name"], report)
-    simulator.run(document, folder, reporting(report), executable=executable)
+    return simulator.run(document, folder, reporting(report), executable=executable)
 
 
 def leaf_buffers(run: PacketRun) -> dict[int, int]:

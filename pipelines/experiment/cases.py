@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from foretail.configs.schema.experiment import PointSettings
-from foretail.pipelines.data.simulation import Simulates
+from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.runs.points import Point, SoFar, measure_points
 from foretail.pipelines.runs.store import Entry, Key, Store
 
@@ -51,7 +51,7 @@ def measure_cases(
     title: str,
     kind: str,
     cases: Sequence[Case],
-    config: Simulates,
+    config: KeepsRuns,
     *,
     name: Callable[[Case], str],
     depends_on: Callable[[Case], Mapping[str, Any]],

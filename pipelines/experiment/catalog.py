@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 
 from foretail.configs.schema.experiment import ExperimentSettings, PointSettings
 from foretail.configs.schema.fields import SIZES
+from foretail.configs.schema.stage import SimulatingStage
 from foretail.configs.schema.stages import register_config
 from foretail.core.errors import ForetailError
 from foretail.pipelines.experiment.declaration import Experiment
@@ -99,14 +100,17 @@ def register_experiment(name: str, size: str) -> str:
         raise ForetailError(f"{name} has no size {size}: choose from {', '.join(sizes_of(name))}")
     config = f"run_{name}"
     register_config(config, schema)
-    groups: list[Any] = [{"tracking": "sqlite"}]
+    groups = {"tracking": "sqlite"}
     if issubclass(schema, PointSettings):
-        groups.append({"launcher": "local"})
+        groups["launcher"] = "local"
+    if issubclass(schema, SimulatingStage):
+        groups["network"] = "native"
     settings = _settings(one, size)
     for entry in [*(_inherited(one, "defaults") or []), *settings.pop("defaults", [])]:
-        groups.append({group: size if option == "SIZE" else option for group, option in entry.items()})
+        groups |= {group: size if option == "SIZE" else option for group, option in entry.items()}
+    options = ({group: option} for group, option in groups.items())
     node = {
-        "defaults": [f"base_{config}", "stage", *groups, "_self_", {"override hydra/job_logging": "disabled"}],
+        "defaults": [f"base_{config}", "stage", *options, "_self_", {"override hydra/job_logging": "disabled"}],
         "hydra": {"job": {"name": name}},
         "experiment": name,
         "size": size,

@@ -1,1 +1,1 @@
-"""Policies with their settings under families of conditions in ns-3, judged by the cost J."""
+"""Policies with their settings under families of conditions, judged by the cost J."""

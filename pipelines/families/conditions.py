@@ -16,7 +16,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison import cost, counted, statistics
 from foretail.pipelines.comparison.flows import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Ns3, counters, scratch_run
+from foretail.pipelines.data.simulation import Simulates, Simulator, counters, scratch_run, simulators_of
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
@@ -72,34 +72,39 @@ class SharingPlan:
     """Everything that is composed and checked before the first simulation."""
 
     scenarios: Mapping[Condition, Scenario]
+    simulators: Mapping[Condition, Simulator]
     rules: Mapping[Rule, Policy]  #: the default of every policy is its first
     library: Path | None  #: of the model, if there is one
-    ns3: Ns3
     code: Sequence[str]  #: digests of what computes costs
     logged_rows: int = 0  #: of the counters behind predicted alphas, drawn from every simulation; 0: none
 
     @classmethod
     def of(
         cls,
+        config: Simulates,
         shared: Sequence[str],
         families: Mapping[str, Family],
         policies: Mapping[str, Mapping[str, Sequence[float]]],
-        ns3: Ns3,
     ) -> SharingPlan:
         """Compose conditions, and policies with their settings: without a model.
 
         Parameters
         ----------
+        config : settings that name the network of all conditions whose overrides name none
         shared : overrides that all conditions share
         policies : by name, values of each parameter, all of whose combinations are rules beside the default
         """
-        scenarios = {
+        composed = {
             Condition(name, condition): compose_settings(
-                TrainConfig, [*shared, *family.shared, *overrides], f"families.{name}.conditions.{condition}"
-            ).scenario
+                TrainConfig,
+                [config.network.override, *shared, *family.shared, *overrides],
+                f"families.{name}.conditions.{condition}",
+            )
             for name, family in families.items()
             for condition, overrides in family.conditions.items()
         }
+        scenarios = {where: one.scenario for where, one in composed.items()}
+        simulators = simulators_of(config, {where: one.network for where, one in composed.items()})
         values_of = {policy_name(name): values for name, values in policies.items()}
         rules: dict[Rule, Policy] = {}
         for name, policy in compose_policies(list(policies), "policies").items():
@@ -115,7 +120,7 @@ class SharingPlan:
                     text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
                     rules[Rule(name, text)] = replace(policy, **known)
         code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics, queries)]
-        return cls(scenarios, rules, None, ns3, code)
+        return cls(scenarios, simulators, rules, None, code)
 
     def with_model(self, asking: Sequence[str], library: Path) -> SharingPlan:
         """The plan with the policies that ask a model, which is a compiled library."""
@@ -138,7 +143,7 @@ class SharingPlan:
     def depends_on(self, case: SharingCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
         return {
-            **self.ns3.depends_on(self.document(case)),
+            **self.simulators[case.where].depends_on(self.document(case)),
             "code": self.code,
             **({"rows": self.logged_rows, "drawn_by": file_digest(Path(counted.__file__))} if self.logged_rows else {}),
         }
@@ -155,7 +160,7 @@ class SharingPlan:
 def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
     """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
     document = plan.document(case)
-    with scratch_run(document, plan.ns3, so_far) as run:
+    with scratch_run(document, plan.simulators[case.where], so_far) as run:
         flows, switches = run.flows(), counters(run)
         run_cost = cost.run_cost(flows, run.summary["end_ns"], document)
         if run_cost.cost is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
-from foretail.pipelines.data.simulation import Simulates
+from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.experiment.cases import measure_cases
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan, simulated_cost
 from foretail.pipelines.tracking.seen import seen_seeds
@@ -80,7 +80,7 @@ class Costs:
 
 def measure_rules(
     title: str,
-    config: Simulates,
+    config: KeepsRuns,
     plan: SharingPlan,
     costs: Costs,
     rules: Mapping[Condition, Sequence[Rule]],

@@ -1,4 +1,4 @@
-"""The gate of promotions by cost J: the policy that asks a model, in ns-3, under the held-out families of a map."""
+"""The gate of promotions by cost J: the policy that asks a model, under the held-out families of a map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, Costs, measure_rules
@@ -64,9 +63,7 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
 def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> SharingPlan:
     """The held-out conditions, the baselines, and the policy that asks: with the model, and with the holder's."""
     families = config.families[config.size]
-    plan = SharingPlan.of(
-        families.shared, families.held_out(), {name: {} for name in config.baselines}, Ns3(config.ns3_prefix)
-    )
+    plan = SharingPlan.of(config, families.shared, families.held_out(), {name: {} for name in config.baselines})
     policy = compose_policy(config.asking, "asking")
     models: dict[str, Ensemble | None] = {MODEL: judging.model, HOLDER: judging.holder}
     rules = {

@@ -114,7 +114,7 @@ def _render(document: Mapping[str, Any]) -> str:
 
 
 def closed_loop_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Table]) -> str:
-    """Return the card of a model that was judged by the cost J in ns-3, as Markdown.
+    """Return the card of a model that was judged by the cost J, as Markdown.
 
     Parameters
     ----------

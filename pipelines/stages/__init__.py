@@ -7,7 +7,7 @@ declares. This table says what each does, with an example.
 
 STAGES: dict[str, tuple[str, str]] = {
     "collect": (
-        "write labelled datasets: simulate LQD in ns-3 or emulate it, draw a workload in slots, or import a trace",
+        "write labelled datasets: simulate or emulate LQD, draw a workload in slots, or import a trace",
         "foretail collect 'seeds=[1,2]'",
     ),
     "train": ("fit a drop predictor, choose its threshold, score and track it", "foretail train predictor.trees=4"),
@@ -16,7 +16,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "foretail distill model=outputs/train/RUN student.trees=4",
     ),
     "evaluate": (
-        "compare buffer policies in a network: simulated in ns-3, or emulated with this machine's TCP",
+        "compare buffer policies in a network: simulated, or emulated with this machine's TCP",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
     "replay": (
@@ -35,7 +35,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "make a model the champion, if it passes the gate on runs held out from it",
         "foretail promote model=models:/foretail-drop@candidate to=champion",
     ),
-    "demo": ("all of the above on one small real ns-3 scenario", "foretail demo size=small"),
+    "demo": ("all of the above on one small scenario", "foretail demo size=small"),
     "schedule": (
         "make a periodic schedule of circuits for a demand matrix, with its throughput",
         "foretail schedule demand=demand.csv degree=4 k=3",

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.networks import Ns3Network
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.summary import Summarised
-from foretail.features.dataset.reader import Dataset
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
-from foretail.pipelines.data.collecting import collect_runs
-from foretail.pipelines.data.inputs import split_datasets
-from foretail.pipelines.data.simulation import Ns3, Simulator, simulator_of
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.notes import show_early
 from foretail.pipelines.runs.result import Table
@@ -29,7 +26,7 @@ from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy, compose_training
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail.pipelines.training.fitting import train_model, train_on
+from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.policies import ASKING, policy_words
 
@@ -156,10 +153,9 @@ def _cost_of_learned(result: FlowsResult, what: str) -> list[str]:
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     """Run every stage; what the store already has is not made again."""
     store, steps = Store(config.store_dir), Steps()
-    simulator = simulator_of(config.network, config.ns3_prefix)
     with steps.timed("collect and train"):
         training = _train_config(config)
-        trained = _trained(config, training, simulator)
+        trained = train_model(training)
         trained = replace(
             trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
         )
@@ -167,7 +163,7 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     with steps.timed("export to C and prove"):
         exported = export_to_store(trained.ensemble, store)
     with steps.timed("evaluate"):
-        evaluated = _evaluated(config, exported, simulator)
+        evaluated = _evaluated(config, exported)
     show_early(evaluated.tables())
     with steps.timed("train for what is sent"):
         sending = train_model(_sending_config(config, trained))
@@ -175,15 +171,12 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         sending_exported = export_to_store(sending.ensemble, store)
     competing = replace(config, scenario=config.contended_scenario)
     with steps.timed("evaluate where ports compete"):
-        contended = _evaluated(competing, exported, simulator)
+        contended = _evaluated(competing, exported)
     with steps.timed("the predictor trained for what is sent, in both networks"):
-        sent = (
-            _with_learned(config, sending_exported, simulator),
-            _with_learned(competing, sending_exported, simulator),
-        )
+        sent = (_with_learned(config, sending_exported), _with_learned(competing, sending_exported))
     with steps.timed("a learned sharing rule, where ports compete"):
         rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
-        ruled = _with_learned(competing, rule, simulator)
+        ruled = _with_learned(competing, rule)
     referee: PolicyRun | None = None
     if not config.network.uses_ns3():
         with steps.timed("one run again in ns-3"):
@@ -196,17 +189,10 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     )
 
 
-def _trained(config: DemoConfig, training: TrainConfig, simulator: Simulator) -> TrainResult:
-    """The first predictor, on runs of the simulator."""
-    ((_, policy),) = config.collect_policy.items()
-    collected = collect_runs(config, config.scenario, policy, config.split.all_seeds, simulator)
-    return train_on(training, split_datasets(config.split, [Dataset.open(run.path) for run in collected]), collected)
-
-
-def _evaluated(config: DemoConfig, asked: ExportedPredictor, simulator: Simulator) -> FlowsResult:
+def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
     """The policies on the scenario, tracked."""
     baselines = tuple(config.baselines)
-    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines, simulator)
+    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines)
     return track_flows(config, result)
 
 
@@ -216,16 +202,15 @@ def _in_ns3(config: DemoConfig) -> PolicyRun | None:
     if not without:
         return None
     name = next(iter(without))
-    simulator = Ns3(config.ns3_prefix)
-    found = evaluate_policies(config, config.scenario, {name: without[name]}, config.seeds[:1], simulator=simulator)
-    return found.runs[0]
+    in_ns3 = replace(config, network=Ns3Network())
+    return evaluate_policies(in_ns3, config.scenario, {name: without[name]}, config.seeds[:1]).runs[0]
 
 
-def _with_learned(config: DemoConfig, asked: ExportedPredictor, simulator: Simulator) -> FlowsResult:
+def _with_learned(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
     """The policy ``learned`` in the scenario, which asks this C; the policies beside it have run on the same flows."""
     beside = {name: config.policy[name] for name in BESIDE_LEARNED if name in config.policy}
     policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
-    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside), simulator)
+    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside))
     return track_flows(config, result)
 
 
@@ -239,6 +224,7 @@ def _sending_config(config: DemoConfig, trained: TrainResult) -> TrainConfig:
 def _train_config(config: DemoConfig) -> TrainConfig:
     return TrainConfig(
         store_dir=config.store_dir,
+        network=config.network,
         ns3_prefix=config.ns3_prefix,
         scenario=config.scenario,
         policy=config.collect_policy,

@@ -10,5 +10,5 @@ from foretail.pipelines.evaluating import evaluate_in_network
 
 
 def evaluate(config: EvaluateConfig, run_dir: Path) -> stage.StageResult:
-    """Compare policies in ns-3 or in the emulator."""
+    """Compare policies in a simulator or in the emulator."""
     return evaluate_in_network(config, run_dir)

@@ -12,42 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.sim_bridge.builds import cached, sources_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
+from foretail.sim_bridge.guest_policies import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
-_KIND, _EXECUTABLE = "emulator", "foretail-emulator"
+EMULATOR = SimulatorProgram("emulator", "foretail-emulator", "the emulator")
 LATENESS_KINDS = ("deliveries", "readings", "starts")
 """What may be late: handing packets to hosts, reading them from hosts (an upper bound), starting flows."""
-
-
-def emulator_digest() -> str:
-    """Return the sha256 of the emulator's sources."""
-    return sources_digest("buffer", "emulator", "packets")
-
-
-def build_emulator(*, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
-    """Return the emulator's executable, building it if this machine has not built it yet.
-
-    Parameters
-    ----------
-    policy : GuestPolicy, optional
-        A policy from outside, which this emulator then knows beside Foretail's own.
-    report : callable, optional
-        Hears how many of how many steps of the build are done.
-
-    Raises
-    ------
-    ForetailError
-        If a C++ compiler is missing, or the build fails.
-    """
-    guest = [] if policy is None else [policy.sha256, policy.type]
-    return cached(
-        _KIND,
-        _EXECUTABLE,
-        [emulator_digest(), *guest],
-        lambda folder: build_simulator(_KIND, folder, _EXECUTABLE, "the emulator", [], policy, report),
-    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +53,7 @@ class EmulatorRun(PacketRun):
         """Return the versions that the run's output depends on."""
         return super().versions() | {
             "linux": self.summary["emulation"]["kernel"],
-            "emulator_sha256": emulator_digest(),
+            "emulator_sha256": EMULATOR.digest(),
         }
 
 
@@ -92,7 +62,7 @@ def why_not_here(executable: Path | None = None, *, control: str | None = None) 
 
     With `control`, why it cannot with this congestion control.
     """
-    executable = build_emulator() if executable is None else executable
+    executable = EMULATOR.build() if executable is None else executable
     command: list[str | Path] = [executable, "--probe", *([] if control is None else [control])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
@@ -119,6 +89,6 @@ def run_emulator(
     ForetailError
         If the emulator refuses the settings, or this machine does not let it make networks.
     """
-    executable = build_emulator() if executable is None else executable
+    executable = EMULATOR.build() if executable is None else executable
     run_program(executable, settings, folder, progress, "the emulation")
     return EmulatorRun.open(folder)

@@ -12,40 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.builds import cached, sources_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
+from foretail.sim_bridge.guest_policies import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
-_KIND, _EXECUTABLE = "native", "foretail-native"
-
-
-def native_digest() -> str:
-    """Return the sha256 of the native network's sources."""
-    return sources_digest("buffer", "native", "packets")
-
-
-def build_native(*, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
-    """Return the executable of the native network, building it if this machine has not built it yet.
-
-    Parameters
-    ----------
-    policy : GuestPolicy, optional
-        A policy from outside, which this network then knows beside Foretail's own.
-    report : callable, optional
-        Hears how many of how many steps of the build are done.
-
-    Raises
-    ------
-    ForetailError
-        If a C++ compiler is missing, or the build fails.
-    """
-    guest = [] if policy is None else [policy.sha256, policy.type]
-    return cached(
-        _KIND,
-        _EXECUTABLE,
-        [native_digest(), *guest],
-        lambda folder: build_simulator(_KIND, folder, _EXECUTABLE, "the native network", [], policy, report),
-    )
+NATIVE = SimulatorProgram("native", "foretail-native", "the native network")
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +24,7 @@ class NativeRun(PacketRun):
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""
-        return super().versions() | {"native_sha256": native_digest()}
+        return super().versions() | {"native_sha256": NATIVE.digest()}
 
 
 def run_native(
@@ -80,6 +50,6 @@ def run_native(
     """
     if "racks" in settings:
         raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
-    executable = build_native() if executable is None else executable
+    executable = NATIVE.build() if executable is None else executable
     run_program(executable, settings, folder, progress, "the native simulation")
     return NativeRun.open(folder)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, Records, read_records
+from foretail.features.records import FLOW_DTYPE, Records, read_records
 from foretail.sim_bridge.builds import cached, is_cached, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
@@ -133,7 +133,7 @@ class Branch:
 
 @dataclass(frozen=True, repr=False)
 class DriverRun(PacketRun):
-    """A finished simulation in ns-3; with counters in its settings, ``counters.bin`` is there too."""
+    """A finished simulation in ns-3; files and summary as of :class:`PacketRun`."""
 
     def branches(self) -> list[Branch]:
         """Return the branches of a run that was forked, in order of their arrivals; of any other none."""
@@ -144,10 +144,6 @@ class DriverRun(PacketRun):
             )
             for one in self.summary.get("branches", [])
         ]
-
-    def counters(self) -> Records:
-        """Return what every interval of a queue began with and brought: array of COUNTER_DTYPE, if they were logged."""
-        return read_records(self.folder / "counters.bin", COUNTER_DTYPE)
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

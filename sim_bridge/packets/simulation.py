@@ -15,7 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
-from foretail.features.records import FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.packets.queries import query_table, round_table
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class PacketRun(Summarised):
     Attributes
     ----------
     folder : Path
-        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin`` and, with trace, ``arrivals.bin``.
+        Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin``, with trace
+        ``arrivals.bin``, and with counters ``counters.bin``.
     summary : dict
         Counters of every switch, speeds and versions, as the simulator wrote them.
     """
@@ -68,6 +69,10 @@ class PacketRun(Summarised):
     def rounds(self) -> pd.DataFrame:
         """Return the same of every round of a collective: :func:`foretail.sim_bridge.packets.queries.round_table`."""
         return round_table(self.flows(), self.summary["end_ns"], self.settings())
+
+    def counters(self) -> Records:
+        """Return what every interval of a queue began with and brought: array of COUNTER_DTYPE, if they were logged."""
+        return read_records(self.folder / "counters.bin", COUNTER_DTYPE)
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

@@ -31,7 +31,7 @@ class VoqSettings(ExperimentSettings, RackTraffic):
     model: str | None = setting(None, "Model, as in export, that the policy credence asks.")
     train: list[str] = setting(
         [],
-        "With model=null, overrides of foretail train, which trains in ns-3 the model that the policy credence asks.",
+        "With model=null, overrides of foretail train, which trains the model that the policy credence asks.",
     )
     seed: int = setting(1, "Seed of the flows' starts.", at_least=1, at_most=2**31 - 1)
     static_packets: list[int] = setting(

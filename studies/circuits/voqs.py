@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from foretail.core.files import staged_folder
-from foretail.pipelines.data.emulation import emulator_for
+from foretail.pipelines.data.emulation import Emulator
 from foretail.pipelines.data.racks import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.evaluating import asked_predictor
@@ -167,7 +167,7 @@ def _emulated(
     simulated: VoqTraffic | None,
     report: Report,
 ) -> VoqRun:
-    executable, target = emulator_for("cs", report), folder / case.name
+    executable, target = Emulator().driver("cs", report), folder / case.name
     for _ in range(settings.attempts):
         with staged_folder(target, replace=True) as staging:
             run_emulator(document, staging, reporting(report), executable=executable)

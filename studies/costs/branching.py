@@ -17,9 +17,10 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Records
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Ns3, scratch_run
+from foretail.pipelines.data.simulation import Simulator, scratch_run
 from foretail.pipelines.families.conditions import Condition
 from foretail.pipelines.runs.points import SoFar
+from foretail.sim_bridge.ns3.driver import DriverRun
 
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]
 KINDS = ("query", "short", "long")
@@ -67,7 +68,7 @@ class Branching:
     policies: Mapping[str, Policy]
     repeats: int
     repeat_ns: int
-    ns3: Ns3
+    simulators: Mapping[Condition, Simulator]
     code: Sequence[str]  #: digests of what computes costs
 
     def document(self, case: FlipCase) -> dict[str, Any]:
@@ -87,13 +88,14 @@ class Branching:
 
     def depends_on(self, case: FlipCase) -> dict[str, Any]:
         """Everything that the costs of the branches depend on."""
-        return {**self.ns3.depends_on(self.document(case)), "code": self.code}
+        return {**self.simulators[case.run.where].depends_on(self.document(case)), "code": self.code}
 
 
 def measured_branches(case: FlipCase, so_far: SoFar, plan: Branching) -> list[dict[str, Any]]:
     """Simulate a run with its branches; of each branch, the run itself as one without a row, what it cost."""
     document = plan.document(case)
-    with scratch_run(document, plan.ns3, so_far) as run:
+    with scratch_run(document, plan.simulators[case.run.where], so_far) as scratch:
+        run = DriverRun.open(scratch.folder)
         whole = {"row": None, "turned": False, "repeat": 0, "decisions": 0}
         return [
             whole | _cost(run.flows(), run.summary["end_ns"], document, case),

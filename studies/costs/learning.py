@@ -25,7 +25,6 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.data.collecting import DATASET, collect_runs
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.cases import measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
@@ -106,7 +105,7 @@ class Learning:
     @classmethod
     def of(cls, settings: CostSettings, store: Store) -> Learning:
         """Compose it; ForetailError on unknown conditions, or cells of several sizes."""
-        plan = SharingPlan.of(settings.shared, settings.training(), {CS.policy: {}}, Ns3(settings.ns3_prefix))
+        plan = SharingPlan.of(settings, settings.shared, settings.training(), {CS.policy: {}})
         named = conditions_of(settings.conditions, plan, "conditions")
         conditions = named or [next(one) for _, one in groupby(plan.scenarios, key=lambda condition: condition.family)]
         return cls(settings, plan, conditions, Simulations.of(settings, plan, conditions, store), store)
@@ -119,7 +118,7 @@ class Learning:
             for condition in self.wheres
             for whole in (plan.scenarios[condition],)
         }
-        branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, plan.ns3, plan.code)
+        branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, plan.simulators, plan.code)
         drawn: dict[tuple[LabelledRun, int], pd.DataFrame] = {}
         traces: dict[LabelledRun, Dataset] = {}
         cases: list[FlipCase] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import SimulatedJobSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import POLICIES
@@ -15,7 +15,7 @@ from foretail.features.catalog import FEATURES
 
 
 @dataclass
-class CostSettings(JobSettings, Families):
+class CostSettings(SimulatedJobSettings, Families):
     """What decisions cost, measured by branches of runs, and trees that learn it, for the policy ``learned``.
 
     At sampled arrivals a run is forked: a branch accepts, another drops. Their costs J differ by what the drop costs,
@@ -83,6 +83,8 @@ class CostSettings(JobSettings, Families):
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
         super().check(where)
+        if not self.network.branches:
+            raise ForetailError(f"network={self.network.name} runs no branches, which cost decisions: give network=ns3")
         for name in self.policies:
             policy = POLICIES.get(name.split("_")[0])
             if policy is not None and policy.pushes_out:

@@ -1,1 +1,1 @@
-"""Experiments on flows in ns-3."""
+"""Experiments on flows that react to drops."""

@@ -1,4 +1,4 @@
-"""Policies under several conditions in ns-3, beside the claims of the Credence paper: its Figures 6 to 10.
+"""Policies under several conditions, beside the claims of the Credence paper: its Figures 6 to 10.
 
 Every condition, policy, share of inverted predictions and seed is a point, simulated on its own and kept in the store:
 a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats.
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.policies import ASKING, Policy
@@ -28,7 +28,7 @@ from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample,
 from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, say_unasked, simulate
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
-from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
@@ -54,8 +54,8 @@ QUESTIONS = ("asked", "predicted_drops")
 
 
 @dataclass
-class FlowSettings(PointSettings):
-    """Flows in ns-3: every condition, policy, share of flips and seed is a point.
+class FlowSettings(SimulatedPointSettings):
+    """Flows in a network: every condition, policy, share of flips and seed is a point.
 
     Overrides are written as on the command line: of the scenario in ``shared`` and ``conditions``, of
     ``foretail train`` in ``models`` and ``train``.
@@ -198,6 +198,7 @@ class Plan:
     """Everything that is composed and checked before the first simulation."""
 
     scenarios: Mapping[str, Scenario]  #: by condition
+    simulators: Mapping[str, Simulator]  #: by condition
     trainings: Mapping[str, TrainConfig]  #: of the models that the sweep trains, by name
     policies: Mapping[str, Policy]  #: by name
     given: Ensemble | None  #: the user's model, which takes the place of ours
@@ -205,26 +206,28 @@ class Plan:
     @classmethod
     def of(cls, settings: FlowSettings, store: Store) -> Plan:
         """Compose everything, and load the model that is given."""
-        trainings, scenarios = _trainings(settings), _scenarios(settings)
+        trainings, composed = _trainings(settings), _composed(settings)
+        scenarios = {name: one.scenario for name, one in composed.items()}
+        simulators = simulators_of(settings, {name: one.network for name, one in composed.items()})
         for name, training in trainings.items():
             for condition, scenario in scenarios.items():
                 if scenario == training.scenario:
                     raise ForetailError(f"conditions.{condition} is what {name} trains on: change train")
         policies = compose_policies([*settings.policies, *settings.asking], "policies")
         given = None if settings.model is None else load_model(settings.model, settings.tracking, store)
-        return cls(scenarios, trainings, policies, given)
+        return cls(scenarios, simulators, trainings, policies, given)
 
 
 def find(settings: FlowSettings, run: Run) -> FlowFindings:
     """Train the models, simulate what the store lacks, and compare by condition."""
-    plan, store, ns3 = Plan.of(settings, run.store), run.store, Ns3(settings.ns3_prefix)
+    plan, store = Plan.of(settings, run.store), run.store
     scenarios = plan.scenarios
     tracking = run.inside(replace(settings.tracking, registered_model=None))  # these models are no candidates
     models, predictors = _models(tracking, plan, store)
     for condition, scenario in scenarios.items():
         seen_seeds(scenario, settings.seeds, condition)
-    points = _points(settings, scenarios, plan.policies, predictors, ns3)
-    runs, failed = _simulated(points, store, ns3, settings)
+    points = _points(settings, plan, predictors)
+    runs, failed = _simulated(points, store, plan, settings)
     say_unasked(runs.values())
     conditions, quantiles = {}, []
     for position, condition in enumerate(scenarios):
@@ -247,17 +250,20 @@ def find(settings: FlowSettings, run: Run) -> FlowFindings:
     )
 
 
-def _scenarios(settings: FlowSettings) -> dict[str, Scenario]:
+def _composed(settings: FlowSettings) -> dict[str, TrainConfig]:
+    """Each condition, whose scenario and network count."""
+    first = (settings.network.override, *settings.shared)
     return {
-        name: compose_settings(TrainConfig, [*settings.shared, *overrides], f"conditions.{name}").scenario
+        name: compose_settings(TrainConfig, [*first, *overrides], f"conditions.{name}")
         for name, overrides in settings.conditions.items()
     }
 
 
 def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
+    first = (settings.network.override, *settings.shared)
     return {
         name: replace(
-            compose_training(settings, [*settings.shared, *settings.train, *overrides], f"models.{name}"),
+            compose_training(settings, [*first, *settings.train, *overrides], f"models.{name}"),
             split=settings.split,
             jobs=settings.jobs,
         )
@@ -286,29 +292,24 @@ def _flipped(policy: str, flip_probability: float) -> str:
     return f"{policy}, {flip_probability:g} inverted" if flip_probability else policy
 
 
-def _points(
-    settings: FlowSettings,
-    scenarios: Mapping[str, Scenario],
-    policies: Mapping[str, Policy],
-    predictors: Mapping[str, ExportedPredictor],
-    ns3: Ns3,
-) -> list[FlowPoint]:
-    points = []
-    for condition, scenario in scenarios.items():
+def _points(settings: FlowSettings, plan: Plan, predictors: Mapping[str, ExportedPredictor]) -> list[FlowPoint]:
+    points, policies = [], plan.policies
+    for condition, scenario in plan.scenarios.items():
+        simulator = plan.simulators[condition]
         for seed in settings.seeds:
             for name in map(policy_name, settings.policies):
-                simulation = Simulation.of(name, scenario, policies[name], seed, None, ns3)
+                simulation = Simulation.of(name, scenario, policies[name], seed, None, simulator)
                 points.append(FlowPoint(condition, name, 0.0, simulation))
             for (model, predictor), policy in product(predictors.items(), settings.asking):
                 for share in settings.flip_probabilities:
                     name, flipped = f"{policy}, {model}", replace(policies[policy], flip_probability=share)
-                    simulation = Simulation.of(_flipped(name, share), scenario, flipped, seed, predictor, ns3)
+                    simulation = Simulation.of(_flipped(name, share), scenario, flipped, seed, predictor, simulator)
                     points.append(FlowPoint(condition, name, share, simulation))
     return points
 
 
 def _simulated(
-    points: Sequence[FlowPoint], store: Store, ns3: Ns3, settings: FlowSettings
+    points: Sequence[FlowPoint], store: Store, plan: Plan, settings: FlowSettings
 ) -> tuple[dict[str, PolicyRun], dict[str, str]]:
     """Runs and failures by the points' names; what the store lacks is simulated."""
     runs: dict[str, PolicyRun] = {}
@@ -318,7 +319,7 @@ def _simulated(
         try:
             entry = store.find(point.simulation.key)
             if entry is None:
-                missing[point.name] = partial(simulate, point.simulation, store, ns3)
+                missing[point.name] = partial(simulate, point.simulation, store, plan.simulators[point.condition])
             else:
                 runs[point.name] = point.simulation.opened(entry)
         except ForetailError as error:

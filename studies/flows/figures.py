@@ -1,4 +1,4 @@
-"""Figures of the experiments in ns-3: lines with their intervals, and distributions."""
+"""Figures of the experiments on flows: lines with their intervals, and distributions."""
 
 from __future__ import annotations
 

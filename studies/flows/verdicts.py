@@ -1,4 +1,4 @@
-"""What the experiments in ns-3 say: the claims of the Credence paper, and the error tolerated.
+"""What the experiments on flows say: the claims of the Credence paper, and the error tolerated.
 
 All verdicts are computed by the rules of this module from figures with bootstrap intervals.
 """

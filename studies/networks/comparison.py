@@ -1,4 +1,4 @@
-"""Policies in ns-3 or in the emulator, with the settings of an experiment; a row per policy and seed."""
+"""Policies in a simulator or in the emulator, with the settings of an experiment; a row per policy and seed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
-from foretail.pipelines.data.simulation import Simulates
+from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Key, Store
@@ -69,7 +69,7 @@ class HeldOut:
 
 
 def judge_held_out(
-    config: Simulates,
+    config: KeepsRuns,
     runs: Sequence[Dataset],
     condition: str,
     seen: bool,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.experiment import SimulatedJobSettings
 from foretail.configs.schema.fields import part, require_seeds, setting
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
@@ -31,12 +31,12 @@ class Shift:
     conditions: list[str] = setting([], "Conditions of the study; an empty list makes no shift matrix.")
     candidate: str = setting("ours", "Candidate of the study.")
     seeds: list[int] = setting(
-        [], "Traffic seeds in ns-3; an empty list means open loop only.", at_least=1, at_most=2**31 - 1
+        [], "Traffic seeds of the closed loop; an empty list means open loop only.", at_least=1, at_most=2**31 - 1
     )
 
 
 @dataclass
-class StudySettings(JobSettings):
+class StudySettings(SimulatedJobSettings):
     """Predictors on runs and conditions that they never saw; overrides are written as on the command line."""
 
     shared: list[str] = setting(["scenario=leafspine_small"], "Overrides that all conditions share.")
@@ -44,7 +44,7 @@ class StudySettings(JobSettings):
     train_on: list[str] = setting(MISSING, "Conditions whose runs train; the others are new to every candidate.")
     split: Split = part(Split, "Seeds of the runs, split by run.")
     candidates: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the candidate's name.")
-    closed_loop: ClosedLoop = part(ClosedLoop, "Settings of the runs in ns-3.")
+    closed_loop: ClosedLoop = part(ClosedLoop, "Settings of the runs in closed loop.")
     shift: Shift = part(Shift, "Settings of the shift matrix.")
     forest_sizes: list[int] = setting([1, 2, 4, 8, 16, 32], "Numbers of trees of Figure 15.", at_least=1)
     labels: list[str] = setting(

@@ -30,7 +30,7 @@ class ShiftMatrix:
     conditions: Sequence[str]  #: in order
     #: by condition of the training and of the test, one entry per run
     held_out: Mapping[tuple[str, str], Sequence[HeldOut]]
-    #: the same with LQD and Credence in ns-3; empty without simulations
+    #: the same with LQD and Credence in closed loop; empty without simulations
     closed_loop: Mapping[tuple[str, str], FlowsResult]
 
     def matrices(self) -> dict[str, Matrix]:

@@ -1,4 +1,4 @@
-"""Drop predictors on runs and conditions that they never saw, open loop and in ns-3, and the champion.
+"""Drop predictors on runs and conditions that they never saw, open loop and closed loop, and the champion.
 
 Conditions and candidates are overrides as on the command line: every row can be had alone, with ``foretail collect`` or
 ``foretail train`` and the overrides of its name.
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.networks import Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import flat
@@ -64,8 +65,13 @@ class Condition:
     """A scenario of the study and its runs."""
 
     scenario: Scenario  #: what is simulated
+    network: Network  #: that simulates it
     seen: bool  #: candidates train on runs of it
     runs: Mapping[int, Dataset]  #: datasets by seed
+
+    def simulated(self, settings: StudySettings) -> StudySettings:
+        """The settings with which it is simulated."""
+        return replace(settings, network=self.network)
 
     def of(self, seeds: Sequence[int]) -> list[Dataset]:
         """The datasets of some seeds."""
@@ -191,7 +197,7 @@ class Studied:
             ]
             seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
             yield Table.of_rows(
-                f"Closed loop in ns-3, condition {condition}",
+                f"Closed loop, condition {condition}",
                 rows,
                 f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
                 "columns are shares of all data drops, by the predictor and by the thresholds.",
@@ -219,12 +225,12 @@ def studied(settings: StudySettings, run: Run) -> Studied:
     """Collect, train, judge, simulate and choose; with tracking every training and promotion is a run inside."""
     settings = replace(settings, tracking=run.inside(settings.tracking))
     store, steps = run.store, Steps()
-    scenarios = {name: _scenario(settings, name) for name in settings.conditions}
+    composed = {name: _composed(settings, name) for name in settings.conditions}
     candidates = {name: _train_config(settings, name) for name in settings.candidates}
     if settings.labels:
         _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
     with steps.timed("collect"):
-        conditions = {name: _collected(settings, name, scenario) for name, scenario in scenarios.items()}
+        conditions = {name: _collected(settings, name, one) for name, one in composed.items()}
     seen = [
         str(conditions[name].runs[seed].path)
         for name in settings.train_on
@@ -240,10 +246,9 @@ def studied(settings: StudySettings, run: Run) -> Studied:
                 settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
             )
         ]
-    with steps.timed("closed loop in ns-3"):
+    with steps.timed("closed loop"):
         closed_loop = {
-            name: _closed_loop(settings, conditions[name].scenario, trained, store)
-            for name in settings.closed_loop.conditions
+            name: _closed_loop(settings, conditions[name], trained, store) for name in settings.closed_loop.conditions
         }
     with steps.timed("shift"):
         shift = _shifted(settings, conditions, store) if settings.shift.conditions else None
@@ -286,8 +291,9 @@ def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store
 
     def simulated(one: str, other: str) -> FlowsResult:
         predictor = export_to_store(trained[one].ensemble, store)
-        policies, scenario = compose_policies(["lqd", CREDENCE], "policies"), conditions[other].scenario
-        return evaluate_policies(settings, scenario, policies, settings.shift.seeds, predictor)
+        policies, condition = compose_policies(["lqd", CREDENCE], "policies"), conditions[other]
+        config = condition.simulated(settings)
+        return evaluate_policies(config, condition.scenario, policies, settings.shift.seeds, predictor)
 
     return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
 
@@ -305,9 +311,10 @@ def _leaked(settings: StudySettings, conditions: Mapping[str, Condition]) -> lis
     )
 
 
-def _scenario(settings: StudySettings, name: str) -> Scenario:
-    overrides = [*settings.shared, *settings.conditions[name]]
-    return compose_settings(TrainConfig, overrides, f"conditions.{name}").scenario
+def _composed(settings: StudySettings, name: str) -> TrainConfig:
+    """A condition, whose scenario and network count."""
+    overrides = [settings.network.override, *settings.shared, *settings.conditions[name]]
+    return compose_settings(TrainConfig, overrides, f"conditions.{name}")
 
 
 def _train_config(settings: StudySettings, name: str) -> TrainConfig:
@@ -315,28 +322,29 @@ def _train_config(settings: StudySettings, name: str) -> TrainConfig:
     return replace(candidate, split=settings.split)
 
 
-def _collected(settings: StudySettings, name: str, scenario: Scenario) -> Condition:
+def _collected(settings: StudySettings, name: str, composed: TrainConfig) -> Condition:
     seen = name in settings.train_on
     split = settings.split
     trains = seen or name in settings.shift.conditions
     seeds = [*split.train, *split.validation, *split.test] if trains else split.test
     lqd = compose_settings(TrainConfig, ["policy=lqd"], "policy").policy["lqd"]
-    runs = collect_runs(settings, scenario, lqd, seeds)
-    return Condition(scenario, seen, {run.seed: Dataset.open(run.path) for run in runs})
+    scenario, network = composed.scenario, composed.network
+    runs = collect_runs(replace(settings, network=network), scenario, lqd, seeds)
+    return Condition(scenario, network, seen, {run.seed: Dataset.open(run.path) for run in runs})
 
 
 def _closed_loop(
-    settings: StudySettings, scenario: Scenario, trained: Mapping[str, TrainResult], store: Store
+    settings: StudySettings, condition: Condition, trained: Mapping[str, TrainResult], store: Store
 ) -> FlowsResult:
     """The baselines, and Credence asking each candidate, on the same flows."""
-    seeds = settings.closed_loop.seeds
+    seeds, scenario, config = settings.closed_loop.seeds, condition.scenario, condition.simulated(settings)
     policies = compose_policies(settings.closed_loop.policies, "closed_loop.policies")
     asking = compose_policy(CREDENCE, "policies")
     runs: list[PolicyRun] = []
-    runs += evaluate_policies(settings, scenario, policies, seeds).runs
+    runs += evaluate_policies(config, scenario, policies, seeds).runs
     for name in settings.closed_loop.candidates:
         predictor = export_to_store(trained[name].ensemble, store)
-        runs += evaluate_policies(settings, scenario, {f"credence, {name}": asking}, seeds, predictor).runs
+        runs += evaluate_policies(config, scenario, {f"credence, {name}": asking}, seeds, predictor).runs
     return FlowsResult(tuple(runs), (), None)
 
 
@@ -365,7 +373,7 @@ def _label_study(
     seeds = [*split.train, *split.validation, *split.test]
     runs = {LQD: list(condition.runs.values())}
     for name, policy in policies.items():
-        collected = collect_runs(settings, condition.scenario, policy, seeds)
+        collected = collect_runs(condition.simulated(settings), condition.scenario, policy, seeds)
         runs[name] = [Dataset.open(run.path) for run in collected]
 
     def make() -> TreePredictor:

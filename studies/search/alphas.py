@@ -1,4 +1,4 @@
-"""A tree that predicts every queue's alpha, by its cost J in ns-3.
+"""A tree that predicts every queue's alpha, by its cost J.
 
 Every fixed alpha runs in all conditions of the training families, and what switches counted is drawn from all runs.
 Trees learn which alpha costs least under which counters; the depth is that of the least loss on families left out in
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import DT_PREDICTED, FIRST_EXPONENT, LAST_EXPONENT, limits
@@ -27,7 +27,6 @@ from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import change_text
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
@@ -41,7 +40,7 @@ PREDICTED = Rule(DT_PREDICTED, DEFAULT)
 
 
 @dataclass
-class AlphaSettings(PointSettings, Families):
+class AlphaSettings(SimulatedPointSettings, Families):
     """A tree that predicts alphas, learned from what fixed ones cost under the training families.
 
     Every alpha runs in every condition of these families, and the switches' counters are drawn from all runs.
@@ -120,7 +119,7 @@ class Learnable:
 
 def show(settings: AlphaSettings, run: Run) -> Shown:
     """Measure the fixed alphas, learn a tree, and run it beside them."""
-    plan = SharingPlan.of(settings.shared, settings.training(), {DT: {}}, Ns3(settings.ns3_prefix))
+    plan = SharingPlan.of(settings, settings.shared, settings.training(), {DT: {}})
     families, conditions = list(settings.training()), list(plan.scenarios)
     usual = plan.rules[Rule(DT, DEFAULT)]
     fixed = {_fixed(exponent): replace(usual, alpha=2.0**exponent) for exponent in settings.exponents}

@@ -54,7 +54,7 @@ def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Seque
     for name, scenario in scenarios.items():
         for seed in seeds:
             traffic = traffic_sha256_of(plain(asdict(scenario)), seed)
-            run.log_dataset(f"{name}-{seed}", traffic, traffic, "simulated in ns-3", 0, 0, context)
+            run.log_dataset(f"{name}-{seed}", traffic, traffic, "simulated", 0, 0, context)
 
 
 def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:

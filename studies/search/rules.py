@@ -1,4 +1,4 @@
-"""The numbers of a sharing rule, by its cost J or its regret in ns-3.
+"""The numbers of a sharing rule, by its cost J or its regret.
 
 Every trial is simulated on one seed that all trials share: in the first condition of each training family, or in all of
 them, one after the other, until it cannot be the best any more. The best of them run in all conditions of the training
@@ -19,7 +19,7 @@ from omegaconf import MISSING
 from optuna.distributions import IntDistribution
 from optuna.samplers import TPESampler
 
-from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, require_tunable
@@ -27,7 +27,6 @@ from foretail.core.errors import ForetailError
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, POINT
@@ -45,8 +44,8 @@ LOSSES = "losses"
 
 
 @dataclass
-class RuleSettings(PointSettings, Families, TrialSettings):
-    """Sharing rules drawn from ranges, by their cost J in ns-3 under the training families.
+class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
+    """Sharing rules drawn from ranges, by their cost J under the training families.
 
     Every trial runs on the first seed; the best of them run on all.
     """
@@ -115,7 +114,7 @@ class Finalist:
 def show(settings: RuleSettings, run: Run) -> Shown:
     """Draw and judge rules until there are as many as wanted, those of earlier runs included; then the finalists."""
     known = settings.against or {CS.policy: {}}
-    plan = SharingPlan.of(settings.shared, settings.training(), known, Ns3(settings.ns3_prefix))
+    plan = SharingPlan.of(settings, settings.shared, settings.training(), known)
     simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
     conditions = _in_turn(plan) if settings.conditions == "all" else _in_turn(plan)[: len(_families(plan))]
     searched = _searched(settings, plan, conditions)

@@ -1,4 +1,4 @@
-"""The map, and the best single setting of each policy: settings of policies, judged by the cost J in ns-3."""
+"""The map, and the best single setting of each policy: settings of policies, judged by the cost J."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pandas as pd
 
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingPlan
@@ -30,7 +29,7 @@ class TuneSettings(MapSettings):
 def show(settings: MapSettings, run: Run) -> Shown:
     """Race all settings, and show what each costs."""
     families = settings.families if settings.judges else settings.training()
-    plan = SharingPlan.of(settings.shared, families, settings.policies, Ns3(settings.ns3_prefix))
+    plan = SharingPlan.of(settings, settings.shared, families, settings.policies)
     if settings.model is not None:
         predictor = load_predictor(settings.model, settings.tracking, run.store)
         plan = plan.with_model(settings.asking, predictor_to_store(predictor, run.store).library)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from omegaconf import MISSING
 
-from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
@@ -22,7 +22,7 @@ from foretail.pipelines.families.costs import CS, LQD, Costs, measure_rules
 
 
 @dataclass
-class MapSettings(PointSettings, Families):
+class MapSettings(SimulatedPointSettings, Families):
     """Policies with many settings under families of conditions, judged by their cost J.
 
     Settings are chosen on the training families and frozen; the others only judge them.

@@ -59,7 +59,7 @@ class PredictionMapSettings(PointSettings):
         "least_bytes packets have two sizes, this one and 1,500 bytes.",
     )
     recorded: dict[str, list[str]] = setting(
-        {}, "Overrides of foretail collect that record the arrivals of further cells in ns-3, by the cell's name."
+        {}, "Overrides of foretail collect that record the arrivals of further cells, by the cell's name."
     )
     slots: int = setting(MISSING, "Least number of slots with arrivals of a run.", at_least=1, at_most=2**40)
     bursts: int = setting(
@@ -176,8 +176,8 @@ def traffic_of(cell: Cell, settings: PredictionMapSettings) -> Traffic:
     if cell.base == RECORDED:
         where = f"recorded.{cell.axis}"
         config = compose_settings(CollectConfig, settings.recorded[cell.axis], where)
-        if config.source != "ns3":
-            raise ForetailError(f"{where} has source={config.source}: record in ns-3")
+        if config.source != "scenario":
+            raise ForetailError(f"{where} has source={config.source}: record a scenario")
         return Recorded(replace(config, store_dir=settings.store_dir))
     varied = {} if cell.value is None else {cell.axis: cell.value}
     return _in_slots(settings.bases[cell.base] | varied, settings)

@@ -17,7 +17,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Ns3
+from foretail.pipelines.data.simulation import simulator_of
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
 from foretail.sim_bridge.open_loop.dataset import labelled_records
@@ -132,7 +132,7 @@ class Recorded(Traffic):
     def depends_on(self) -> dict[str, Any]:
         """Everything that the arrivals depend on beside their seed."""
         ((_, policy),) = self.config.policy.items()
-        return Ns3(self.config.ns3_prefix).depends_on(driver_config(self.config.scenario, policy, 1, trace=True))
+        return simulator_of(self.config).depends_on(driver_config(self.config.scenario, policy, 1, trace=True))
 
     def told(self, seed: int) -> int:
         """What Credence sends that is told which packets LQD drops, in bytes of data."""

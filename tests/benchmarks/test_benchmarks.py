@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, main
-from foretail.sim_bridge.emulator.emulator import build_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EMULATOR, why_not_here
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.policies import POLICIES
 
@@ -114,7 +114,7 @@ def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
     cache.mkdir(parents=True)
     (cache / "ns3-driver").symlink_to(build_driver().parent.parent)
     if name == "emulator":
-        (cache / "emulator").symlink_to(build_emulator().parent.parent)
+        (cache / "emulator").symlink_to(EMULATOR.build().parent.parent)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache.parent), "PYTHONUTF8": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--size", "small"],

@@ -98,6 +98,7 @@ MOVED = {
     "schedule experiment=vermilion_fig9_5": "is called foretail run vermilion_fig9_5.",
     "evaluate arrivals=a.csv ports=2": "foretail evaluate arrivals=a.csv is called foretail replay arrivals=a.csv.",
     "evaluate datasets=[a]": "foretail evaluate datasets=[a] is called foretail replay datasets=[a].",
+    "collect source=emulator seeds=[1]": "collect source=emulator is called foretail collect network=emulator.",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from foretail.configs.schema.networks import EmulatorNetwork
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
@@ -253,7 +254,7 @@ def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
 
 def collect_config(folder: Path, *overrides: str) -> CollectConfig:
     given = (
-        *("source=emulator", "scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3"),
+        *("network=emulator", "scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3"),
         *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1"),
         *("scenario.traffic_ns=500_000", "scenario.drain_ns=2_000_000", f"store_dir={folder / 'store'}", *overrides),
     )
@@ -264,28 +265,30 @@ def test_an_emulated_trace_is_a_dataset_like_any_other(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EmulatorRun, "is_valid", True)  # a loaded machine is no fault
-    config = collect_config(tmp_path, "emulation.factor=100")
+    config = collect_config(tmp_path, "network.factor=100")
     (made,) = collect(config, tmp_path).runs
     dataset = Dataset.open(made.path)
     manifest = dataset.manifest
     assert manifest.rows == made.rows > 100
     assert manifest.drops == made.drops > 0
     assert manifest.versions.keys() == {"foretail", "linux", "emulator_sha256"}
-    assert manifest.scenario["emulation"] == config.emulation.settings()
+    assert isinstance(config.network, EmulatorNetwork)
+    assert manifest.scenario["emulation"] == config.network.settings()
     (again,) = collect(config, tmp_path).runs
     assert again.reused
     assert again.content_sha256 == made.content_sha256
 
 
 def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
-    config = collect_config(tmp_path, "emulation.factor=100", "emulation.lateness_share=1e-6")
+    config = collect_config(tmp_path, "network.factor=100", "network.lateness_share=1e-6")
     with pytest.raises(ForetailError, match=r"not a trace of its network, because the 99th percentile of .* raise"):
         collect(config, tmp_path)
     assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
 def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="jobs means nothing to source=emulator"):
+    with pytest.raises(ForetailError, match="network=emulator has the machine's clock to itself in each"):
         collect_config(tmp_path, "jobs=2")
-    with pytest.raises(ForetailError, match=r"emulation\.factor means nothing to source=ns3"):
-        typed(composed("collect", "emulation.factor=5"), CollectConfig, ["emulation.factor=5"])
+    for name in ("command=[ls]", "train=['features=paper']", "against_ns3=true"):
+        with pytest.raises(ForetailError, match=rf"network\.{name.split('=')[0]} is for evaluate: leave it out"):
+            collect_config(tmp_path, f"network.{name}")

@@ -181,7 +181,7 @@ def test_a_model_that_is_no_ensemble(tmp_path: Path) -> None:
 
 
 def test_no_ns3(tmp_path: Path) -> None:
-    done = foretail(tmp_path, "collect", "scenario=tiny", f"ns3_prefix={tmp_path}")
+    done = foretail(tmp_path, "collect", "scenario=tiny", "network=ns3", f"ns3_prefix={tmp_path}")
     assert_one_sentence(done, "contains no ns-3")
     assert list(tmp_path.iterdir()) == []
 

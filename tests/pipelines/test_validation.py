@@ -66,7 +66,7 @@ REFUSED = [
     ("collect", "policy.lqd.predictor=library", "only credence"),
     ("collect", "scenario.transport.mark_bytes=0", "scenario.transport.mark_bytes = 0"),
     ("collect", "scenario.transport.background_name=dctcp", "scenario.transport.background_name = dctcp"),
-    ("collect", "scenario.transport={name:timely,background_name:cubic}", "cannot stand beside timely"),
+    ("collect", "network=ns3 scenario.transport={name:timely,background_name:cubic}", "cannot stand beside timely"),
     ("collect", "scenario.topology={leaves:1024,servers_per_leaf:1024}", "1048576 servers"),
     ("collect", "policy.lqd.flip_probability=1.5", "policy.lqd.flip_probability = 1.5"),
     ("collect", "+unknown=1", "unknown setting unknown"),
@@ -98,7 +98,7 @@ REFUSED = [
 @pytest.mark.parametrize(("stage", "override", "complaint"), REFUSED)
 def test_is_refused_in_one_sentence(stage: str, override: str, complaint: str) -> None:
     with pytest.raises(ForetailError, match=re.escape(complaint)) as refusal:
-        typed(composed(stage, override), STAGES[stage])
+        typed(composed(stage, *override.split()), STAGES[stage])
     assert "\n" not in str(refusal.value)
     assert not str(refusal.value).endswith(".")
 

@@ -20,7 +20,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
@@ -49,7 +49,7 @@ TRAFFIC = ("start_ns", "size_bytes", "source", "destination", "query", "flow_cla
 @pytest.fixture(scope="module")
 def emulator() -> Path:
     """The executable, on a machine that lets it work."""
-    executable = build_emulator()
+    executable = EMULATOR.build()
     reason = why_not_here(executable)
     if reason is not None:
         pytest.skip(reason)

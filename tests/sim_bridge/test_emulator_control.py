@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.emulator.emulator import EmulatorRun, build_emulator, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
@@ -39,7 +39,7 @@ BULK_TRANSFER = Path(__file__).parents[2] / "examples" / "emulator" / "bulk_tran
 @pytest.fixture(scope="module")
 def emulator() -> Path:
     """The executable, on a machine that lets it bring a congestion control."""
-    executable = build_emulator()
+    executable = EMULATOR.build()
     reason = why_not_here(executable, control="dctcp")
     if reason is not None:
         pytest.skip(reason)

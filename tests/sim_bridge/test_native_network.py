@@ -6,23 +6,27 @@ some minutes.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import re
+import shutil
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.counters import COUNTER_BITS, counter_params
 from foretail.features.dataset.reader import Dataset
-from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.pipelines.comparison.flows import FlowsResult
@@ -30,8 +34,9 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
-from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.packets.difference import first_difference, first_event
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.composed import composed
 from tests.scenarios import settings, with_racks
@@ -39,48 +44,20 @@ from tests.sim_bridge.drawn_settings import drawn_settings
 
 pytestmark = pytest.mark.ns3
 
-FILES = {
-    "arrivals.bin": ARRIVAL_DTYPE,
-    "flows.bin": FLOW_DTYPE,
-    "occupancy.bin": OCCUPANCY_DTYPE,
-    "counters.bin": COUNTER_DTYPE,
-}
-OF_THE_MACHINE = {"ns3_version", "events", "simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"}
-"""What a summary says of how it was made."""
-
-
-def first_difference(name: str, expected: Records, found: Records) -> str | None:
-    """The first record that differs, in words; the earliest of arrivals is the first event that does."""
-    common = min(len(expected), len(found))
-    different = np.flatnonzero(expected[:common] != found[:common])
-    if not len(different) and len(expected) == len(found):
-        return None
-    place = int(different[0]) if len(different) else common
-    ns3, native = (records[place] if place < len(records) else "nothing" for records in (expected, found))
-    return f"record {place} of {name}: ns-3 has {ns3}, native {native}"
+NETWORKS: dict[str, Callable[..., PacketRun]] = {"ns-3": run_driver, "native": run_native}
 
 
 def check_same(document: dict[str, Any], folder: Path) -> PacketRun:
     """Run both networks, and compare all that they write; returns the run in ns-3."""
-    folders = {network: folder / network for network in ("ns3", "native")}
-    for one in folders.values():
-        one.mkdir()
-    expected = run_driver(document, folders["ns3"])
-    found = run_native(document, folders["native"])
-    assert sorted(path.name for path in expected.folder.iterdir()) == sorted(
-        path.name for path in found.folder.iterdir()
-    )
-    for name, dtype in FILES.items():
-        if not (expected.folder / name).exists():
-            continue
-        difference = first_difference(
-            name, read_records(expected.folder / name, dtype), read_records(found.folder / name, dtype)
-        )
-        assert difference is None, difference
-        assert (expected.folder / name).read_bytes() == (found.folder / name).read_bytes()
-    said, native = ({k: v for k, v in run.summary.items() if k not in OF_THE_MACHINE} for run in (expected, found))
-    assert native == said
-    return expected
+    runs: dict[str, PacketRun] = {}
+    for name, run in NETWORKS.items():
+        (folder / name).mkdir()
+        runs[name] = run(document, folder / name)
+    difference = first_difference(runs)
+    if difference is not None:
+        (folder / "traced").mkdir()
+        pytest.fail(first_event(document, folder / "traced", NETWORKS) or difference)
+    return runs["ns-3"]
 
 
 @pytest.mark.parametrize("transport", ["newreno", "dctcp", "cubic"])
@@ -176,6 +153,60 @@ def test_branches_and_racks_are_refused(tmp_path: Path) -> None:
         run_native(with_racks(), tmp_path)
 
 
+def other_bytes(folder: Path, file: str, position: int) -> None:
+    """Change a byte of a file."""
+    content = bytearray((folder / file).read_bytes())
+    content[position] ^= 1
+    (folder / file).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "positions", "said"),
+    [
+        (
+            "arrivals.bin",
+            [9 * ARRIVAL_DTYPE.itemsize, 2 * ARRIVAL_DTYPE.itemsize],
+            r"arrivals\.bin, record 2 \(time_ns \d+, switch \d, port \d, flow \d+\)",
+        ),
+        (
+            "flows.bin",
+            [FLOW_DTYPE.itemsize + 8],
+            r"flows\.bin, record 1 \(start_ns \d+\): one has fct_ns = \d+; other has fct_ns",
+        ),
+        (
+            "occupancy.bin",
+            [8],
+            r"occupancy\.bin, record 0 \(time_ns \d+, switch 0\): one has occupancy_bytes = \d+; other",
+        ),
+    ],
+)
+def test_the_first_event_that_differs_is_named(file: str, positions: list[int], said: str, tmp_path: Path) -> None:
+    run = run_native(settings(trace=True, traffic_ns=500_000), tmp_path)
+    shutil.copytree(tmp_path, other := tmp_path / "other")
+    runs = {"one": run, "other": NativeRun.open(other)}
+    assert first_difference(runs) is None
+    for position in positions:
+        other_bytes(other, file, position)
+    found = first_difference(runs)
+    assert found is not None
+    assert re.match(said, found)
+    assert "\n" not in found
+
+
+def test_a_summary_and_a_missing_record_are_named(tmp_path: Path) -> None:
+    run = run_native(settings(traffic_ns=500_000), tmp_path)
+    changed = copy.deepcopy(run.summary)
+    changed["switches"][1]["marked"] += 1
+    said = first_difference({"one": run, "other": dataclasses.replace(run, summary=changed)})
+    assert said is not None
+    assert said.startswith("summary.json differs in switches[1].marked: one ")
+    shutil.copytree(tmp_path, other := tmp_path / "other")
+    (other / "flows.bin").write_bytes((other / "flows.bin").read_bytes()[: -FLOW_DTYPE.itemsize])
+    said = first_difference({"one": run, "other": NativeRun.open(other)})
+    assert said is not None
+    assert said.endswith("only one has it, and 0 after it")
+
+
 TINY = ("scenario=tiny", "tracking=off")
 
 
@@ -215,16 +246,17 @@ def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> N
         (
             "evaluate",
             ("network=native", "scenario.transport.name=timely", "scenario.transport.mark_bytes=0"),
-            r"scenario\.transport\.name = timely is not simulated by the native network: choose one of dctcp, cubic",
+            r"scenario\.transport\.name = timely is not simulated by the native network: give network=ns3, or choose",
         ),
         ("evaluate", ("network=native", "ns3_prefix=/usr"), "ns3_prefix names an ns-3, which network=native does not"),
         ("collect", ("network=native", "ns3_prefix=/usr"), "ns3_prefix names an ns-3, which network=native does not"),
-        ("collect", ("network=emulator",), "network=emulator is for evaluate: collect with source=emulator"),
-        ("collect", ("network=native", "source=emulator", "scenario=rack"), "network.* means nothing to source=emul"),
+        ("train", ("network=emulator",), "network=emulator is for collect and evaluate: use network=native or netw"),
+        ("train", ("scenario.transport.name=timely",), r"transport\.name = timely is not simulated by the native netw"),
+        ("train", ("datasets=[x]", "network=ns3"), r"network means nothing to datasets=\[\.\.\.\]: leave one of"),
+        ("collect", ("network=native", "source=slotted"), "network means nothing to source=slotted: leave one of the"),
     ],
 )
 def test_settings_that_need_another_network_are_refused(stage: str, given: tuple[str, ...], complaint: str) -> None:
     model = ("model=null", "policy=[lqd]") if stage == "evaluate" else ()
-    config = {"evaluate": EvaluateConfig, "collect": CollectConfig}[stage]
     with pytest.raises(ForetailError, match=complaint):
-        typed(composed(stage, *model, *given), config, given)
+        typed(composed(stage, *model, *given), STAGES[stage], given)

@@ -185,7 +185,7 @@ def test_sparse_cells_have_more_slots() -> None:
         (["+bases.recorded={workload: uniform, ports: 4, buffer_per_port: 4}"], "bases.recorded has the name"),
         (["axes.bursts.least_bytes=[1024]"], "least_bytes is 1024"),
         (['+recorded.web=["scenario=nowhere"]'], "recorded.web"),
-        (['+recorded.web=["source=slotted"]'], "recorded.web has source=slotted: record in ns-3"),
+        (['+recorded.web=["source=slotted"]'], "recorded.web has source=slotted: record a scenario"),
         (["+bases.new={workload: uniform, ports: 4}"], "bases.new has no buffer_per_port"),
         (["+axes.nobody={load: [0.1]}"], "axes has nobody"),
         (["axes.incast={fan_in: [99]}"], "fan_in must be at most"),

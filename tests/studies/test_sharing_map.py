@@ -22,7 +22,6 @@ from foretail.configs.schema.families import Family
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import mean_over_groups
-from foretail.pipelines.data.simulation import Ns3
 from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
@@ -51,7 +50,8 @@ def invented_plan(wheres: Sequence[Condition] = (TRAINED, HELD), **changes: Any)
         **changes,
     )
     nothing: Any = None
-    plan = SharingPlan(dict.fromkeys(wheres, nothing), dict.fromkeys(RULES, nothing), None, nothing, [])
+    of_wheres = dict.fromkeys(wheres, nothing)
+    plan = SharingPlan(of_wheres, of_wheres, dict.fromkeys(RULES, nothing), None, [])
     return settings, plan
 
 
@@ -226,7 +226,7 @@ def test_a_condition_that_no_scenario_has_is_named() -> None:
     change = "families.websearch.conditions.load_40=['scenario.background.load=7']"
     config = experiment_settings("sharing_map", "size=small", change)
     with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
-        SharingPlan.of(config.shared, config.families, config.policies, Ns3(None))
+        SharingPlan.of(config, config.shared, config.families, config.policies)
 
 
 @pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
@@ -247,7 +247,7 @@ def test_a_policy_in_a_header_is_one_of_them() -> None:
     header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
     config = experiment_settings("sharing_map", "size=small")
     policies = {**config.policies, f"{header}:HalfAndHalf": {}}
-    plan = SharingPlan.of(config.shared, config.families, policies, Ns3(None))
+    plan = SharingPlan.of(config, config.shared, config.families, policies)
     assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
 
 

@@ -106,7 +106,7 @@ def test_training_for_the_recovered_loss_keeps_its_best_round(found: Studied) ->
 
 def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -> None:
     tables = {table.title: table for table in found.tables()}
-    flows = tables["Closed loop in ns-3, condition base"]
+    flows = tables["Closed loop, condition base"]
     assert [row[0] for row in flows.rows] == [
         "lqd",
         "credence_accept",
