@@ -77,7 +77,7 @@ FLOW_DTYPE = np.dtype(
         ("destination", "<i4"),  # server index
         ("query", "<i4"),  # identifier, -1 = background
         ("retransmissions", "<i4"),  # segments
-        ("timeouts", "<i4"),  # of retransmission; in ns-3 a repeated SYN counts as two
+        ("timeouts", "<i4"),  # expirations of the retransmission timer, those of SYNs included
         ("flow_class", "u1"),  # FlowClass
         ("connected_in_advance", "u1"),  # 1 when the connection was set up before ``start_ns``
         ("pad", "u1", (2,)),  # zero

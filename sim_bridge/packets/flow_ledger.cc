@@ -77,6 +77,7 @@ const FlowLedger::Stretch* FlowLedger::stretch_at(const Connection& connection, 
 
 void FlowLedger::count_timeout(std::size_t connection, std::uint32_t oldest) {
     const Connection& of = connections_[connection];
+    if (of.next_byte == 0) return;  // before the first data only a SYN expires, which `classify` counts
     ++progress_[flow_at(of, byte_of(of, oldest))].record.timeouts;
 }
 

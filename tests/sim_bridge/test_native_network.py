@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
@@ -76,6 +77,26 @@ def test_a_lossy_run_has_the_same_bytes(transport: str, slow_start: bool, tmp_pa
     assert flows["retransmissions"].sum() > 1000
     assert flows["timeouts"].sum() > 50
     assert sum(node["marked"] for node in run.summary["switches"]) > 1000
+
+
+def test_every_repeated_syn_is_one_timeout(tmp_path: Path) -> None:
+    least_ns = 1_000_000
+    document = settings(
+        policy__name="cs",
+        background__load=1.5,
+        incast__connect_ahead_ns=0,
+        incast__queries_per_second_per_server=3000.0,
+        topology__buffer_bytes_per_port_per_gbps=600,
+        transport__min_rto_ns=least_ns,
+        traffic_ns=3_000_000,
+        drain_ns=100_000_000,
+    )
+    flows = check_same(document, tmp_path).flows()
+    late = flows[(flows["retransmissions"] == 0) & (flows["fct_ns"] >= least_ns)]  # only its SYN was lost
+    assert len(late) > 10
+    assert late["timeouts"].max() > 1
+    # SYNs follow after least_ns, 3 least_ns, 7 least_ns and so on
+    assert late["timeouts"].tolist() == np.floor(np.log2(late["fct_ns"] / least_ns + 1)).astype(int).tolist()
 
 
 def test_counters_of_intervals_have_the_same_bytes(tmp_path: Path) -> None:
