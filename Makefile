@@ -80,7 +80,7 @@ docs: .venv/.dev .venv/.driver ## build the documentation site into build/docs, 
 conformance: .venv/.dev .venv/.driver ## random ensembles of every framework through every target: an hour (ARGS='--ensembles 20')
 	@$(BIN)/python -m tests.export.conformance $(ARGS)
 
-sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSan, in build/sanitize: three minutes, needs g++
+sanitize: .venv/.dev .venv/.ns3 ## the C++ parts under AddressSanitizer and UBSan, in build/sanitize: four minutes, needs g++
 	@$(BIN)/python -m tests.sanitize
 
 fuzz: .venv/.dev ## every reader of files under a fuzzer, some seconds each, findings in build/fuzz (ARGS='--seconds 3600 --only P4')

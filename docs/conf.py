@@ -158,6 +158,7 @@ CHANGELOG
 :caption: Results
 
 docs/results/closed-loop
+docs/results/referees
 docs/results/sharing-map
 docs/results/promise
 docs/results/promise-methods

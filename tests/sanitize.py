@@ -1,4 +1,4 @@
-"""The buffer library, the native module and the ns-3 driver under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""The buffer library, the native module and both simulators of networks under AddressSanitizer and UBSan.
 
 ``make sanitize`` runs this. What it builds lies in ``build/sanitize``; the installed module and the user's driver stay
 as they are. As a plugin of pytest it puts the module of ``build/sanitize`` in the place of the installed one.
@@ -25,13 +25,15 @@ NATIVE = BUILD / "native"
 FLAGS = "-g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS"
 
 SLOW = "not debug and not allocations and not load_and_burst and not vast and not priorities"
-"""Left out of what follows, so that all of it, compilers included, takes some 270 s of CPU time."""
+"""Left out of what follows, so that all of it, compilers included, takes some 360 s of CPU time."""
 
 PROGRAMS = (  # programs with the sanitizers: checks of the headers, laws of congestion control, simulations
     "tests/sim_bridge/test_headers.py::test_the_library_passes_its_own_assertions",
     "tests/sim_bridge/test_headers.py::test_feature_parameters_are_those_of_the_catalog",
     "tests/sim_bridge/test_transports.py",
     "tests/sim_bridge/test_ns3_driver.py",
+    *(f"tests/sim_bridge/test_native_network.py::test_drawn_settings_have_the_same_bytes[{n}]" for n in range(4)),
+    "tests/sim_bridge/test_native_network.py::test_what_the_native_network_does_not_simulate_is_one_sentence",
 )
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadscope")
 MODULE = (  # the native module in pytest's own process
@@ -95,7 +97,10 @@ def main() -> int:
         },
         {
             "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.ns3.driver", "build"], sanitized),
-            "tests of programs and the ns-3 driver": ([*pytest, *TWO_AT_A_TIME, *PROGRAMS], sanitized),
+            "tests of programs, the ns-3 driver and the native network": (
+                [*pytest, *TWO_AT_A_TIME, *PROGRAMS],
+                sanitized,
+            ),
         },
     ]
     with ThreadPoolExecutor(len(chains)) as pool:

@@ -66,13 +66,13 @@ RULES = [
     Rule(r"README.md: export ", "run"),
     Rule(r"README.md: replay arrivals=", "run"),
     Rule(r"README.md: schedule demand=", "run"),
-    Rule(r"CHANGELOG.md: train objective.name=sent", "compose"),
+    Rule(r"CHANGELOG.md: (train objective.name=sent|collect network=emulator)", "compose", ("scenario=rack",)),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
-    Rule(r"native.md: (evaluate|collect) ", "compose"),  # tests/sim_bridge/test_native_network.py runs the stages
+    Rule(r"native.md: (evaluate|run) ", "compose"),  # tests/sim_bridge/test_native_network.py runs the stages
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
@@ -102,7 +102,7 @@ RULES = [
     Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    Rule(r"(prediction-map|promise).md: run ", "compose"),  # tests/studies runs them
+    Rule(r"(prediction-map|promise|referees).md: run ", "compose"),  # tests/studies runs them
     Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),

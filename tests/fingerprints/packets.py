@@ -1,4 +1,4 @@
-"""Packets in ns-3: what became of every arrival, every flow and every buffer, and the counters of the switches."""
+"""Packets in ns-3 and in the native network: every arrival, flow and buffer, and the counters of the switches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 
 from foretail.export.c.target import C
 from foretail.export.target import export
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.messages.collectives import collective
 from foretail.sim_bridge.ns3.messages.elephants import elephants
 from foretail.sim_bridge.ns3.messages.message import columns, joined
+from foretail.sim_bridge.packets.difference import OF_THE_MACHINE
+from foretail.studies.networks.referees import NATIVE, Plan, RefereeCase
+from tests.composed import experiment_settings
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble
@@ -158,6 +162,18 @@ def exported_predictor(place: Place) -> Iterator[Fingerprint]:
         yield Fingerprint("flows", parameters_text(tau=tau), fingerprint(run.flows()))
 
 
+def scenarios(place: Place) -> Iterator[Fingerprint]:
+    """The scenarios of ``foretail run referees`` in the native network, byte for byte."""
+    settings = experiment_settings("referees", "size=small")
+    plan = Plan.of(settings)
+    for name in settings.scenarios:
+        document = plan.document(RefereeCase(name, settings.seeds[0], NATIVE))
+        run = run_native({**document, "trace": True}, place.folder())
+        files = {path.name: path.read_bytes() for path in run.folder.glob("*.bin")}
+        counters = {name: value for name, value in run.summary.items() if name not in OF_THE_MACHINE}
+        yield Fingerprint("files and counters", name, fingerprint(files, counters))
+
+
 GROUPS = (
     Group("ns3", "policies", policies, ns3=True),
     Group("ns3", "transports", transports, ns3=True),
@@ -165,4 +181,5 @@ GROUPS = (
     Group("ns3", "options", options, ns3=True),
     Group("ns3", "messages", messages, ns3=True),
     Group("ns3", "exported predictor", exported_predictor, ns3=True),
+    Group("native", "scenarios", scenarios),
 )

@@ -160,7 +160,7 @@ def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
 
 @pytest.fixture(scope="module")
 def base() -> CollectConfig:
-    return typed(composed("collect", "scenario=tiny", "policy=dt"), CollectConfig)
+    return typed(composed("collect", "network=ns3", "scenario=tiny", "policy=dt"), CollectConfig)
 
 
 def test_the_stages_refuse_settings_that_do_not_fit_and_the_driver_reads_all_others(

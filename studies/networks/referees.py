@@ -1,0 +1,257 @@
+"""The same plans of flows in every network: Foretail's own TCP, ns-3's, and that of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+from omegaconf import MISSING
+
+from foretail.configs.schema.emulation import Emulation, require_emulated
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.core.code import code_digest
+from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison.flows import policy_run
+from foretail.pipelines.data.emulation import Emulator, emulated_settings
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import Native, Ns3, Simulator, scratch_run, simulate_flows
+from foretail.pipelines.experiment.cases import measure_cases
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import file_digest
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
+from foretail.sim_bridge.packets.difference import first_event
+
+NATIVE, NS3, EMULATOR = "native", "ns3", "emulator"
+CONTROLS = {"newreno": "reno"}
+"""Congestion controls that Linux calls otherwise."""
+SHOWN = {
+    "incast p50": "slowdown.incast.p50",
+    "incast p95": "slowdown.incast.p95",
+    "short p95": "slowdown.short.p95",
+    "long p95": "slowdown.long.p95",
+    "cost J": "cost",
+    "timed out %": "timed_out_percent",
+    "timeouts": "timeouts",
+}
+"""Columns of the table, and the metrics of ``foretail evaluate`` behind them."""
+DIGITS = 12
+"""Of a hash in the table."""
+
+
+@dataclass
+class RefereeSettings(JobSettings):
+    """Named scenarios, each with a policy, in several networks."""
+
+    shared: list[str] = setting([], "Overrides of foretail train that all scenarios share.")
+    scenarios: dict[str, list[str]] = setting(
+        MISSING, "Overrides of foretail train that name scenario and policy, by the scenario's name."
+    )
+    networks: list[str] = setting(
+        [NATIVE, NS3, EMULATOR],
+        "Networks that run, native among them; the emulator takes the transport of the scenario.",
+        one_of=(NATIVE, NS3, EMULATOR),
+    )
+    factor: int = setting(
+        1500, "Nanoseconds of this machine's clock per nanosecond of an emulated network.", at_least=1, at_most=10**6
+    )
+    seeds: list[int] = setting(MISSING, "Traffic seeds of every scenario.", at_least=1, at_most=2**31 - 1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without the network that is judged."""
+        super().check(where)
+        if NATIVE not in self.networks:
+            raise ForetailError("networks lacks native, with which the others are compared: add it")
+
+
+@dataclass(frozen=True)
+class RefereeCase:
+    """A run."""
+
+    scenario: str
+    seed: int
+    network: str
+
+    def __str__(self) -> str:
+        return f"{self.scenario} in {self.network}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is composed and checked before the first run."""
+
+    composed: Mapping[str, TrainConfig]  #: scenario and policy, by name
+    simulators: Mapping[str, Simulator]  #: by network
+    factor: int
+
+    @classmethod
+    def of(cls, settings: RefereeSettings) -> Plan:
+        """Compose every scenario; ForetailError when one is not simulated by the native network."""
+        composed = {
+            name: compose_settings(TrainConfig, [*settings.shared, *overrides], f"scenarios.{name}")
+            for name, overrides in settings.scenarios.items()
+        }
+        simulators = {NATIVE: Native(), NS3: Ns3(settings.ns3_prefix), EMULATOR: Emulator()}
+        return cls(composed, {name: simulators[name] for name in settings.networks}, settings.factor)
+
+    def emulation(self, scenario: str) -> Emulation:
+        """How a scenario is emulated: with the congestion control that it names."""
+        name = self.composed[scenario].scenario.transport.name
+        return Emulation(factor=self.factor, control=CONTROLS.get(name, name))
+
+    def document(self, case: RefereeCase) -> dict[str, Any]:
+        """The settings document of a run."""
+        composed = self.composed[case.scenario]
+        ((_, policy),) = composed.policy.items()
+        if case.network == EMULATOR:
+            emulation = self.emulation(case.scenario)
+            return emulated_settings(composed.scenario, policy, case.seed, emulation, trace=False)
+        return driver_config(composed.scenario, policy, case.seed, trace=False)
+
+    def depends_on(self, case: RefereeCase) -> dict[str, Any]:
+        """Everything that a measurement depends on."""
+        return {
+            **self.simulators[case.network].depends_on(self.document(case)),
+            "code": code_digest(policy_run, measured),
+        }
+
+    def why_not_emulated(self, scenario: str) -> str | None:
+        """Why the emulator does not run a scenario, here or at all; None where it does."""
+        emulation = self.emulation(scenario)
+        try:
+            require_emulated(self.composed[scenario].scenario, emulation, "emulation")
+        except ForetailError as error:
+            return str(error).partition(":")[0]  # what to change is for another command
+        return why_not_here(control=emulation.control)
+
+
+def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
+    """Run a case; figures of its flows, hashes of what was offered and of what became of it, and CPU seconds."""
+    with scratch_run(plan.document(case), plan.simulators[case.network], so_far) as run:
+        found = policy_run(case.scenario, case.seed, run)
+        metrics = found.metrics()
+        emulated = run.summary["emulation"] if isinstance(run, EmulatorRun) else {}
+        return {
+            **{metric: metrics[metric] for metric in SHOWN.values()},
+            "offered_sha256": found.flows_sha256,
+            "flows_sha256": file_digest(run.folder / "flows.bin"),
+            "cpu_seconds": found.cpu_seconds + emulated.get("host_cpu_seconds", 0.0),
+            "why_invalid": emulated.get("why_invalid", ""),
+        }
+
+
+def show(settings: RefereeSettings, run: Run) -> Shown:
+    """Run every scenario in every network that has it, and set them beside each other."""
+    plan = Plan.of(settings)
+    reasons = {name: plan.why_not_emulated(name) for name in settings.scenarios if EMULATOR in settings.networks}
+    simulated = [
+        RefereeCase(scenario, seed, network)
+        for scenario in settings.scenarios
+        for seed in settings.seeds
+        for network in (NATIVE, NS3)
+        if network in settings.networks
+    ]
+    emulated = [
+        RefereeCase(name, seed, EMULATOR)
+        for name, reason in reasons.items()
+        if reason is None
+        for seed in settings.seeds
+    ]
+    parts = [_rows(simulated, settings, plan)]
+    if emulated:  # each has the clock to itself
+        parts.append(_rows(emulated, replace(settings, jobs=1), plan))
+    order = list(settings.scenarios).index
+    rows = pd.concat(parts).sort_values(
+        "scenario", key=lambda names: names.map(order), kind="stable", ignore_index=True
+    )
+    _require_same_plans(rows)
+    not_run = {name: reason for name, reason in reasons.items() if reason is not None}
+    late = rows[rows["why_invalid"] != ""]
+    notes = [
+        *(f"not emulated: {name}: {reason}" for name, reason in not_run.items()),
+        *(f"late: {row.scenario}, seed {row.seed}: {row.why_invalid}" for row in late.itertuples()),
+    ]
+    return Shown(rows, [_table(rows, settings)], notes=notes, verdict=_verdict(rows, plan, len(reasons), len(not_run)))
+
+
+REFEREES = FunctionExperiment(RefereeSettings, show)
+
+
+def _rows(cases: Sequence[RefereeCase], settings: RefereeSettings, plan: Plan) -> pd.DataFrame:
+    measurements = measure_cases(
+        settings.experiment,
+        "referees",
+        cases,
+        settings,
+        name=str,
+        depends_on=plan.depends_on,
+        measure=partial(measured, plan=plan),
+    )
+    return measurements.rows(lambda case, measurement: measurement)
+
+
+def _require_same_plans(rows: pd.DataFrame) -> None:
+    """Raise ForetailError when two networks were offered different flows."""
+    for (scenario, seed), runs in rows.groupby(["scenario", "seed"]):
+        if runs["offered_sha256"].nunique() > 1:
+            networks = ", ".join(runs["network"])
+            raise ForetailError(f"{networks} were offered different flows in {scenario}, seed {seed}: that is a defect")
+
+
+def _table(rows: pd.DataFrame, settings: RefereeSettings) -> Table:
+    groups = rows.assign(late=rows["why_invalid"] != "").groupby(["scenario", "network"], sort=False)
+    sums = groups[["cpu_seconds", "late"]].sum()
+    shown = pd.concat([groups[list(SHOWN.values())].mean(), groups["flows_sha256"].agg(_together), sums], axis=1)
+    shown = shown.reset_index()
+    titles = {"scenario": "scenario", "network": "network", **{metric: title for title, metric in SHOWN.items()}}
+    return Table.of_frame(
+        "The same flows in every network",
+        shown,
+        {**titles, "flows_sha256": "hash of flows", "cpu_seconds": "CPU s", "late": "late runs"},
+        f"FCT slowdown; means over the seeds {', '.join(map(str, settings.seeds))}, and CPU seconds of all of them",
+        "networks with one hash ended every flow at the same time, with as many retransmissions and timeouts",
+    )
+
+
+def _together(hashes: pd.Series[str]) -> str:
+    """One short hash for those of all seeds."""
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:DIGITS]
+
+
+def _verdict(rows: pd.DataFrame, plan: Plan, emulated: int, not_run: int) -> list[str]:
+    """Whether native and ns-3 agree, where they first differ if not, and how many scenarios were emulated."""
+    said = []
+    by_network = {str(name): runs.set_index(["scenario", "seed"]) for name, runs in rows.groupby("network")}
+    if NS3 in by_network:
+        native, ns3 = by_network[NATIVE], by_network[NS3]
+        other = native.index[native["flows_sha256"] != ns3.loc[native.index, "flows_sha256"]]
+        ratio = ns3["cpu_seconds"].sum() / native["cpu_seconds"].sum()
+        said.append(
+            f"ns-3 ended every flow as the native network did in {len(native) - len(other)} of {len(native)} runs, in "
+            f"{ratio:.3g} times the CPU time."
+        )
+        said += [_first_event(RefereeCase(scenario, seed, NATIVE), plan) for scenario, seed in other[:1]]
+    if emulated:
+        said.append(f"The emulator ran {emulated - not_run} of {emulated} scenarios.")
+    return said
+
+
+def _first_event(case: RefereeCase, plan: Plan) -> str:
+    networks = {name: partial(_run, simulator=plan.simulators[name]) for name in (NS3, NATIVE)}
+    with TemporaryDirectory() as folder:
+        found = first_event(plan.document(case), Path(folder), networks)
+    return f"{case.scenario}, seed {case.seed}, differs first in {found}."
+
+
+def _run(document: Mapping[str, Any], folder: Path, simulator: Simulator) -> Any:
+    return simulate_flows(document, folder, simulator, lambda done, words: None)
