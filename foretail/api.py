@@ -28,6 +28,7 @@ from foretail.pipelines.reporting.figures import run_figures
 from foretail.sim_bridge.arrivals import workloads
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
@@ -64,6 +65,7 @@ __all__ = [
     "replay_scores",
     "run_driver",
     "run_figures",
+    "run_native",
     "scenarios",
     "split_by_seed",
     "training_columns",
