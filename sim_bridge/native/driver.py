@@ -48,6 +48,12 @@ def build_native(*, policy: GuestPolicy | None = None, report: Callable[[int, in
     )
 
 
+def require_no_racks(settings: Mapping[str, Any]) -> None:
+    """Raise ForetailError on the document of racks with circuits, which this network does not have."""
+    if "racks" in settings:
+        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
+
+
 @dataclass(frozen=True, repr=False)
 class NativeRun(PacketRun):
     """A finished simulation in the native network; files and summary as of :class:`PacketRun`."""
@@ -78,8 +84,7 @@ def run_native(
     ForetailError
         If the settings are not of this network, or the simulation fails.
     """
-    if "racks" in settings:
-        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
+    require_no_racks(settings)
     executable = build_native() if executable is None else executable
     run_program(executable, settings, folder, progress, "the native simulation")
     return NativeRun.open(folder)
