@@ -100,7 +100,7 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
 
     def __init__(self, num_envs: int, runs: Runs, copy: bool, autoreset: bool = True) -> None:
         if not autoreset:
-            self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.DISABLED}
+            self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # type: ignore[misc]
         self._autoreset = autoreset
         self._runs = runs
         self.num_envs = num_envs
