@@ -6,8 +6,10 @@ weights, keeps the best quarter by the cost J over a few seeds, and draws the ne
 scikit-learn learns what the best policy answers; the tree becomes C, which is proven to decide as the tree does.
 
 The C then decides in the network on seeds that no step before has seen, beside Complete Sharing, which accepts whatever
-fits, Longest Queue Drop, and Dynamic Thresholds with the alpha that is cheapest on the seeds of training. Run it with
-``python examples/closed_loop/learn_policy.py``: REPLACE_MINUTES. ``--size small`` takes seconds and learns nothing.
+fits, Longest Queue Drop, and Dynamic Thresholds with the alpha that is cheapest on seeds of training. The sharing rule
+of ``foretail demo`` reads the same tags of senders, ``message_left`` and ``first_rtt``; the others read none. Run it
+with ``python examples/closed_loop/learn_policy.py``, which takes seven minutes of CPU time. ``--size small`` takes
+seconds and learns nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ from foretail.models.ensemble.frontends import from_sklearn
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.comparison.statistics import change_text, paired_difference
 from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.settings.rules import rule_of
 from foretail.sim_bridge.native.network import NativeNetwork
 
 FEATURES = ("pressure", "fill", "message_left", "first_rtt")
 HIGHEST = np.array([(1 << feature(name).bits) - 1 for name in FEATURES])
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+DEMONSTRATED = {"message_left": 17, "fill": 229, "pressure": 136, "first_rtt_more": 40}
+"""The sharing rule of ``foretail demo``."""
 
 Weights = NDArray[np.float64]
 
@@ -137,22 +142,24 @@ def log_cost(policy: Policy, seed: int, size: Size, library: Path | None = None)
     return float(np.log(cost))
 
 
-def compare(library: Path, size: Size) -> dict[str, dict[int, float]]:
+def compare(learned: Path, rule: Path, size: Size) -> dict[str, dict[int, float]]:
     """log J by policy and seed, on seeds that nothing was learned or tuned on."""
     tuning = range(1000, 1000 + size.held_out // 2)
     dt = Policy("dt")
     by_alpha = {alpha: np.mean([log_cost(replace(dt, alpha=alpha), seed, size) for seed in tuning]) for alpha in ALPHAS}
     alpha = min(by_alpha, key=lambda one: float(by_alpha[one]))
-    policies: Mapping[str, Policy] = {
-        "Complete Sharing (always accept)": Policy("cs"),
-        f"Dynamic Thresholds, alpha {alpha:g}, tuned": replace(dt, alpha=alpha),
-        "Longest Queue Drop": Policy("lqd"),
-        "learned policy, as C": Policy("learned", predictor="library"),
+    asking = Policy("learned", predictor="library")
+    policies: Mapping[str, tuple[Policy, Path | None]] = {
+        "Complete Sharing (always accept)": (Policy("cs"), None),
+        f"Dynamic Thresholds, alpha {alpha:g}, tuned": (replace(dt, alpha=alpha), None),
+        "Longest Queue Drop": (Policy("lqd"), None),
+        "the demo's sharing rule, as C": (asking, rule),
+        "learned policy, as C": (asking, learned),
     }
     held_out = range(1, 1 + size.held_out)
     return {
-        name: {seed: log_cost(policy, seed, size, library if policy.name == "learned" else None) for seed in held_out}
-        for name, policy in policies.items()
+        name: {seed: log_cost(policy, seed, size, library) for seed in held_out}
+        for name, (policy, library) in policies.items()
     }
 
 
@@ -167,7 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("drop above 0: " + " ".join(f"{w:+.2f} {name}" for w, name in zip(weights, FEATURES, strict=False)), end="")
     print(f" {-weights[-1]:+.2f}, with every feature from 0 to 1")
     with TemporaryDirectory() as scratch:
-        found = compare(as_c(weights, size, (options.folder or Path(scratch)) / "learned_policy"), size)
+        rule = rule_of(DEMONSTRATED).ensemble(scenario_of(size.traffic_ns).features.cell_bytes)
+        learned = as_c(weights, size, (options.folder or Path(scratch)) / "learned_policy")
+        found = compare(learned, export(rule, C(), Path(scratch) / "sharing_rule").file(".so"), size)
     always, tuned, *_ = found.values()
     print(f"\nJ on {size.held_out} held-out seeds, geometric means; differences with 95 % intervals, paired by seed")
     for name, costs in found.items():

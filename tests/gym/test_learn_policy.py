@@ -1,4 +1,4 @@
-"""The worked example learns, exports and compares, at its small size. Costs ten seconds, some of them for the compiler."""
+"""The worked example learns, exports and compares, at its small size. Costs ten seconds, some for the compiler."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def test_the_example_learns_and_exports(tmp_path: Path) -> None:
         "Complete Sharing \\(always accept\\)",
         r"Dynamic Thresholds, alpha \S+, tuned",
         "Longest Queue Drop",
+        "the demo's sharing rule, as C",
         "learned policy, as C",
     ):
         assert re.search(rf"^{policy} +{ROW}", done.stdout, re.MULTILINE), done.stdout
