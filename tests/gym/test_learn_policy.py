@@ -18,7 +18,7 @@ ROW = r"J +\d+\.\d{3}, against accepting [+-]\d+\.\d % \[.+\], DT [+-]\d+\.\d % 
 
 def test_the_example_learns_and_exports(tmp_path: Path) -> None:
     program = ROOT / "examples" / "closed_loop" / "learn_policy.py"
-    command = [sys.executable, "-W", "error", program, "--size", "small", "--folder", tmp_path]
+    command: list[str | Path] = [sys.executable, "-W", "error", program, "--size", "small", "--folder", tmp_path]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for policy in (
