@@ -157,6 +157,25 @@ class ClosedLoopVectorEnv(SwitchVectorEnv):
     copy : False: observations are views of one array, which the next step overwrites
     autoreset : False: an environment whose episode has ended stays so, ignores its actions and earns 0 until ``reset``
         begins an episode everywhere. So no time goes into episodes that nobody needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from foretail.api import Policy, driver_config, scenarios
+    >>> from foretail.gym import ClosedLoopVectorEnv
+    >>> scenario = scenarios.Scenario(
+    ...     name="two racks",
+    ...     topology=scenarios.Topology(leaves=2, spines=2, servers_per_leaf=4),
+    ...     background=scenarios.Background(size_bytes=[0, 10_000, 1_000_000], cumulative=[0, 0.8, 1], load=0.8),
+    ...     incast=scenarios.Incast(queries_per_second_per_server=1000, burst_fraction=1.0, fan_in=4),
+    ...     traffic_ns=500_000,
+    ... )
+    >>> document = driver_config(scenario, Policy("learned"), seed=1, trace=False)
+    >>> many = ClosedLoopVectorEnv(document, num_envs=4, features=("fill",))
+    >>> fill, info = many.reset(seed=1)
+    >>> fill, rewards, ended, _, info = many.step((fill[:, 0] > 200).astype(np.int64))
+    >>> fill.shape, rewards.shape
+    ((4, 1), (4,))
     """
 
     def __init__(

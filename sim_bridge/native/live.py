@@ -75,6 +75,22 @@ def run_live_native(
     ------
     ForetailError
         As `run_live` does; also when a simulation is refused or fails.
+
+    Examples
+    --------
+    >>> from foretail.api import Policy, driver_config, scenarios
+    >>> from foretail.sim_bridge.native.live import run_live_native
+    >>> scenario = scenarios.Scenario(
+    ...     name="two racks",
+    ...     topology=scenarios.Topology(leaves=2, spines=2, servers_per_leaf=4),
+    ...     background=scenarios.Background(size_bytes=[0, 10_000, 1_000_000], cumulative=[0, 0.8, 1], load=0.8),
+    ...     incast=scenarios.Incast(queries_per_second_per_server=1000, burst_fraction=1.0, fan_in=4),
+    ...     traffic_ns=500_000,
+    ... )
+    >>> document = driver_config(scenario, Policy("learned"), seed=1, trace=False)
+    >>> (run,) = run_live_native([document], lambda rows: rows[:, 0] > 200, ("fill",))
+    >>> run.asked > run.drops, len(run.flows) == run.summary["flows"]
+    (True, True)
     """
     if not documents:
         return []

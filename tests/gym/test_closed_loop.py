@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import doctest
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -26,6 +27,7 @@ from foretail.features.catalog import feature
 from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv, closed_loop
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
+from foretail.sim_bridge.native import live
 from foretail.sim_bridge.native.live import run_live_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
@@ -218,7 +220,8 @@ def test_what_is_wrong_is_one_sentence() -> None:
     assert run_live_native([], lambda x: x, ("queue",)) == []
 
 
-def test_the_examples_hold() -> None:
-    found = doctest.testmod(closed_loop)
+@pytest.mark.parametrize("module", [closed_loop, live], ids=["environments", "live"])
+def test_the_examples_hold(module: ModuleType) -> None:
+    found = doctest.testmod(module)
     assert found.attempted > 0
     assert found.failed == 0
