@@ -110,7 +110,7 @@ class NativeNetwork:
         self._wall_seconds += time.perf_counter() - wall
 
     def flows(self) -> Records:
-        """Return what became of every flow so far: array of FLOW_DTYPE, background and answers by start, then messages."""
+        """Return what became of every flow so far: array of FLOW_DTYPE, in the order of the plan."""
         return self._run.flows().view(FLOW_DTYPE)
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
