@@ -21,7 +21,9 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
 BUFFER := $(wildcard sim_bridge/buffer/*.h* sim_bridge/buffer/*/*.h*)
-EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(wildcard sim_bridge/circuits/*/*.hpp)
+PACKETS := $(wildcard sim_bridge/packets/*.h sim_bridge/packets/*.cc sim_bridge/packets/*/*.h)
+NETWORK := $(PACKETS) $(wildcard sim_bridge/native/*.h sim_bridge/native/*.c* sim_bridge/native/tcp/*)
+EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*) $(BUFFER) $(NETWORK) $(wildcard sim_bridge/circuits/*/*.hpp)
 DRIVER := $(BUFFER) $(wildcard sim_bridge/packets/*.* sim_bridge/packets/*/*.* sim_bridge/ns3/*.* sim_bridge/ns3/*/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
@@ -123,7 +125,7 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@# A Python of a distribution brings a pip whose resolver tries for minutes.
 	@$(PIP) --upgrade pip
 	@# setuptools and wheel: omegaconf's antlr4 runtime comes as source only
-	@$(PIP) scikit-build-core nanobind cmake ninja setuptools wheel
+	@$(PIP) scikit-build-core nanobind nlohmann-json cmake ninja setuptools wheel
 	@touch $@
 
 .venv/.package: .venv/.tools pyproject.toml $(EXTENSION)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    closed_loop,
     digest,
     emulator,
     export_c,
@@ -25,6 +26,7 @@ from benchmarks import (
 BENCHMARKS: dict[str, Callable[[str], None]] = {
     module.__name__.rpartition(".")[2]: module.main
     for module in (
+        closed_loop,
         digest,
         emulator,
         export_c,

@@ -67,17 +67,18 @@ def _compare(size: str, cases: Mapping[str, Mapping[str, Any]], programs: Mappin
 
 def _cases(size: str, folder: Path) -> dict[str, dict[str, Any]]:
     """The driver's document of every run, by its name; a forest is trained in `folder`."""
-    leafspine = _scenario(LEAFSPINE[size], TRAFFIC_NS[size])
+    leafspine = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size])
     forest = Policy("credence", predictor="library", library=str(trained_forest(leafspine, folder)))
     found = {name: _document(leafspine, Policy(name)) for name in ("lqd", "dt", "cs", "followlqd")}
     found |= {"credence, forest": _document(leafspine, forest)}
     found |= {"lqd, trace": _document(leafspine, Policy("lqd"), trace=True)}
     for name, traffic_ns in {"elephants": TRAFFIC_NS, "star": TRAFFIC_NS, "paper": OF_256_SERVERS_NS}.items():
-        found[f"{name}, lqd"] = _document(_scenario(name, traffic_ns[size]), Policy("lqd"))
+        found[f"{name}, lqd"] = _document(scenario_of(name, traffic_ns[size]), Policy("lqd"))
     return found
 
 
-def _scenario(name: str, traffic_ns: int) -> Scenario:
+def scenario_of(name: str, traffic_ns: int) -> Scenario:
+    """The scenario of that name with so much traffic."""
     overrides = [f"scenario={name}", f"scenario.traffic_ns={traffic_ns}"]
     return compose_settings(CollectConfig, overrides, "the benchmark").scenario
 

@@ -22,7 +22,7 @@ _PREFIX = "foretail."
 _NATIVE = "sim_bridge._native"
 _NATIVE_ROOT, _NATIVE_SOURCES = PACKAGE / "sim_bridge", PACKAGE / "sim_bridge" / "bindings"
 _DATA = (".j2", ".json", ".yaml")
-_CPP = (".c", ".cc", ".cpp", ".h", ".hpp")
+_CPP, _CMAKE = (".c", ".cc", ".cpp", ".h", ".hpp"), (".txt", ".cmake")
 _CPP_TOKEN = re.compile(
     r"""(?P<comment>//(?:\\\n|[^\n])*|/\*.*?\*/)
     |(?P<literal>R"(?P<end>[^()\\\s]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])*')
@@ -76,13 +76,13 @@ def cpp_digest(root: Path, *folders: Path) -> str:
     *folders : folders with sources, read with all their sub-folders
     """
     texts: dict[Path, str] = {}
-    waiting = [path for folder in folders for path in folder.rglob("*") if path.suffix in _CPP or path.suffix == ".txt"]
+    waiting = [path for folder in folders for path in folder.rglob("*") if path.suffix in _CPP + _CMAKE]
     while waiting:
         path = waiting.pop().resolve()
         if path in texts:
             continue
         text = path.read_text(encoding="utf-8")
-        texts[path] = text if path.suffix == ".txt" else _without_comments(text)
+        texts[path] = text if path.suffix in _CMAKE else _without_comments(text)
         for included in _INCLUDE.findall(text):
             waiting += [place / included for place in (path.parent, root) if (place / included).is_file()][:1]
     return _digest(sorted((path.relative_to(root.resolve()).as_posix(), text) for path, text in texts.items()))

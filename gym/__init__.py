@@ -1,6 +1,7 @@
-"""The native switch as a Gymnasium environment: each arriving packet waits for an action, accept or drop.
+"""Native switches as Gymnasium environments: each arriving packet waits for an action, accept or drop.
 
-Importing this module registers ``foretail/Buffer-v0``::
+Importing this module registers ``foretail/Buffer-v0``, a switch over given arrivals, and ``foretail/ClosedLoop-v0``, a
+network whose senders react::
 
     import gymnasium
     import foretail.gym
@@ -20,7 +21,9 @@ except ImportError:
         "environments need the package gymnasium: install it with pip install 'foretail[gym]'"
     ) from None
 
-from foretail.gym.environment import ACCEPT, DROP, BufferEnv, BufferVectorEnv, Reward
+from foretail.gym.closed_loop import ClosedLoopEnv, ClosedLoopVectorEnv
+from foretail.gym.decisions import ACCEPT, DROP
+from foretail.gym.environment import BufferEnv, BufferVectorEnv, Reward
 from foretail.gym.traffic import FromDatasets, FromFile, Generated, Traffic
 
 __all__ = [
@@ -28,6 +31,8 @@ __all__ = [
     "DROP",
     "BufferEnv",
     "BufferVectorEnv",
+    "ClosedLoopEnv",
+    "ClosedLoopVectorEnv",
     "FromDatasets",
     "FromFile",
     "Generated",
@@ -35,9 +40,10 @@ __all__ = [
     "Traffic",
 ]
 
-if "foretail/Buffer-v0" not in gymnasium.registry:
-    gymnasium.register(
-        "foretail/Buffer-v0",
-        entry_point="foretail.gym.environment:BufferEnv",
-        vector_entry_point="foretail.gym.environment:BufferVectorEnv",
-    )
+for _name, _module in {"Buffer": "environment", "ClosedLoop": "closed_loop"}.items():
+    if f"foretail/{_name}-v0" not in gymnasium.registry:
+        gymnasium.register(
+            f"foretail/{_name}-v0",
+            entry_point=f"foretail.gym.{_module}:{_name}Env",
+            vector_entry_point=f"foretail.gym.{_module}:{_name}VectorEnv",
+        )

@@ -42,6 +42,7 @@ MODULE = (  # the native module in pytest's own process
     "tests/sim_bridge/test_replay.py",
     "tests/sim_bridge/test_push_outs.py",
     "tests/sim_bridge/test_cell_fabric.py",
+    "tests/sim_bridge/test_native_snapshots.py",
     "tests/gym/test_environment.py",
 )
 

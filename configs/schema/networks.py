@@ -83,6 +83,8 @@ class NativeNetwork(Network):
 
     name: str = setting("native", "Network in which packets move: the native one.")
 
+    branches: ClassVar[bool] = True
+
     def uses_ns3(self) -> bool:
         """ns-3 simulates nothing."""
         return False

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PERCENTILES, PairedDifference, flow_groups, slowdowns
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PERCENTILES, PairedDifference, flow_groups
+from foretail.sim_bridge.packets.cost import slowdowns
 
 DRAWS = 1000
 BLOCK_NS = 1_000_000

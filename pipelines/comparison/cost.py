@@ -1,9 +1,4 @@
-"""What a run costs those whose traffic it carries: one number, J, and what it is made of.
-
-A query is over when the last of its answers is. Its slowdown is this time over what the same answers take alone, one
-after the other on the link of the server that asked. J is the geometric mean of up to three means: the slowdown of
-queries, of short flows and of long flows. What is unfinished counts with its age: too little, but not nothing.
-"""
+"""What a run costs those whose traffic it carries: J, and what it is made of (``sim_bridge/packets/cost.py``)."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.pipelines.comparison.statistics import flow_groups, slowdowns
+from foretail.sim_bridge.packets.cost import cost_of, slowdowns_by_kind, started
 from foretail.sim_bridge.packets.queries import query_table
 
 
@@ -43,14 +38,13 @@ def run_cost(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any]) 
     end_ns : simulated time at which the run ended
     settings : the driver's document
     """
-    queries, groups = query_table(flows, end_ns, settings), flow_groups(flows)
-    ratio, offered = slowdowns(flows, end_ns), flows[groups["all"]]
-    kinds = {"query": queries["slowdown"].to_numpy(), "short": ratio[groups["short"]], "long": ratio[groups["long"]]}
+    kinds, offered = slowdowns_by_kind(flows, end_ns, settings), flows[started(flows)]
+    queries = query_table(flows, end_ns, settings)
     means = {kind: float(found.mean()) for kind, found in kinds.items() if len(found)}
     tails = {f"p99_{kind}": float(np.percentile(found, 99)) if len(found) else None for kind, found in kinds.items()}
     finished = flows["size_bytes"][flows["fct_ns"] >= 0].sum()
     return RunCost(
-        cost=float(np.exp(np.mean(np.log(list(means.values()))))) if means else None,
+        cost=float(cost_of(list(means.values()))) if means else None,
         **{kind: means.get(kind) for kind in kinds},
         **tails,
         timeouts_percent=100 * float(np.mean(offered["timeouts"] > 0)) if len(offered) else 0.0,

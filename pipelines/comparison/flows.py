@@ -39,7 +39,6 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     occupancy_percentiles,
     paired_difference,
-    started,
     summarise_flows,
 )
 from foretail.pipelines.data.scenario import driver_config
@@ -64,6 +63,7 @@ from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.tracking.runs import run_note
 from foretail.pipelines.tracking.seen import SEEN, seen_seeds
 from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.packets.cost import started
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_words, takes_alpha
 

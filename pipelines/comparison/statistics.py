@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-SHORT_BELOW_BYTES = 100_000
-LONG_FROM_BYTES = 1_000_000
+from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, started
+
 PERCENTILES = (50.0, 95.0, 99.0)
 FLOW_GROUPS = ("short", "incast", "long")
 
@@ -82,28 +82,14 @@ def change_text(difference: PairedDifference) -> str:
     return f"{mean:+.1f} %" + ("" if low is None or high is None else f" [{low:+.1f}, {high:+.1f}]")
 
 
-def slowdowns(flows: NDArray[np.void], end_ns: int) -> NDArray[np.float64]:
-    """Slowdown of every flow; unfinished ones (``fct_ns`` < 0) with their age at `end_ns`, NaN for what never started.
-
-    `flows` has the fields start_ns, fct_ns and ideal_fct_ns, int64, in ns; the run ended at `end_ns`.
-    """
-    fct_ns = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
-    return np.asarray(np.where(started(flows), fct_ns / flows["ideal_fct_ns"], np.nan), dtype=np.float64)
-
-
-def started(flows: NDArray[np.void]) -> NDArray[np.bool_]:
-    """All flows but the messages that were never sent, because those that they wait for came too late."""
-    return np.asarray(flows["start_ns"] >= 0, dtype=np.bool_)
-
-
 def flow_groups(flows: NDArray[np.void]) -> dict[str, NDArray[np.bool_]]:
     """Masks of the paper's classes: short and long are background flows, incast are answers to queries; and of all."""
-    background = (flows["query"] < 0) & started(flows)
+    sent, background = started(flows), kinds_of(flows)
     return {
-        "short": background & (flows["size_bytes"] < SHORT_BELOW_BYTES),
+        "short": background["short"] & sent,
         "incast": flows["query"] >= 0,
-        "long": background & (flows["size_bytes"] >= LONG_FROM_BYTES),
-        "all": started(flows),
+        "long": background["long"] & sent,
+        "all": sent,
     }
 
 

@@ -16,8 +16,8 @@ NB_MODULE(_native, m) {
             PyErr_SetString(error.ptr(), refused.what());
         }
     });
-    m.doc() = "Buffer policies, labels and features over known arrivals (C++).";
+    m.doc() = "Buffer policies, labels and features over known arrivals, and the native network (C++).";
     for (const auto add : {add_records, add_slotted, add_replay, add_push_outs, add_trees, add_circuits, add_live,
-                           add_counters, add_open_loop})
+                           add_counters, add_open_loop, add_native, add_closed_loop})
         add(m);
 }

@@ -15,5 +15,7 @@ void add_circuits(nanobind::module_& m);
 void add_live(nanobind::module_& m);
 void add_counters(nanobind::module_& m);
 void add_open_loop(nanobind::module_& m);
+void add_native(nanobind::module_& m);
+void add_closed_loop(nanobind::module_& m);
 
 }  // namespace foretail::bindings

@@ -56,10 +56,10 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     summary["switches"] = json::array();
     std::int64_t leaf_data_packets = 0;
     for (const auto& node : network.switches()) {
-        summary["switches"].push_back(switch_summary(settings.topology, node->index(), node->counts(),
-                                                     node->buffer().queues().occupancy(),
-                                                     node->buffer().threshold_deficits()));
-        if (node->index() < settings.topology.leaves) leaf_data_packets += node->counts().data_in.packets;
+        summary["switches"].push_back(switch_summary(settings.topology, node.index(), node.counts(),
+                                                     node.buffer().queues().occupancy(),
+                                                     node.buffer().threshold_deficits()));
+        if (node.index() < settings.topology.leaves) leaf_data_packets += node.counts().data_in.packets;
     }
     if (trace) {
         trace->close();

@@ -18,6 +18,12 @@ from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_prog
 NATIVE = SimulatorProgram("native", "foretail-native", "the native network")
 
 
+def require_no_racks(settings: Mapping[str, Any]) -> None:
+    """Raise ForetailError on the document of racks with circuits, which this network does not have."""
+    if "racks" in settings:
+        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
+
+
 @dataclass(frozen=True, repr=False)
 class NativeRun(PacketRun):
     """A finished simulation in the native network; files and summary as of :class:`PacketRun`."""
@@ -48,8 +54,7 @@ def run_native(
     ForetailError
         If the settings are not of this network, or the simulation fails.
     """
-    if "racks" in settings:
-        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
+    require_no_racks(settings)
     executable = NATIVE.build() if executable is None else executable
     run_program(executable, settings, folder, progress, "the native simulation")
     return NativeRun.open(folder)

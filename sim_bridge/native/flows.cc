@@ -9,16 +9,15 @@ namespace foretail::packets::native {
 
 void Flows::install(Stack& stack) {
     stack_ = &stack;
-    const auto& connections = ledger_.connections();
-    for (std::size_t i = 0; i < connections.size(); ++i)
-        stack.connect_at(connections[i].connect_ns, static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < ledger_.connections().size(); ++i)
+        stack.connect_at(ledger_.planned_connection(i).connect_ns, static_cast<std::int32_t>(i));
 }
 
 void Flows::connect(std::size_t c) {
-    const FlowLedger::Connection& connection = ledger_.connections()[c];
+    const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(c);
     const std::size_t first = connection.flows.front();
     const PlannedFlow& flow = ledger_.plan(first);
-    const Transport& transport = settings_.transport;
+    const Transport& transport = settings_->transport;
     const std::int64_t segments = first_window_segments(transport, flow);
     const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
     stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));

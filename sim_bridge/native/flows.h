@@ -15,11 +15,11 @@ namespace foretail::packets::native {
 class Socket;
 class Stack;
 
-/// Sends the planned flows over the native TCP.
+/// Sends the planned flows over the native TCP. A copy is their state, which can be assigned to the original.
 class Flows {
 public:
     Flows(const Settings& settings, std::vector<PlannedFlow> plan)
-        : settings_(settings), ledger_(settings, std::move(plan)) {}
+        : settings_(&settings), ledger_(settings, std::move(plan)) {}
 
     /// Schedules all connections.
     void install(Stack& stack);
@@ -42,11 +42,12 @@ public:
         ledger_.count_timeout(static_cast<std::size_t>(connection), oldest);
     }
     [[nodiscard]] FlowLedger& ledger() { return ledger_; }
+    [[nodiscard]] const FlowLedger& ledger() const { return ledger_; }
 
 private:
     void close_if_all_sent(std::size_t connection);
 
-    const Settings& settings_;
+    const Settings* settings_;
     FlowLedger ledger_;
     Stack* stack_ = nullptr;
 };

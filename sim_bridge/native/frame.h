@@ -41,6 +41,7 @@ struct Frame {
 
 inline void mark_congestion(Frame& frame) { frame.congestion_experienced = true; }
 
+/// Frames are lent: whoever takes a packet off the network gives its frame back.
 using Frames = FramePool<Frame>;
 
 }  // namespace foretail::packets::native

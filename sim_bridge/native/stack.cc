@@ -9,15 +9,15 @@
 namespace foretail::packets::native {
 
 Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order)
-    : settings_(settings),
+    : settings_(&settings),
       tcp_{.segment_bytes = static_cast<std::uint32_t>(settings.transport.segment_bytes),
            .min_rto_ns = settings.transport.min_rto_ns,
            .delayed_ack_segments = settings.transport.delayed_ack_segments,
            .slow_start = settings.transport.slow_start,
            .ecn = settings.transport.mark_bytes > 0},
-      flows_(flows),
-      frames_(frames),
-      order_(order),
+      flows_(&flows),
+      frames_(&frames),
+      order_(&order),
       senders_(flows.ledger().connections().size(), -1),
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
@@ -26,13 +26,13 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
     events_.reserve(2 * senders_.size());
 }
 
-void Stack::send(Frames::Handle frame) {
-    flows_.classify(*frame);
-    outgoing_.push_back({std::move(frame), order_.take()});
+void Stack::send(Frame* frame) {
+    flows_->classify(*frame);
+    outgoing_.push_back({frame, order_->take()});
 }
 
 void Stack::arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
-    const Moment moment{now_ + delay_ns, order_.take()};
+    const Moment moment{now_ + delay_ns, order_->take()};
     if (!timer.arm(moment)) return;
     events_.push(moment.time, Only::kind,
                  static_cast<std::size_t>(socket.number()) << kind_bits | static_cast<std::size_t>(event),
@@ -57,8 +57,8 @@ void Stack::step() {
         return;
     }
     now_ = event.time;
-    if (kind == Kind::connect) return flows_.connect(what);
-    if (kind == Kind::send) return flows_.send(what);
+    if (kind == Kind::connect) return flows_->connect(what);
+    if (kind == Kind::send) return flows_->send(what);
     accept(static_cast<std::int32_t>(what));
 }
 
@@ -91,14 +91,14 @@ void Stack::accept(std::int32_t connection) {
     const std::int32_t number = make_socket();
     receivers_[c] = number;
     Socket& socket = sockets_[static_cast<std::size_t>(number)];
-    socket.reset(*this, tcp_, number, connection, false, settings_.transport.name, 0);
-    const PlannedFlow& flow = flows_.ledger().plan(flows_.ledger().connections()[c].flows.front());
+    socket.reset(*this, tcp_, number, connection, false, settings_->transport.name, 0);
+    const PlannedFlow& flow = flows_->ledger().plan(flows_->ledger().planned_connection(c).flows.front());
     socket.accept(listeners_[static_cast<std::size_t>(flow.destination)], (request_flags_[c] & ece) != 0);
 }
 
 void Stack::release_if_closed(Socket& socket) {
     const auto c = static_cast<std::size_t>(socket.connection());
-    if (socket.is_open() || (socket.sends() && flows_.ledger().connections()[c].unsent > 0)) return;
+    if (socket.is_open() || (socket.sends() && flows_->ledger().connections()[c].unsent > 0)) return;
     std::int32_t& number = (socket.sends() ? senders_ : receivers_)[c];
     if (number != socket.number()) return;
     free_.push_back(std::exchange(number, -1));
@@ -129,7 +129,7 @@ void Stack::receive_at_listener(const Frame& frame) {
 
 void Stack::refuse(const Frame& frame) {
     if (frame.has(rst)) return;
-    Frames::Handle answer = frames_.take();
+    Frame* answer = frames_->lend();
     answer->connection = frame.connection;
     answer->answer = !frame.answer;
     answer->flags = frame.has(ack) ? rst : rst | ack;
@@ -139,7 +139,7 @@ void Stack::refuse(const Frame& frame) {
     answer->blocks = 0;
     answer->ecn_capable = answer->congestion_experienced = false;
     answer->size_bytes = Settings::header_bytes;
-    send(std::move(answer));
+    send(answer);
 }
 
 }  // namespace foretail::packets::native

@@ -17,15 +17,15 @@ namespace foretail::packets::native {
 
 class Flows;
 
-/// TCP of all servers: sockets, their timers, and what they send.
+/// TCP of all servers: sockets, their timers, and what they send. A copy is its state, which can be assigned to the
+/// original.
 class Stack {
 public:
     struct Outgoing {
-        Frames::Handle frame;
+        Frame* frame = nullptr;
         std::uint64_t order = 0;  ///< of its arrival among events at the same time
     };
 
-    /// `frames` outlives the network too, whose packets go back to it.
     Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order);
 
     /// Gets a packet at its server.
@@ -45,9 +45,9 @@ public:
     [[nodiscard]] std::int64_t now() const { return now_; }
 
     // For sockets.
-    [[nodiscard]] Flows& flows() { return flows_; }
-    void send(Frames::Handle frame);
-    [[nodiscard]] Frames::Handle take_frame() { return frames_.take(); }
+    [[nodiscard]] Flows& flows() { return *flows_; }
+    void send(Frame* frame);
+    [[nodiscard]] Frame* take_frame() { return frames_->lend(); }
     void arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
 
 private:
@@ -57,7 +57,7 @@ private:
 
     void schedule(std::int64_t time, Kind kind, std::int32_t what) {
         events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
-                     order_.take());
+                     order_->take());
     }
     std::int32_t make_socket();
     void receive_at_listener(const Frame& frame);
@@ -66,11 +66,11 @@ private:
     /// Takes back the socket of an end that no packet reaches any more.
     void release_if_closed(Socket& socket);
 
-    const Settings& settings_;
+    const Settings* settings_;
     TcpSettings tcp_;
-    Flows& flows_;
-    Frames& frames_;
-    EventOrder& order_;
+    Flows* flows_;
+    Frames* frames_;
+    EventOrder* order_;
     EventQueue<Only> events_;
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;

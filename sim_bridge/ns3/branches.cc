@@ -23,7 +23,8 @@ struct Branches::Told {
     std::array<char, 512> complaint;
 };
 
-Branches::Branches(BranchChoice choice, std::string folder) : choice_(std::move(choice)), folder_(std::move(folder)) {
+Branches::Branches(const BranchChoice& choice, std::string folder)
+    : points_(choice), forks_(choice.fork), folder_(std::move(folder)) {
     void* shared = mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw std::runtime_error(std::string("no memory for branches: ") + std::strerror(errno));
     told_ = static_cast<Told*>(shared);
@@ -33,48 +34,14 @@ Branches::~Branches() { munmap(told_, sizeof(Told)); }
 
 Outcome Branches::decided(int switch_index, const buffer::Arrival& arrival, buffer::FlowClass flow_class,
                           Outcome outcome, bool fits) {
-    if (begun_) {
-        const bool alike = branch_.turned && arrival.time <= until_ns_ && switch_index == switch_index_ &&
-                           arrival.port == port_ && flow_class == flow_class_;
-        return alike ? forced(outcome, fits) : outcome;
-    }
-    if (next_ == choice_.rows.size() || row_ != choice_.rows[next_]) return outcome;
-    ++next_;
-    const bool accepts = outcome == Outcome::accepted;
-    if (!accepts && !fits)
-        throw std::runtime_error("arrival " + std::to_string(row_) +
-                                 " does not fit into the buffer, so no branch can accept it");
-    for (int repeat = 0; repeat < choice_.repeats; ++repeat) {
-        for (const bool turned : {false, true}) {
-            if (!turned && repeat == 0) continue;  // the run itself
-            const Branch branch{.row = row_, .turned = turned, .repeat = repeat};
-            if (choice_.fork && !fork_off(branch)) continue;
-            begin(branch, switch_index, arrival, flow_class, accepts);
-            return turned ? forced(outcome, fits) : outcome;
+    if (!points_.begun() && points_.divides(outcome, fits)) {
+        for (const Branch& branch : points_.branches_at(points_.row())) {
+            if (forks_ && !fork_off(branch)) continue;
+            points_.begin(branch, switch_index, arrival, flow_class, outcome);
+            break;
         }
     }
-    return outcome;
-}
-
-void Branches::begin(const Branch& branch, int switch_index, const buffer::Arrival& arrival,
-                     buffer::FlowClass flow_class, bool drops) {
-    begun_ = true;
-    branch_ = branch;
-    drops_ = drops;
-    until_ns_ = arrival.time + choice_.hold_ns;
-    // Another packet may come at the same instant: without a hold it is not meant.
-    if (choice_.hold_ns == 0) until_ns_ = -1;
-    switch_index_ = switch_index;
-    port_ = arrival.port;
-    flow_class_ = flow_class;
-    longer_ns_ = branch.repeat * choice_.repeat_ns;
-}
-
-Outcome Branches::forced(Outcome outcome, bool fits) {
-    const bool accepts = outcome == Outcome::accepted;
-    if (accepts != drops_ || (!drops_ && !fits)) return outcome;
-    ++branch_.decisions;
-    return drops_ ? Outcome::over_threshold : Outcome::accepted;
+    return points_.begun() ? points_.decided(switch_index, arrival, flow_class, outcome, fits) : outcome;
 }
 
 bool Branches::fork_off(const Branch& branch) {
@@ -105,20 +72,17 @@ bool Branches::fork_off(const Branch& branch) {
 }
 
 void Branches::finish(const Flows& flows, std::int64_t end_ns) {
+    Branch branch = points_.branch();
     if (in_branch_) {
-        flows.write(folder_ + "/branch_" + std::to_string(branch_.row) + (branch_.turned ? "_turned_" : "_kept_") +
-                    std::to_string(branch_.repeat) + ".bin");
-        told_->decisions = branch_.decisions;
+        flows.write(branch.path(folder_));
+        told_->decisions = branch.decisions;
         told_->end_ns = end_ns;
         _exit(0);  // nothing of the run's may be flushed twice
     }
-    if (next_ < choice_.rows.size()) {
-        throw std::runtime_error("setting 'branches.rows' names arrival " + std::to_string(choice_.rows[next_]) +
-                                 ", which is not a data packet of this run");
-    }
-    if (!begun_) return;
-    branch_.end_ns = end_ns;
-    finished_.push_back(branch_);
+    points_.require_all_met();
+    if (!points_.begun()) return;
+    branch.end_ns = end_ns;
+    finished_.push_back(branch);
 }
 
 void Branches::give_up(const char* why) {

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.features.records import FLOW_DTYPE, Records, read_records
 from foretail.sim_bridge.builds import cached, is_cached, sources_digest
 from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
@@ -115,35 +114,10 @@ def _compile(
     build_simulator("ns3", folder, _EXECUTABLE, f"the driver of ns-3 {ns3.version}", definitions, policy, report)
 
 
-@dataclass(frozen=True)
-class Branch:
-    """What became of a run that was forked at an arrival."""
-
-    row: int  #: that arrival's position among all arrivals of the run
-    turned: bool  #: whether it was decided otherwise than by the policy
-    repeat: int  #: from then on the link of its port is so many times ``repeat_ns`` longer
-    decisions: int  #: so many arrivals were decided otherwise
-    end_ns: int  #: simulated time at which the branch ended
-    file: Path  #: its flows
-
-    def flows(self) -> Records:
-        """Return what became of every flow, as :meth:`DriverRun.flows` does."""
-        return read_records(self.file, FLOW_DTYPE)
-
-
 @dataclass(frozen=True, repr=False)
 class DriverRun(PacketRun):
     """A finished simulation in ns-3; files and summary as of :class:`PacketRun`."""
 
-    def branches(self) -> list[Branch]:
-        """Return the branches of a run that was forked, in order of their arrivals; of any other none."""
-        return [
-            Branch(
-                **one,
-                file=self.folder / f"branch_{one['row']}_{'turned' if one['turned'] else 'kept'}_{one['repeat']}.bin",
-            )
-            for one in self.summary.get("branches", [])
-        ]
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

@@ -103,7 +103,7 @@ Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
     : settings_(settings), ledger_(settings_, std::move(plan)), senders_(ledger_.connections().size()) {
     connections_of_server_.resize(static_cast<std::size_t>(settings_.topology.servers()));
     for (std::size_t c = 0; c < senders_.size(); ++c) {
-        const int source = ledger_.plan(ledger_.connections()[c].flows.front()).source;
+        const int source = ledger_.plan(ledger_.planned_connection(c).flows.front()).source;
         connections_of_server_[static_cast<std::size_t>(source)].push_back(c);
     }
     set_tcp_defaults(settings_);
@@ -121,7 +121,7 @@ void Flows::install(const std::vector<std::unique_ptr<Host>>& servers) {
                                       [this](Ptr<Socket> accepted, const Address& from) { accept(accepted, from); }));
     }
     for (std::size_t i = 0; i < senders_.size(); ++i) {
-        const FlowLedger::Connection& connection = ledger_.connections()[i];
+        const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(i);
         Simulator::ScheduleWithContext(source_of(connection.flows.front())->GetId(), NanoSeconds(connection.connect_ns),
                                        &Flows::connect, this, i);
     }
@@ -132,7 +132,7 @@ Ptr<Node> Flows::source_of(std::size_t flow) const {
 }
 
 void Flows::connect(std::size_t c) {
-    const FlowLedger::Connection& connection = ledger_.connections()[c];
+    const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(c);
     Sender& sender = senders_[c];
     const std::size_t first = connection.flows.front();
     const PlannedFlow& flow = ledger_.plan(first);

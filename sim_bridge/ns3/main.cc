@@ -62,18 +62,6 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
-json to_json(const std::vector<Branch>& branches) {
-    json found = json::array();
-    for (const Branch& one : branches) {
-        found.push_back({{"row", one.row},
-                         {"turned", one.turned},
-                         {"repeat", one.repeat},
-                         {"decisions", one.decisions},
-                         {"end_ns", one.end_ns}});
-    }
-    return found;
-}
-
 void run_switches(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
     const Settings settings = load_settings(settings_path);

@@ -61,7 +61,7 @@ private:
 class AlphaSetter {
 public:
     AlphaSetter(AlphaPredictor& predictor, const buffer::Shape& shape, int switch_index)
-        : predictor_(predictor),
+        : predictor_(&predictor),
           counters_(shape, *predictor.interval_ns()),
           queues_(shape.queues()),
           switch_index_(switch_index) {}
@@ -74,17 +74,17 @@ public:
             [&](buffer::Tick end) {
                 for (buffer::QueueIndex queue = 0; queue < queues_; ++queue) {
                     if (counters_.arrived(queue) == 0) continue;
-                    predictor_.record({.time_ns = end,
-                                       .arrived_bytes = counters_.arrived(queue),
-                                       .counters = counters_.of(queue),
-                                       .switch_index = switch_index_,
-                                       .queue = queue});
+                    predictor_->record({.time_ns = end,
+                                        .arrived_bytes = counters_.arrived(queue),
+                                        .counters = counters_.of(queue),
+                                        .switch_index = switch_index_,
+                                        .queue = queue});
                 }
             },
             [&] {
-                if (!predictor_.predicts()) return;
+                if (!predictor_->predicts()) return;
                 for (buffer::QueueIndex queue = 0; queue < queues_; ++queue)
-                    policy.set_alpha(queue, predictor_.alpha(counters_.of(queue)));
+                    policy.set_alpha(queue, predictor_->alpha(counters_.of(queue)));
             });
     }
     /// Counts an arrival that has been decided; the hash is that of its path.
@@ -104,7 +104,7 @@ public:
     }
 
 private:
-    AlphaPredictor& predictor_;
+    AlphaPredictor* predictor_;
     buffer::IntervalCounters counters_;
     buffer::QueueIndex queues_;
     int switch_index_;

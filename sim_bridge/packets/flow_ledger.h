@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "buffer/records.hpp"
@@ -25,7 +26,7 @@ inline std::int64_t first_window_segments(const Transport& transport, const Plan
 ///
 /// A flow completes when its last byte reaches the receiving application. Flows may share a connection: it sends them
 /// in the order in which they start. A flow may wait until others are delivered; the sender learns it at once, which
-/// costs no packet.
+/// costs no packet. Copies share the plan.
 class FlowLedger {
 public:
     /// Bytes of a flow among those of its connection.
@@ -34,11 +35,15 @@ public:
         std::int64_t first_rtt_end = 0;  ///< bytes before it are sent in the first round trip after a silence
         std::size_t flow = 0;
     };
-    struct Connection {
-        std::vector<std::size_t> flows;  ///< as planned
+    struct PlannedConnection {
+        std::vector<std::size_t> flows;
         std::int64_t connect_ns = 0;
         std::uint16_t source_port = 0;
-        std::vector<Stretch> sent;  ///< flows that have started, in the order of their bytes
+        std::size_t first_stretch = 0;  ///< the place of its first flow that starts, among those of all connections
+    };
+    /// What becomes of one.
+    struct Connection {
+        std::size_t sent = 0;       ///< flows that have started
         std::size_t delivered = 0;  ///< so many of them
         std::size_t open = 0;       ///< flows that are not delivered, and may be
         std::size_t unsent = 0;     ///< flows that have not started, and may
@@ -68,30 +73,50 @@ public:
     void receive(std::size_t connection, std::int64_t bytes, std::int64_t now, Use&& use);
 
     void write(const std::string& path) const;
-    [[nodiscard]] std::size_t planned() const { return plan_.size(); }
-    [[nodiscard]] std::size_t completed() const { return completed_; }
+    [[nodiscard]] std::size_t planned() const { return progress_.size(); }
+    [[nodiscard]] std::size_t completed() const { return delivered_.size(); }
     /// Whether nothing more becomes of any flow.
-    [[nodiscard]] bool is_settled() const { return settled_ == plan_.size(); }
+    [[nodiscard]] bool is_settled() const { return settled_ == progress_.size(); }
 
-    [[nodiscard]] const PlannedFlow& plan(std::size_t flow) const { return plan_[flow]; }
-    [[nodiscard]] std::size_t connection_of(std::size_t flow) const { return progress_[flow].connection; }
+    /// What became of every flow, as planned.
+    [[nodiscard]] std::vector<buffer::FlowRecord> records() const;
+    [[nodiscard]] const buffer::FlowRecord& record(std::size_t flow) const { return progress_[flow].record; }
+    /// Flows that have been delivered, in this order.
+    [[nodiscard]] const std::vector<std::size_t>& delivered() const { return delivered_; }
+
+    [[nodiscard]] const PlannedFlow& plan(std::size_t flow) const { return plan_->flows[flow]; }
+    [[nodiscard]] const PlannedConnection& planned_connection(std::size_t connection) const {
+        return plan_->connections[connection];
+    }
+    [[nodiscard]] std::size_t connection_of(std::size_t flow) const { return plan_->connection_of[flow]; }
     [[nodiscard]] std::vector<Connection>& connections() { return connections_; }
     [[nodiscard]] const std::vector<Connection>& connections() const { return connections_; }
     /// Whether a flow has the transport of the background, without ECN, beside that of the others.
     [[nodiscard]] bool has_background_control(std::size_t flow) const {
-        return plan_[flow].flow_class == buffer::FlowClass::background && !settings_.transport.background_name.empty();
+        return plan_->has_background_control && plan(flow).flow_class == buffer::FlowClass::background;
     }
 
 private:
+    /// What does not change during a run, nor from one copy to another.
+    struct Plan {
+        std::vector<PlannedFlow> flows;
+        std::vector<PlannedConnection> connections;
+        std::vector<std::size_t> connection_of;            ///< flows
+        std::vector<std::vector<std::size_t>> dependants;  ///< flows that wait for a flow
+        std::int64_t first_rtt_bytes = 0;
+        bool has_background_control = false;
+    };
     struct Progress {
         buffer::FlowRecord record;
-        std::size_t connection = 0;
-        std::size_t awaited = 0;              ///< flows that it still waits for
-        std::vector<std::size_t> dependants;  ///< flows that wait for it
-        bool settled = false;                 ///< delivered, or known never to start
+        std::size_t awaited = 0;  ///< flows that it still waits for
+        bool settled = false;     ///< delivered, or known never to start
     };
 
-    void add_to_connection(std::size_t flow);
+    static Plan planned(const Settings& settings, std::vector<PlannedFlow> flows);
+    [[nodiscard]] std::span<const Stretch> sent(std::size_t connection) const {
+        return std::span(stretches_)
+            .subspan(plan_->connections[connection].first_stretch, connections_[connection].sent);
+    }
     /// Starts those that waited for a flow, at their time.
     template <class Use>
     void start_dependants(std::size_t delivered, std::int64_t now, Use& use);
@@ -108,34 +133,33 @@ private:
         return connection.next_byte + static_cast<std::int32_t>(sequence - 1 - near);
     }
     /// Where a byte of a connection, or the nearest one that is sent, belongs; none before all of them.
-    [[nodiscard]] static const Stretch* stretch_at(const Connection& connection, std::int64_t byte);
+    [[nodiscard]] const Stretch* stretch_at(std::size_t connection, std::int64_t byte) const;
     /// The flow there; before all bytes the first that is planned.
-    [[nodiscard]] static std::size_t flow_at(const Connection& connection, std::int64_t byte) {
+    [[nodiscard]] std::size_t flow_at(std::size_t connection, std::int64_t byte) const {
         const Stretch* stretch = stretch_at(connection, byte);
-        return stretch != nullptr ? stretch->flow : connection.flows.front();
+        return stretch != nullptr ? stretch->flow : plan_->connections[connection].flows.front();
     }
 
-    const Settings& settings_;
-    std::vector<PlannedFlow> plan_;
+    std::shared_ptr<const Plan> plan_;
     std::vector<Progress> progress_;
     std::vector<Connection> connections_;
-    std::unordered_map<std::int64_t, std::size_t> connection_of_number_;
-    std::vector<std::uint32_t> connections_of_server_;  ///< how many leave from it
-    std::int64_t first_rtt_bytes_;
-    std::size_t completed_ = 0, settled_ = 0;
+    std::vector<Stretch> stretches_;  ///< of connections one after the other, as many as each has flows
+    std::vector<std::size_t> delivered_;
+    std::size_t settled_ = 0;
 };
 
 template <class Frame>
 void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     Connection& connection = connections_[c];
-    const PlannedFlow& first = plan_[connection.flows.front()];
+    const PlannedConnection& ends = plan_->connections[c];
+    const PlannedFlow& first = plan(ends.flows.front());
     frame.source = segment.answer ? first.destination : first.source;
     frame.destination = segment.answer ? first.source : first.destination;
-    frame.path_hash = segment.answer ? path_hash(frame.source, frame.destination, listen_port, connection.source_port)
-                                     : path_hash(frame.source, frame.destination, connection.source_port, listen_port);
+    frame.path_hash = segment.answer ? path_hash(frame.source, frame.destination, listen_port, ends.source_port)
+                                     : path_hash(frame.source, frame.destination, ends.source_port, listen_port);
     // An acknowledgement belongs to the last byte that it acknowledges.
     const std::int64_t byte = byte_of(connection, segment.answer ? segment.acknowledged - 1 : segment.sequence);
-    const std::size_t i = flow_at(connection, byte);
+    const std::size_t i = flow_at(c, byte);
     frame.flow = static_cast<std::int32_t>(i);
     frame.flow_class = buffer::FlowClass::control;
     frame.first_rtt = false;
@@ -148,8 +172,8 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
         connection.syn_sent = connection.syn_sent || segment.syn;
         return;
     }
-    frame.flow_class = plan_[i].flow_class;
-    const Stretch& message = *stretch_at(connection, byte);
+    frame.flow_class = plan(i).flow_class;
+    const Stretch& message = *stretch_at(c, byte);
     frame.first_rtt = byte < message.first_rtt_end;
     frame.sent_bytes = byte - message.begin;
     // A segment may reach into the next message.
@@ -162,12 +186,11 @@ template <class Use>
 void FlowLedger::receive(std::size_t c, std::int64_t bytes, std::int64_t now, Use&& use) {
     Connection& connection = connections_[c];
     connection.received_bytes += bytes;
-    while (connection.delivered < connection.sent.size() &&
-           connection.received_bytes >= connection.sent[connection.delivered].end) {
-        const std::size_t i = connection.sent[connection.delivered++].flow;
+    while (connection.delivered < connection.sent && connection.received_bytes >= sent(c)[connection.delivered].end) {
+        const std::size_t i = sent(c)[connection.delivered++].flow;
         progress_[i].record.fct_ns = now - progress_[i].record.start_ns;
         if (--connection.open == 0) use.close();
-        ++completed_;
+        delivered_.push_back(i);
         settle(i);
         start_dependants(i, now, use);
     }
@@ -175,8 +198,8 @@ void FlowLedger::receive(std::size_t c, std::int64_t bytes, std::int64_t now, Us
 
 template <class Use>
 void FlowLedger::start_dependants(std::size_t delivered, std::int64_t now, Use& use) {
-    for (const std::size_t i : progress_[delivered].dependants) {
-        const PlannedFlow& flow = plan_[i];
+    for (const std::size_t i : plan_->dependants[delivered]) {
+        const PlannedFlow& flow = plan(i);
         if (--progress_[i].awaited > 0) continue;
         const std::int64_t start = std::max(flow.start_ns, now + flow.gap_ns);
         if (start > flow.latest_ns) {
@@ -195,10 +218,10 @@ void FlowLedger::give_up(std::size_t late, Use& use) {
         never.pop_back();
         if (progress_[i].settled) continue;
         settle(i);
-        never.insert(never.end(), progress_[i].dependants.begin(), progress_[i].dependants.end());
-        Connection& connection = connections_[progress_[i].connection];
+        never.insert(never.end(), plan_->dependants[i].begin(), plan_->dependants[i].end());
+        Connection& connection = connections_[connection_of(i)];
         --connection.open;
-        if (--connection.unsent == 0) use.close_sender(progress_[i].connection);
+        if (--connection.unsent == 0) use.close_sender(connection_of(i));
     }
 }
 

@@ -11,7 +11,8 @@
 
 namespace foretail::packets {
 
-/// What a switch running Credence asks: a compiled predictor, or none (always accept), with optional flips (Figure 10).
+/// What a switch running Credence asks: a compiled predictor, or none (always accept), with optional flips (Figure 10);
+/// or somebody outside, who reads some features and has given the answer before.
 class Predictor {
 public:
     struct Answer {
@@ -19,20 +20,30 @@ public:
         std::int64_t score = 0;
     };
 
-    explicit Predictor(const Settings& settings)
-        : flips_(settings.seed, RandomStream::Purpose::flips, 0), flip_probability_(settings.policy.flip_probability) {
-        if (settings.policy.library.empty() || settings.policy.takes_alpha) return;
+    explicit Predictor(const Settings& settings, std::optional<buffer::FeatureSet> outside = {})
+        : outside_(outside),
+          flips_(settings.seed, RandomStream::Purpose::flips, 0),
+          flip_probability_(settings.policy.flip_probability) {
+        if (outside_ || settings.policy.library.empty() || settings.policy.takes_alpha) return;
         library_.emplace(settings.policy.library, settings.scale);
         tau_ = settings.policy.tau.value_or(library_->default_tau());
     }
 
-    /// What `ask` reads.
-    [[nodiscard]] buffer::FeatureSet features() const { return library_ ? library_->features() : buffer::FeatureSet{}; }
+    /// What `ask`, or somebody outside, reads.
+    [[nodiscard]] buffer::FeatureSet features() const {
+        return library_ ? library_->features() : outside_.value_or(buffer::FeatureSet{});
+    }
+    /// Whether `ask` reads any.
+    [[nodiscard]] bool reads_features() const { return library_ && !library_->features().empty(); }
+    /// Whether somebody outside answers.
+    [[nodiscard]] bool waits() const { return outside_.has_value(); }
+    /// The answer of the next `ask`, from outside.
+    void answer(bool drop) { drops_ = drop; }
     [[nodiscard]] std::int64_t tau() const { return tau_; }
     [[nodiscard]] std::int64_t flipped() const { return flipped_; }
 
     Answer ask(const buffer::FeatureVector& features) {
-        Answer answer;
+        Answer answer{.drop = drops_};
         if (library_) {
             answer.score = library_->score(features);
             answer.drop = answer.score > tau_;
@@ -45,6 +56,8 @@ public:
     }
 
 private:
+    std::optional<buffer::FeatureSet> outside_;
+    bool drops_ = false;
     std::optional<buffer::PredictorLibrary> library_;
     std::int64_t tau_ = 0;
     RandomStream flips_;

@@ -33,6 +33,22 @@ class Progress:
     wall_seconds: float
 
 
+@dataclass(frozen=True)
+class Branch:
+    """What became of a run that divides at an arrival."""
+
+    row: int  #: that arrival's position among all arrivals of the run
+    turned: bool  #: whether it was decided otherwise than by the policy
+    repeat: int  #: from then on the link of its port is so many times ``repeat_ns`` longer
+    decisions: int  #: so many arrivals were decided otherwise
+    end_ns: int  #: simulated time at which the branch ended
+    file: Path  #: its flows
+
+    def flows(self) -> Records:
+        """Return what became of every flow, as :meth:`PacketRun.flows` does."""
+        return read_records(self.file, FLOW_DTYPE)
+
+
 @dataclass(frozen=True, repr=False)
 class PacketRun(Summarised):
     """A finished simulation.
@@ -73,6 +89,16 @@ class PacketRun(Summarised):
     def counters(self) -> Records:
         """Return what every interval of a queue began with and brought: array of COUNTER_DTYPE, if they were logged."""
         return read_records(self.folder / "counters.bin", COUNTER_DTYPE)
+
+    def branches(self) -> list[Branch]:
+        """Return the branches of a run that divides, in order of their arrivals; of any other none."""
+        return [
+            Branch(
+                **one,
+                file=self.folder / f"branch_{one['row']}_{'turned' if one['turned'] else 'kept'}_{one['repeat']}.bin",
+            )
+            for one in self.summary.get("branches", [])
+        ]
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

@@ -36,8 +36,9 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
 
 /// A switch of the buffer library with packets in it, in anybody's time: it counts, marks, asks and keeps the trace.
 ///
-/// FramePtr owns a frame with size_bytes, flow, flow_class, first_rtt, ecn_capable, sent_bytes and left_bytes. What has
-/// left is handed to wires: departed(port, frame, size, time). Where they have it, they hear of pushed_out(port).
+/// FramePtr is a frame with size_bytes, flow, flow_class, first_rtt, ecn_capable, sent_bytes and left_bytes; it owns
+/// it, or else wires have lost(frame), for a frame that was refused or pushed out. What has left is handed to wires:
+/// departed(port, frame, size, time). Where they have it, they hear of pushed_out(port).
 template <class Policy, class FramePtr>
 class SwitchCore {
 public:
@@ -51,6 +52,11 @@ public:
         buffer::Outcome outcome = buffer::Outcome::accepted;
         bool marked = false;
     };
+    /// An arrival that was looked at, and is not decided.
+    struct Looked {
+        buffer::Row row = buffer::no_row;
+        bool marked = false;
+    };
 
     SwitchCore(const Settings& s, int index, const buffer::SwitchSettings& settings, Policy policy,
                Predictor& predictor, ArrivalTrace* trace)
@@ -58,8 +64,8 @@ public:
           buffer_(settings, std::move(policy)),
           queue_of_(s.queues.queue_of),
           mark_bytes_(s.transport.mark_bytes),
-          predictor_(predictor),
-          reads_features_(!predictor.features().empty()),
+          predictor_(&predictor),
+          reads_features_(predictor.reads_features()),
           trace_(trace) {}
 
     /// Sends what has left by `now`.
@@ -85,23 +91,37 @@ public:
     template <class Wires, class Mark, class Settled = std::identity>
     Decision receive(FramePtr frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark,
                      Settled&& settled = {}) {
+        const Looked looked = look(*frame, arrival, wires, mark);
+        return decide(std::move(frame), arrival, looked, wires, settled);
+    }
+    /// The first half of that: brings the switch up to an arrival. The second has to follow before another arrival.
+    template <class Frame, class Wires, class Mark>
+    Looked look(Frame& frame, const buffer::Arrival& arrival, Wires& wires, Mark&& mark) {
         Sink<Wires> sink{*this, wires};
-        const bool data = arrival.data;
-        (data ? counts_.data_in : counts_.control_in).add(arrival.size);
+        (arrival.data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
-        Decision decision;
-        buffer::Row row = buffer::no_row;
-        buffer::ArrivalRecord* record = trace_ ? &open_record(*frame, arrival, row) : nullptr;
-        buffer_.observe(arrival, row, sink);
-        if (record && data) {
+        Looked looked;
+        buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, looked.row) : nullptr;
+        buffer_.observe(arrival, looked.row, sink);
+        if (record && arrival.data) {
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (mark_bytes_ > 0 && frame->ecn_capable && buffer_.queues().port_length(arrival.port) >= mark_bytes_) {
-            mark(*frame);
-            decision.marked = true;
+        if (mark_bytes_ > 0 && frame.ecn_capable && buffer_.queues().port_length(arrival.port) >= mark_bytes_) {
+            mark(frame);
+            looked.marked = true;
             ++counts_.marked;
         }
+        return looked;
+    }
+    template <class Wires, class Settled = std::identity>
+    Decision decide(FramePtr frame, const buffer::Arrival& arrival, const Looked& looked, Wires& wires,
+                    Settled&& settled = {}) {
+        Sink<Wires> sink{*this, wires};
+        const bool data = arrival.data;
+        const buffer::Row row = looked.row;
+        Decision decision{.marked = looked.marked};
+        buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
         const auto ask = [&] {
             ++counts_.asked;
             buffer::FeatureVector features{};
@@ -110,7 +130,7 @@ public:
             } else if (reads_features_) {
                 features = buffer_.features(arrival);
             }
-            const auto answer = predictor_.ask(features);
+            const auto answer = predictor_->ask(features);
             if (record) {
                 record->asked = buffer::Asked::yes;
                 record->score = answer.score;
@@ -119,7 +139,13 @@ public:
         };
         const bool held = Policy::expels && record && data;  // the trace may know its label before it is safe
         if (held) trace_->hold(row);
-        decision.outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, sink, settled);
+        if constexpr (requires { wires.lost(frame); }) {
+            const FramePtr lent = frame;
+            decision.outcome = buffer_.admit(arrival, {lent, row}, ask, sink, settled);
+            if (decision.outcome != buffer::Outcome::accepted) wires.lost(lent);
+        } else {
+            decision.outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, sink, settled);
+        }
         if (decision.outcome == buffer::Outcome::accepted) return decision;
         const auto why = static_cast<std::size_t>(decision.outcome);
         (data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
@@ -177,6 +203,7 @@ private:
         void pushed_out(buffer::Port port, const typename Buffer::Packet& packet) {
             constexpr auto outcome = buffer::Outcome::pushed_out;
             if constexpr (requires { wires.pushed_out(port); }) wires.pushed_out(port);
+            if constexpr (requires { wires.lost(packet.payload.frame); }) wires.lost(packet.payload.frame);
             core.counts_.data_drops[static_cast<std::size_t>(outcome)].add(packet.size);
             if (packet.payload.row == buffer::no_row) return;
             core.trace_->record(packet.payload.row).outcome = outcome;
@@ -210,7 +237,7 @@ private:
     Buffer buffer_;
     std::array<std::uint8_t, 3> queue_of_;  // of a port, by FlowClass
     std::int64_t mark_bytes_;
-    Predictor& predictor_;
+    Predictor* predictor_;
     bool reads_features_;
     ArrivalTrace* trace_;
     SwitchCounts counts_;

@@ -21,7 +21,7 @@ from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, part, 
 from foretail.configs.schema.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.pipelines.comparison.statistics import LONG_FROM_BYTES, SHORT_BELOW_BYTES, PairedDifference, mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
@@ -31,6 +31,7 @@ from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_f
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
+from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail.studies.circuits.figures import draw_completion_times, draw_utilisation
 
 FLOW_SEED = 2**32

@@ -20,7 +20,6 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Simulator, scratch_run
 from foretail.pipelines.families.conditions import Condition
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.ns3.driver import DriverRun
 
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]
 KINDS = ("query", "short", "long")
@@ -94,8 +93,7 @@ class Branching:
 def measured_branches(case: FlipCase, so_far: SoFar, plan: Branching) -> list[dict[str, Any]]:
     """Simulate a run with its branches; of each branch, the run itself as one without a row, what it cost."""
     document = plan.document(case)
-    with scratch_run(document, plan.simulators[case.run.where], so_far) as scratch:
-        run = DriverRun.open(scratch.folder)
+    with scratch_run(document, plan.simulators[case.run.where], so_far) as run:
         whole = {"row": None, "turned": False, "repeat": 0, "decisions": 0}
         return [
             whole | _cost(run.flows(), run.summary["end_ns"], document, case),

@@ -23,7 +23,7 @@ pytest.importorskip("gymnasium", reason="the extra gym is not installed")
 WITH_PROGRAMS = [
     pytest.param(page, id=name_of(page), marks=[pytest.mark.ns3] if page.name == "python.md" else [])
     for page in PAGES
-    if page.name in ("README.md", "how-do-i.md", "live.md", "metrics.md", "p4-tofino.md", "python.md")
+    if page.name in ("README.md", "how-do-i.md", "live.md", "metrics.md", "native.md", "p4-tofino.md", "python.md")
 ]
 
 

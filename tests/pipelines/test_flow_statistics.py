@@ -15,9 +15,9 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     occupancy_percentiles,
     paired_difference,
-    slowdowns,
     summarise_flows,
 )
+from foretail.sim_bridge.packets.cost import slowdowns
 
 END_NS = 10_000_000
 

@@ -1,11 +1,14 @@
-"""Branches of a run in ns-3: a fork decides as a run of its own would, and the run does not notice."""
+"""Branches of a run: a fork in ns-3 decides as a run of its own would, and the run does not notice.
+
+test_native_network.py compares them with those of the native network, which goes back to a snapshot instead.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,16 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, run_driver
+from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.scenarios import settings
 from tests.sim_bridge.test_headers import compiler
 
 pytestmark = pytest.mark.ns3
 
 RTT_NS = 20_000
+NETWORKS = pytest.mark.parametrize("network", [run_driver, run_native])
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +160,10 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
         ({"policy__name": "lqd"}, "setting 'branches' needs a policy that decides arrivals, and lqd pushes out"),
     ],
 )
-def test_bad_branches_are_named_in_one_sentence(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+@NETWORKS
+def test_bad_branches_are_named_in_one_sentence(
+    tmp_path: Path, changes: dict[str, Any], named: str, network: Callable[..., PacketRun]
+) -> None:
     document = settings(policy__name="cs", traffic_ns=500_000)
     document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     for path, value in changes.items():
@@ -165,27 +174,31 @@ def test_bad_branches_are_named_in_one_sentence(tmp_path: Path, changes: dict[st
         else:
             document[path] = value
     with pytest.raises(ForetailError) as error:
-        run_driver(document, tmp_path)
+        network(document, tmp_path)
     assert named in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_what_does_not_fit_cannot_be_accepted(simulate: Any, tmp_path: Path) -> None:
+@NETWORKS
+def test_what_does_not_fit_cannot_be_accepted(tmp_path: Path, network: Callable[..., PacketRun]) -> None:
     document = settings(policy__name="cs", trace=True)
-    arrivals = read_records(run_driver(document, tmp_path).folder / "arrivals.bin", ARRIVAL_DTYPE)
+    arrivals = read_records(network(document, tmp_path).folder / "arrivals.bin", ARRIVAL_DTYPE)
     full = int(np.flatnonzero((arrivals["outcome"] == Outcome.BUFFER_FULL) & (arrivals["flow_class"] != 0))[0])
     document = settings(policy__name="cs")
     document["branches"] = {"rows": [full], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     with pytest.raises(ForetailError, match=f"arrival {full} does not fit into the buffer, so no branch can accept it"):
-        run_driver(document, tmp_path)
+        network(document, tmp_path)
 
 
-def test_a_branch_that_cannot_write_ends_the_run_in_one_sentence(tmp_path: Path, rows: list[int]) -> None:
+@NETWORKS
+def test_a_branch_that_cannot_write_ends_the_run_in_one_sentence(
+    tmp_path: Path, rows: list[int], network: Callable[..., PacketRun]
+) -> None:
     document = settings(policy__name="dt", policy__alpha=2.0)
     document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     (tmp_path / f"branch_{rows[0]}_turned_0.bin").mkdir()
     with pytest.raises(ForetailError) as error:
-        run_driver(document, tmp_path)
+        network(document, tmp_path)
     assert f"the branch at arrival {rows[0]} failed: cannot write" in str(error.value)
     assert not (tmp_path / "summary.json").exists()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.counters import COUNTER_BITS, counter_params
 from foretail.features.dataset.reader import Dataset
-from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
+from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Outcome, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.pipelines.comparison.flows import FlowsResult
@@ -41,7 +42,7 @@ from foretail.sim_bridge.packets.difference import first_difference, first_event
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.composed import composed
 from tests.scenarios import settings, with_racks
-from tests.sim_bridge.drawn_settings import drawn_settings
+from tests.sim_bridge.drawn_settings import POLICIES, drawn_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -58,6 +59,8 @@ def check_same(document: dict[str, Any], folder: Path) -> PacketRun:
     if difference is not None:
         (folder / "traced").mkdir()
         pytest.fail(first_event(document, folder / "traced", NETWORKS) or difference)
+    for path in runs["ns-3"].folder.glob("branch_*.bin"):
+        assert path.read_bytes() == (runs["native"].folder / path.name).read_bytes(), path.name
     return runs["ns-3"]
 
 
@@ -124,6 +127,44 @@ def test_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None
     check_same(drawn_settings(number), tmp_path)
 
 
+def branched_settings(number: int, folder: Path) -> dict[str, Any]:
+    """Drawn settings of a policy that decides arrivals, and branches at some on which it had a choice."""
+    rng = random.Random(number)
+    document = {**drawn_settings(number), "trace": True}
+    document["policy"] |= {"name": rng.choice([name for name in POLICIES if name not in ("lqd", "occamy")])}
+    document["background"]["load"] = max(document["background"]["load"], 0.4)
+    document["drain_ns"] = 30_000_000
+    folder.mkdir()
+    arrivals = read_records(run_native(document, folder).folder / "arrivals.bin", ARRIVAL_DTYPE)
+    chose = np.isin(arrivals["outcome"], (Outcome.ACCEPTED, Outcome.OVER_THRESHOLD, Outcome.PREDICTED))
+    rows = np.flatnonzero(chose & (arrivals["flow_class"] != FlowClass.CONTROL)).tolist()
+    document["branches"] = {
+        "rows": sorted(rng.sample(rows, min(3, len(rows)))),
+        "hold_ns": rng.choice([0, 20_000, 200_000]),
+        "repeats": rng.choice([1, 2]),
+        "repeat_ns": rng.choice([1, 40]),
+        "fork": True,
+    }
+    return {**document, "trace": False}
+
+
+@pytest.mark.parametrize(
+    "number", [*range(4), *(pytest.param(more, marks=pytest.mark.nightly) for more in range(4, 40))]
+)
+def test_branches_have_the_bytes_of_forked_ones(number: int, tmp_path: Path) -> None:
+    document = branched_settings(number, tmp_path / "traced")
+    run = check_same(document, tmp_path)
+    repeats = document["branches"]["repeats"]
+    assert len(run.branches()) == len(document["branches"]["rows"]) * (2 * repeats - 1)
+
+
+def test_a_branch_may_be_the_run_itself_and_traced(tmp_path: Path) -> None:
+    document = branched_settings(0, tmp_path / "traced")
+    document["branches"] |= {"rows": document["branches"]["rows"][:1], "repeats": 1, "fork": False}
+    (branch,) = check_same({**document, "trace": True}, tmp_path).summary["branches"]
+    assert branch["turned"]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", range(12, 212))
 def test_many_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
@@ -166,10 +207,7 @@ def test_what_the_native_network_does_not_simulate_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-def test_branches_and_racks_are_refused(tmp_path: Path) -> None:
-    branches = {"rows": [5], "hold_ns": 0, "repeats": 1, "repeat_ns": 0, "fork": True}
-    with pytest.raises(ForetailError, match="setting 'branches' is not simulated by the native network"):
-        run_native({**settings(policy__name="dt"), "branches": branches}, tmp_path)
+def test_racks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="the native network has no racks with circuits: run them in ns-3"):
         run_native(with_racks(), tmp_path)
 

@@ -54,9 +54,10 @@ public:
 
 private:
     PredictorLibrary(const std::string& path, std::span<const std::string_view> names, const std::string& what,
-                     const std::function<std::string(std::size_t)>& parameters)
-        : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        if (!handle_) throw std::runtime_error("cannot load predictor library '" + path + "': " + dlerror());
+                     const std::function<std::string(std::size_t)>& parameters) {
+        void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (!opened) throw std::runtime_error("cannot load predictor library '" + path + "': " + dlerror());
+        handle_.reset(opened, [](void* handle) { dlclose(handle); });
         info_ = symbol<decltype(&foretail_predictor_info)>(path, "foretail_predictor_info")();
         score_ = symbol<decltype(&foretail_predictor_score)>(path, "foretail_predictor_score");
         const auto refuse = [&](const std::string& why) {
@@ -87,11 +88,7 @@ private:
         if (void* found = dlsym(handle_.get(), name)) return reinterpret_cast<Function>(found);
         throw std::runtime_error("'" + path + "' is not a predictor library: it lacks the symbol " + name);
     }
-    struct Close {
-        void operator()(void* handle) const { dlclose(handle); }
-    };
-
-    std::unique_ptr<void, Close> handle_;
+    std::shared_ptr<void> handle_;  ///< of all copies
     const foretail_predictor_info_t* info_ = nullptr;
     decltype(&foretail_predictor_score) score_ = nullptr;
     std::vector<std::size_t> inputs_;

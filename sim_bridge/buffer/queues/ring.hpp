@@ -1,16 +1,41 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace foretail::buffer {
 
-/// FIFO in a power-of-two ring. It grows to the longest it has ever been, and then never allocates again.
+/// FIFO in a power-of-two ring. It grows to the longest it has ever been, and then never allocates again. A copy costs
+/// what is in it, however long it has been.
 template <class T>
 class Ring {
 public:
+    Ring() = default;
+    Ring(const Ring& other) { *this = other; }
+    Ring(Ring&& other) noexcept
+        : slots_(std::move(other.slots_)), head_(std::exchange(other.head_, 0)), size_(std::exchange(other.size_, 0)) {}
+    Ring& operator=(const Ring& other) {
+        if (this == &other) return *this;
+        if (slots_.size() < other.size_) slots_.resize(other.slots_.size());
+        const std::size_t first =
+            std::min(other.size_, other.slots_.size() - other.head_);  // up to the end of the slots
+        const T* from = other.slots_.data();
+        std::copy_n(from, other.size_ - first, std::copy_n(from + other.head_, first, slots_.begin()));
+        head_ = 0;
+        size_ = other.size_;
+        return *this;
+    }
+    Ring& operator=(Ring&& other) noexcept {
+        slots_ = std::move(other.slots_);
+        head_ = std::exchange(other.head_, 0);
+        size_ = std::exchange(other.size_, 0);
+        return *this;
+    }
+    ~Ring() = default;
+
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] T& operator[](std::size_t i) { return slots_[(head_ + i) & mask()]; }

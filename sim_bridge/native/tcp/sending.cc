@@ -18,7 +18,7 @@ void Socket::set_rto(std::int64_t rto_ns) {
 }
 
 void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable) {
-    Frames::Handle frame = stack_->take_frame();
+    Frame* frame = stack_->take_frame();
     frame->connection = connection_;
     frame->answer = !sends_;
     frame->flags = flags;
@@ -36,7 +36,7 @@ void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, 
         options_bytes += 4 + 8 * static_cast<std::int32_t>(blocks.size());
     }
     frame->size_bytes = Settings::header_bytes + options_bytes + static_cast<std::int32_t>(payload);
-    stack_->send(std::move(frame));
+    stack_->send(frame);
 }
 
 void Socket::send_empty(std::uint8_t flags) {

@@ -56,6 +56,8 @@ public:
         if (!events_.empty()) sink(last);
         return event;
     }
+    /// What happens next. There must be something.
+    [[nodiscard]] const Event& front() const { return events_.front(); }
     /// When the next thing happens; the largest number when nothing will.
     [[nodiscard]] std::int64_t next_ns() const { return next().time; }
     /// The same with its number; the last moment of all when nothing will happen.

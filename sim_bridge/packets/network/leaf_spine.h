@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,7 +15,9 @@
 #include "buffer/records.hpp"
 #include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
+#include "packets/branches.h"
 #include "packets/network/event_queue.h"
+#include "packets/network/frame_pool.h"
 #include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
@@ -31,16 +33,19 @@ namespace foretail::packets {
 /// the packet sent longest ago; so events are never taken back, and their number is that of links. `order` numbers
 /// them, and may number events outside the network too.
 ///
-/// FramePtr owns a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame).
+/// FramePtr is a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame). Frames
+/// that are lent can be copied with the network: a copy is its state, which can be assigned to the network that it is
+/// of.
 template <class Policy, class FramePtr>
 class LeafSpine {
 public:
     using Switch = SwitchCore<Policy, FramePtr>;
+    using Pool = FramePool<std::remove_pointer_t<FramePtr>>;
 
     /// `alphas` sets those of policies that take them; none where they stay.
     LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace, EventOrder& order,
               AlphaPredictor* alphas = nullptr)
-        : topology_(settings.topology), order_(order), alphas_(alphas) {
+        : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
         const auto spine_rate = LineRate::from_bps(topology_.spine_link_bps, topology_.wire_overhead_bytes);
@@ -58,8 +63,13 @@ public:
         events_.reserve(lines_.size() + 1);
     }
 
+    /// Divides the run where these say so; with policies that do not push out.
+    void divide(BranchPoints& branches) { branches_ = &branches; }
+    /// Hands frames that are lost to a pool, which has lent them.
+    void give_lost_to(Pool& pool) { pool_ = &pool; }
+
     /// A host sends at `now`, which is not before anything that has happened.
-    void send(FramePtr frame, std::int64_t now) { send(std::move(frame), now, order_.take()); }
+    void send(FramePtr frame, std::int64_t now) { send(std::move(frame), now, order_->take()); }
     /// The same with a number of the packet's arrival that was taken before.
     void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
         const auto host = static_cast<std::size_t>(frame->source);
@@ -86,6 +96,28 @@ public:
     /// When the next thing happens; the largest number when nothing will.
     [[nodiscard]] std::int64_t next_ns() const { return events_.next_ns(); }
     [[nodiscard]] Moment next() const { return events_.next(); }
+    /// Whether that is the arrival of a packet at a switch. There must be something.
+    [[nodiscard]] bool next_reaches_switch() const {
+        const std::size_t link = events_.front().link;
+        if (link == lines_.size()) return false;
+        const Line& line = lines_[link];
+        return line.node < 0 || line.node >= topology_.leaves || line.port >= topology_.servers_per_leaf;
+    }
+
+    /// An arrival that waits for the answer of somebody outside. Nothing else may happen before `resume`.
+    struct Waiting {
+        int node = 0;
+        FramePtr frame{};
+        buffer::Arrival arrival;
+        typename Switch::Looked looked;
+    };
+    [[nodiscard]] const std::optional<Waiting>& waiting() const { return waiting_; }
+    /// Decides the arrival that waits, now that the predictor has its answer.
+    void resume() {
+        Waiting waiting = std::move(*waiting_);
+        waiting_.reset();
+        decide(waiting.node, std::move(waiting.frame), waiting.arrival, waiting.looked);
+    }
 
     /// Samples every switch every `interval_ns` from `from_ns` to before `until_ns`.
     void sample(std::int64_t from_ns, std::int64_t until_ns, std::int64_t interval_ns,
@@ -93,18 +125,18 @@ public:
         interval_ns_ = interval_ns;
         until_ns_ = until_ns;
         take_ = std::move(take);
-        push(from_ns, lines_.size(), order_.take());
+        push(from_ns, lines_.size(), order_->take());
     }
 
     /// Ends the run at `now`: departures up to then, and the labels of what is left.
     void finish(std::int64_t now, bool labels) {
         for (auto& node : switches_) {
-            collect(*node, now);
-            node->check_conservation();
-            if (labels) node->settle_labels();
+            collect(node, now);
+            node.check_conservation();
+            if (labels) node.settle_labels();
         }
     }
-    [[nodiscard]] const std::vector<std::unique_ptr<Switch>>& switches() const { return switches_; }
+    [[nodiscard]] const std::vector<Switch>& switches() const { return switches_; }
 
 private:
     /// The link of a host, by its number, or of a port of a switch, in order of switches and ports.
@@ -121,6 +153,11 @@ private:
         void departed(buffer::Port port, FramePtr frame, std::int64_t, std::int64_t time) {
             network.lines_[first + static_cast<std::size_t>(port)].link.carry(std::move(frame), time);
         }
+        void lost(FramePtr frame)
+            requires std::is_pointer_v<FramePtr>
+        {
+            network.pool_->give_back(frame);
+        }
     };
     enum class Kind { arrival_or_sample };
 
@@ -136,7 +173,7 @@ private:
             buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
         buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
             if constexpr (std::is_same_v<decltype(policy), Policy>)
-                switches_.push_back(std::make_unique<Switch>(s, index, settings, std::move(policy), predictor, trace));
+                switches_.emplace_back(s, index, settings, std::move(policy), predictor, trace);
         });
         if constexpr (Policy::takes_alpha) {
             if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
@@ -146,7 +183,7 @@ private:
     template <class Deliver>
     void arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
         Line& line = lines_[index];
-        if (line.node >= 0) collect(*switches_[static_cast<std::size_t>(line.node)], time);
+        if (line.node >= 0) collect(switches_[static_cast<std::size_t>(line.node)], time);
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
@@ -164,21 +201,48 @@ private:
         const auto index = static_cast<std::size_t>(number);
         const buffer::Port port = topology_.port_towards(number, frame->destination, frame->path_hash);
         Wires wires{*this, first_line_[index]};
-        Switch& node = *switches_[index];
+        Switch& node = switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now);
-        const auto mark = [](auto& marked) { mark_congestion(marked); };
+        if (branches_) branches_->arrived();
         if constexpr (Policy::takes_alpha) {
-            if (!setters_.empty()) {
-                const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
-                setters_[index].advance(now, node.buffer().policy());
-                const auto decision = node.receive(std::move(frame), arrival, wires, mark);
-                setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted,
-                                      decision.marked, node.buffer().queues());
-                return schedule(first_line_[index] + static_cast<std::size_t>(port), now);
+            if (!setters_.empty()) setters_[index].advance(now, node.buffer().policy());
+        }
+        const auto looked = node.look(*frame, arrival, wires, [](auto& marked) { mark_congestion(marked); });
+        if constexpr (Policy::asks) {
+            if (predictor_->waits() && node.buffer().asks(arrival)) {
+                waiting_ = Waiting{number, std::move(frame), arrival, looked};
+                return;
             }
         }
-        node.receive(std::move(frame), arrival, wires, mark);
-        schedule(first_line_[index] + static_cast<std::size_t>(port), now);
+        decide(number, std::move(frame), arrival, looked);
+    }
+    void decide(int number, FramePtr frame, const buffer::Arrival& arrival, const typename Switch::Looked& looked) {
+        const auto index = static_cast<std::size_t>(number);
+        const std::size_t line = first_line_[index] + static_cast<std::size_t>(arrival.port);
+        Wires wires{*this, first_line_[index]};
+        Switch& node = switches_[index];
+        // The frame may be gone when it has been decided.
+        [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;
+        const buffer::FlowClass flow_class = frame->flow_class;
+        const auto settled = [&](buffer::Outcome outcome) {
+            return branches_ ? branched(node, arrival, flow_class, outcome) : outcome;
+        };
+        [[maybe_unused]] const auto decision = node.decide(std::move(frame), arrival, looked, wires, settled);
+        if (branches_) lines_[line].link.lengthen(branches_->longer_ns());
+        if constexpr (Policy::takes_alpha) {
+            if (!setters_.empty())
+                setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted,
+                                      decision.marked, node.buffer().queues());
+        }
+        schedule(line, arrival.time);
+    }
+    /// What the policy's decision becomes where the run divides, or in a branch.
+    buffer::Outcome branched(Switch& node, const buffer::Arrival& arrival, buffer::FlowClass flow_class,
+                             buffer::Outcome outcome) {
+        const bool fits = node.buffer().queues().fits(arrival.size);
+        if (!branches_->begun() && branches_->divides(outcome, fits) && branches_->planned())
+            branches_->begin(*branches_->planned(), node.index(), arrival, flow_class, outcome);
+        return branches_->begun() ? branches_->decided(node.index(), arrival, flow_class, outcome, fits) : outcome;
     }
     void collect(Switch& node, std::int64_t now) {
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
@@ -186,10 +250,10 @@ private:
     }
     void take_samples(std::int64_t now) {
         for (auto& node : switches_) {
-            collect(*node, now);
-            take_(node->sample(now));
+            collect(node, now);
+            take_(node.sample(now));
         }
-        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size(), order_.take());
+        if (now + interval_ns_ < until_ns_) push(now + interval_ns_, lines_.size(), order_->take());
     }
 
     void schedule(std::size_t index, std::int64_t now) {
@@ -201,23 +265,27 @@ private:
         } else if (line.node < 0) {
             return;
         } else {
-            const auto& queues = switches_[static_cast<std::size_t>(line.node)]->buffer().queues();
+            const auto& queues = switches_[static_cast<std::size_t>(line.node)].buffer().queues();
             if (!queues.sending(line.port)) return;
             time = queues.busy_until(line.port) + line.link.delay_ns();
         }
         line.scheduled = true;
-        push(std::max(time, now), index, line.node < 0 ? line.link.next_order() : order_.take());
+        push(std::max(time, now), index, line.node < 0 ? line.link.next_order() : order_->take());
     }
     void push(std::int64_t time, std::size_t line, std::uint64_t order) {
         events_.push(time, Kind::arrival_or_sample, line, order);
     }
 
     Topology topology_;
-    EventOrder& order_;
+    EventOrder* order_;
+    Predictor* predictor_;
     AlphaPredictor* alphas_;
+    BranchPoints* branches_ = nullptr;
+    Pool* pool_ = nullptr;
     std::vector<Line> lines_;              // one more stands for the sampler
     std::vector<std::size_t> first_line_;  // of each switch
-    std::vector<std::unique_ptr<Switch>> switches_;
+    std::vector<Switch> switches_;
+    std::optional<Waiting> waiting_;
     std::vector<AlphaSetter> setters_;  // of switches, where alphas are set or counters logged
     EventQueue<Kind> events_;
     std::int64_t interval_ns_ = 0, until_ns_ = 0;

@@ -1,0 +1,153 @@
+"""The closed loop at native speed, on one core: decisions of environments, snapshots, and branches beside ns-3's.
+
+Actions are random, one in a hundred a drop. Times are CPU time, of environments without their resets.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import foretail.gym  # noqa: F401  # registers the environments
+from benchmarks.native_speed import scenario_of
+from foretail.configs.schema.policies import Policy
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
+from foretail.pipelines.data.scenario import driver_config
+from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.packets.simulation import PacketRun
+
+TRAFFIC_NS = {
+    "small": {"tiny": 500_000},
+    "full": {"leafspine_small": 10_000_000, "elephants": 5_000_000},
+}
+ENVIRONMENTS = {"small": (4,), "full": (1, 16, 64, 256)}
+DECISIONS = {"small": 2000, "full": 400_000}
+SNAPSHOTS = {"small": 3, "full": 50}
+ARRIVALS = {"small": 2, "full": 10}
+ROUNDS = {"small": 1, "full": 3}
+
+
+def main(size: str) -> None:
+    """Print decisions per second of the environments, times of snapshots, and CPU seconds of branches."""
+    documents = {name: _document(name, traffic_ns) for name, traffic_ns in TRAFFIC_NS[size].items()}
+    _print(
+        "foretail/ClosedLoop-v0",
+        ("scenario", "environments", "decisions/s", "ms per reset"),
+        [
+            (name, f"{count:,}", *_decisions(document, count, DECISIONS[size], ROUNDS[size]))
+            for name, document in documents.items()
+            for count in ENVIRONMENTS[size]
+        ],
+    )
+    _print(
+        "Snapshots in the middle of the traffic, microseconds",
+        ("scenario", "the first", "in its memory again", "restore"),
+        [(name, *_snapshots(document, SNAPSHOTS[size])) for name, document in documents.items()],
+    )
+    _print(
+        f"Branches at {ARRIVALS[size]} arrivals with two repeats, CPU s",
+        ("scenario", "ns-3", "native", "ns-3 / native"),
+        [(name, *_branches(document, ARRIVALS[size], ROUNDS[size])) for name, document in documents.items()],
+    )
+
+
+def _print(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "scenario" else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=110).print(table)
+
+
+def _document(name: str, traffic_ns: int, policy: str = "learned") -> dict[str, Any]:
+    return driver_config(scenario_of(name, traffic_ns), Policy(policy), 1, trace=False)
+
+
+def _decisions(document: Mapping[str, Any], count: int, decisions: int, rounds: int) -> tuple[str, str]:
+    """Decisions per second of steps alone, at best, and the time of a reset."""
+    steps = -(-decisions // count)
+    actions = (np.random.default_rng(1).random((64, count)) < 0.01).astype(np.int64)
+    speeds, resets = [], []
+    for _ in range(rounds):
+        env = gymnasium.make_vec("foretail/ClosedLoop-v0", num_envs=count, scenario=document)
+        start = time.process_time()
+        env.reset(seed=1)
+        begun = time.process_time()
+        for step in range(steps):
+            env.step(actions[step % 64])
+        speeds.append(count * steps / (time.process_time() - begun))
+        resets.append(1e3 * (begun - start) / count)
+    return f"{max(speeds):,.0f}", f"{min(resets):.1f}"
+
+
+def _snapshots(document: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    """Of the first one, of those in its memory, and of going back: medians."""
+    network = NativeNetwork({**document, "policy": {**document["policy"], "name": "dt"}})
+    half_ns = document["incast"]["connect_ahead_ns"] + document["traffic_ns"] // 2
+    network.advance(half_ns)
+    start = time.perf_counter()
+    snapshot = network.snapshot()
+    first = time.perf_counter() - start
+    taken, restored = [], []
+    for number in range(count):
+        network.advance(half_ns + 10_000 * (number + 1))
+        start = time.perf_counter()
+        network.snapshot(into=snapshot)
+        between = time.perf_counter()
+        network.restore(snapshot)
+        taken.append(between - start)
+        restored.append(time.perf_counter() - between)
+    return tuple(f"{1e6 * seconds:.0f}" for seconds in (first, statistics.median(taken), statistics.median(restored)))
+
+
+def _branches(document: Mapping[str, Any], arrivals: int, rounds: int) -> tuple[str, ...]:
+    """CPU seconds of a run of Dynamic Thresholds with its branches in both networks, medians, and their ratio."""
+    document = {**document, "policy": {**document["policy"], "name": "dt", "alpha": 2.0}}
+    with tempfile.TemporaryDirectory() as folder:
+        traced = run_native({**document, "trace": True}, Path(folder))
+        records = read_records(traced.folder / "arrivals.bin", ARRIVAL_DTYPE)
+    chose = np.isin(records["outcome"], (Outcome.ACCEPTED, Outcome.OVER_THRESHOLD))
+    rows = np.flatnonzero(chose & (records["flow_class"] != FlowClass.CONTROL)).tolist()
+    document["branches"] = {
+        "rows": sorted(random.Random(1).sample(rows, arrivals)),
+        "hold_ns": 0,
+        "repeats": 2,
+        "repeat_ns": 100,
+        "fork": True,
+    }
+    seconds: dict[str, list[float]] = {"ns-3": [], "native": []}
+    for _ in range(rounds):
+        seconds["ns-3"].append(_cpu_seconds(run_driver, document))
+        seconds["native"].append(_cpu_seconds(run_native, document))
+    ratios = [slow / fast for slow, fast in zip(seconds["ns-3"], seconds["native"], strict=True)]
+    return (
+        *(f"{statistics.median(found):.2f}" for found in seconds.values()),
+        f"{statistics.median(ratios):.1f}",
+    )
+
+
+def _cpu_seconds(run: Callable[..., PacketRun], document: Mapping[str, Any]) -> float:
+    """Of the program and of the processes that it forks."""
+
+    def used() -> float:
+        of_children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return of_children.ru_utime + of_children.ru_stime
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = used()
+        run(document, Path(folder))
+        return used() - before

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "native/flows.h"
+#include "native/frame.h"
+#include "native/simulation.h"
+#include "native/stack.h"
+#include "packets/alpha_predictor.h"
+#include "packets/arrival_trace.h"
+#include "packets/branches.h"
+#include "packets/network/leaf_spine.h"
+#include "packets/predictor.h"
+#include "packets/record_file.h"
+#include "packets/switch_counts.h"
+#include "packets/traffic.h"
+
+namespace foretail::packets::native {
+
+/// A simulation under one policy.
+template <class Policy>
+class PolicySimulation final : public Simulation {
+public:
+    PolicySimulation(Settings settings, const std::string& folder, std::optional<buffer::FeatureSet> outside)
+        : settings_(std::move(settings)), folder_(folder), parts_(*this, outside) {
+        parts_.network.give_lost_to(frames_);
+        parts_.flows.install(parts_.stack);
+        const std::int64_t begin_ns = settings_.incast.connect_ahead_ns,
+                           traffic_end_ns = begin_ns + settings_.traffic_ns;
+        end_ns_ = traffic_end_ns + settings_.drain_ns;
+        if (parts_.occupancy)
+            parts_.network.sample(begin_ns, traffic_end_ns, settings_.occupancy_interval_ns,
+                                  [this](const buffer::OccupancyRecord& record) { parts_.occupancy->write(record); });
+        if (!parts_.branches) return;
+        parts_.network.divide(*parts_.branches);
+        if (!settings_.branches->fork) parts_.branches->plan({.row = settings_.branches->rows.front(), .turned = true});
+    }
+
+    void advance(std::int64_t until_ns, const Tick& tick) override {
+        const std::int64_t stop_ns = std::min(until_ns, end_ns_);
+        while (!parts_.network.waiting()) {
+            if (parts_.flows.ledger().is_settled()) return end(parts_.now_ns);
+            const Moment of_hosts = parts_.stack.next(), of_network = parts_.network.next();
+            const bool hosts_first = of_hosts < of_network;
+            const std::int64_t time = hosts_first ? of_hosts.time : of_network.time;
+            if (time >= stop_ns) {
+                if (stop_ns == end_ns_) end(end_ns_);
+                return;
+            }
+            if (parts_.branches && !hosts_first) branch_off(tick);
+            step(time, hosts_first);
+            constexpr std::int64_t events_between_ticks = 1 << 14;
+            if (++parts_.events % events_between_ticks == 0 && tick) tick(parts_.now_ns, parts_.events);
+        }
+    }
+    [[nodiscard]] bool is_over() const override { return parts_.over; }
+    [[nodiscard]] std::int64_t now_ns() const override { return parts_.now_ns; }
+    [[nodiscard]] const FlowLedger& ledger() const override { return parts_.flows.ledger(); }
+
+    [[nodiscard]] bool waits() const override { return parts_.network.waiting().has_value(); }
+    [[nodiscard]] buffer::FeatureVector features() const override {
+        const auto& waiting = *parts_.network.waiting();
+        return parts_.network.switches()[static_cast<std::size_t>(waiting.node)].buffer().features(waiting.arrival);
+    }
+    [[nodiscard]] int switch_index() const override { return parts_.network.waiting()->node; }
+    void answer(bool drop) override {
+        parts_.predictor.answer(drop);
+        parts_.network.resume();
+    }
+
+    [[nodiscard]] std::unique_ptr<Snapshot> save() const override {
+        if constexpr (can_be_copied) {
+            auto kept = std::make_unique<Kept>(*this, parts_);
+            frames_.save(kept->frames);
+            return kept;
+        } else {
+            throw std::invalid_argument("policy '" + settings_.policy.name +
+                                        "' cannot be copied, so there is no snapshot of its runs");
+        }
+    }
+    void save(Snapshot& older) const override {
+        if constexpr (can_be_copied) {
+            Kept& kept = own(older);
+            kept.parts = parts_;
+            frames_.save(kept.frames);
+        }
+    }
+    void restore(const Snapshot& snapshot) override {
+        if constexpr (can_be_copied) {
+            const Kept& kept = own(snapshot);
+            parts_ = kept.parts;
+            frames_.restore(kept.frames);
+        }
+    }
+
+    nlohmann::json finish() override {
+        parts_.network.finish(parts_.now_ns, parts_.trace.has_value());
+        nlohmann::json summary{{"format", 1}, {"switches", nlohmann::json::array()}};
+        std::int64_t leaf_data_packets = 0;
+        for (const auto& node : parts_.network.switches()) {
+            const bool leaf = node.index() < settings_.topology.leaves;
+            if (leaf) leaf_data_packets += node.counts().data_in.packets;
+            summary["switches"].push_back(switch_summary(settings_.topology, node.index(), node.counts(),
+                                                         node.buffer().queues().occupancy(),
+                                                         node.buffer().threshold_deficits()));
+        }
+        if (parts_.branches) summary["branches"] = branches();
+        if (parts_.trace) {
+            parts_.trace->close();
+            summary["arrivals"] = parts_.trace->rows();
+            summary["labelled_drops"] = parts_.trace->labelled_drops();
+        }
+        if (!folder_.empty()) ledger().write(folder_ + "/flows.bin");
+        if (parts_.occupancy) parts_.occupancy->close();
+        parts_.alphas.close();
+        summary.update({{"flows", ledger().planned()},
+                        {"completed_flows", ledger().completed()},
+                        {"end_ns", parts_.now_ns},
+                        {"events", parts_.events},
+                        {"base_rtt_ns", settings_.base_rtt_ns()},
+                        {"first_rtt_bytes", settings_.first_rtt_bytes()},
+                        {"average_shift", settings_.scale.average_shift},
+                        {"tau", parts_.predictor.tau()},
+                        {"flipped_predictions", parts_.predictor.flipped()},
+                        {"leaf_data_packets", leaf_data_packets}});
+        return summary;
+    }
+
+private:
+    static constexpr bool can_be_copied = std::is_copy_constructible_v<Policy> && std::is_copy_assignable_v<Policy>;
+
+    /// All that changes during a run but the content of frames. Its parts point to each other, so a copy is nothing but
+    /// what can be assigned to the original again.
+    struct Parts {
+        Parts(PolicySimulation& run, std::optional<buffer::FeatureSet> outside)
+            : predictor(run.settings_, outside),
+              alphas(run.settings_, run.folder_),
+              flows(run.settings_, plan_traffic(run.settings_)),
+              trace(file<ArrivalTrace>(run, run.settings_.trace, "arrivals.bin")),
+              occupancy(file<RecordFile<buffer::OccupancyRecord>>(run, true, "occupancy.bin")),
+              branches(run.settings_.branches),
+              network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas),
+              stack(run.settings_, flows, run.frames_, order) {}
+
+        template <class File>
+        static std::optional<File> file(const PolicySimulation& run, bool wanted, const char* name) {
+            if (!wanted || run.folder_.empty()) return {};
+            return File(run.folder_ + "/" + name);
+        }
+
+        EventOrder order;
+        Predictor predictor;
+        AlphaPredictor alphas;
+        Flows flows;
+        std::optional<ArrivalTrace> trace;
+        std::optional<RecordFile<buffer::OccupancyRecord>> occupancy;
+        std::optional<BranchPoints> branches;
+        LeafSpine<Policy, Frame*> network;
+        Stack stack;
+        std::int64_t now_ns = 0, events = 0;
+        bool over = false;
+    };
+    struct Kept final : Snapshot {
+        Kept(const PolicySimulation& run, const Parts& now) : of(run.identity_), parts(now) {}
+
+        std::shared_ptr<const int> of;
+        Parts parts;
+        Frames::Saved frames;
+    };
+
+    /// The snapshot as what this simulation has kept.
+    template <class Given>
+    auto& own(Given& snapshot) const {
+        auto* kept = dynamic_cast<std::conditional_t<std::is_const_v<Given>, const Kept, Kept>*>(&snapshot);
+        if (!kept || kept->of != identity_)
+            throw std::invalid_argument(
+                "the snapshot is of another network: restore it in the one that it was taken of");
+        return *kept;
+    }
+    void step(std::int64_t time, bool of_hosts) {
+        parts_.now_ns = time;
+        if (of_hosts) {
+            parts_.stack.step();
+        } else {
+            parts_.network.step([this](Frame* frame, std::int64_t at) {
+                parts_.stack.receive(*frame, at);
+                frames_.give_back(frame);
+            });
+        }
+        for (const Stack::Outgoing& sent : parts_.stack.outgoing()) parts_.network.send(sent.frame, time, sent.order);
+        parts_.stack.outgoing().clear();
+    }
+    void end(std::int64_t now_ns) {
+        parts_.now_ns = now_ns;
+        parts_.over = true;
+    }
+
+    /// Runs all branches at the arrival that comes next, if the run divides there, and comes back.
+    void branch_off(const Tick& tick) {
+        const std::int64_t row = parts_.branches->row() + 1;
+        if (!parts_.branches->may_come_next() || row == divided_at_ || !settings_.branches->fork ||
+            !parts_.network.next_reaches_switch())
+            return;
+        divided_at_ = row;
+        if (start_of_branches_) {
+            save(*start_of_branches_);
+        } else {
+            start_of_branches_ = save();
+        }
+        for (const Branch& planned : parts_.branches->branches_at(row)) {
+            parts_.branches->plan(planned);
+            step(parts_.network.next().time, false);
+            const bool divides = parts_.branches->begun();  // a control packet does not
+            if (divides) finish_branch(tick);
+            restore(*start_of_branches_);
+            if (!divides) return;
+        }
+    }
+    void finish_branch(const Tick& tick) {
+        try {
+            advance(end_ns_, tick);
+            parts_.network.finish(parts_.now_ns, false);
+            finished_.push_back(parts_.branches->branch());
+            finished_.back().end_ns = parts_.now_ns;
+            ledger().write(finished_.back().path(folder_));
+        } catch (const std::exception& error) {
+            throw std::runtime_error("the branch at arrival " + std::to_string(divided_at_) +
+                                     " failed: " + error.what());
+        }
+    }
+    /// Those of the summary; throws if an arrival to divide at never came.
+    [[nodiscard]] nlohmann::json branches() {
+        parts_.branches->require_all_met();
+        if (parts_.branches->begun()) {
+            finished_.push_back(parts_.branches->branch());
+            finished_.back().end_ns = parts_.now_ns;
+        }
+        return to_json(finished_);
+    }
+
+    const Settings settings_;
+    const std::string folder_;
+    const std::shared_ptr<const int> identity_ = std::make_shared<int>();  ///< its address is that of no other
+    std::int64_t end_ns_ = 0;
+    Frames frames_;
+    Parts parts_;
+    std::int64_t divided_at_ = -1;  ///< the arrival whose branches are simulated
+    std::unique_ptr<Snapshot> start_of_branches_;
+    std::vector<Branch> finished_;
+};
+
+}  // namespace foretail::packets::native

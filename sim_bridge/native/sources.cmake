@@ -1,0 +1,15 @@
+# The sources of the native network, for its program and for the extension module.
+set(NATIVE_NETWORK
+    native/flows.cc
+    native/simulation.cc
+    native/stack.cc
+    native/tcp/acknowledgements.cc
+    native/tcp/connection.cc
+    native/tcp/send_buffer.cc
+    native/tcp/sending.cc
+    packets/branches.cc
+    packets/flow_ledger.cc
+    packets/settings.cc
+    packets/switch_counts.cc
+    packets/traffic.cc)
+list(TRANSFORM NATIVE_NETWORK PREPEND "${CMAKE_CURRENT_LIST_DIR}/../")

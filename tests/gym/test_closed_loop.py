@@ -1,0 +1,227 @@
+"""The closed loop as an environment: its decisions are those of a run of the network, and its rewards add up to J.
+
+Costs fifteen seconds of CPU time, some for the compiler; the network runs in this process.
+"""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeClassifier
+
+from foretail.core.errors import ForetailError
+from foretail.export.c.target import C
+from foretail.export.target import export
+from foretail.features.catalog import feature
+from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv, closed_loop
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.pipelines.comparison.cost import run_cost
+from foretail.sim_bridge.native import live
+from foretail.sim_bridge.native.live import run_live_native
+from foretail.sim_bridge.native.network import NativeNetwork
+from tests.examples import draws
+from tests.forests import paper_forest
+from tests.scenarios import settings, with_racks
+from tests.sim_bridge.drawn_settings import drawn_settings
+
+SHIFT = 15
+
+
+def learned(**changes: Any) -> dict[str, Any]:
+    return settings(**({"policy__name": "learned", "traffic_ns": 500_000, "features__average_shift": SHIFT} | changes))
+
+
+def in_one_piece(document: dict[str, Any], **policy: Any) -> tuple[Any, int]:
+    """The flows of a run without anybody outside, and its end."""
+    network = NativeNetwork({**document, "policy": document["policy"] | policy})
+    network.advance()
+    return network.flows(), network.now_ns
+
+
+def drawn_scenario(number: int) -> dict[str, Any]:
+    """Drawn settings whose flows count in J."""
+    document = drawn_settings(number)
+    document["policy"] |= {"name": "learned", "flip_probability": 0.0}
+    document["background"]["load"] = max(document["background"]["load"], 0.4)
+    document["traffic_ns"] = 1_000_000
+    return document
+
+
+@examples(max_examples=draws(10), deadline=None)
+@given(number=st.integers(0, 2**32 - 1), drops=st.sampled_from([0.0, 0.0, 0.01, 0.2]))
+def test_rewards_add_up_to_the_cost_of_the_run(number: int, drops: float) -> None:
+    """Always accepting is Complete Sharing, and what a random agent costs is what `run_cost` says of its flows."""
+    document = drawn_scenario(number)
+    env = ClosedLoopEnv(document)
+    draw = np.random.default_rng(number)
+    _, info = env.reset(seed=document["seed"])
+    earned, over, cost = 0.0, False, 1.0
+    while not over:
+        seen, reward, over, _, info = env.step(int(draw.random() < drops))
+        earned += reward
+        assert reward == pytest.approx(cost - info["cost"])
+        cost = info["cost"]
+    assert not seen.any()
+    assert 1 - earned == pytest.approx(cost)
+    if drops == 0.0:
+        flows, end_ns = in_one_piece(document, name="cs")
+    else:
+        draw = np.random.default_rng(number)
+        (run,) = run_live_native([document], lambda x: np.array([draw.random() < drops]), ("queue",))
+        flows, end_ns = run.flows, run.summary["end_ns"]
+    expected = run_cost(flows, end_ns, document).cost
+    assert cost == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("policy", ["learned", "credence"])
+def test_live_answers_are_those_of_the_compiled_model(policy: str, tmp_path: Path) -> None:
+    document = learned(policy__name=policy, traffic_ns=1_000_000)
+    names = ("queue", "queue_average", "occupancy", "occupancy_average")
+    inputs = tuple(FeatureInput(name, feature(name).params(256, SHIFT), feature(name).bits) for name in names)
+    x = np.random.default_rng(1).integers(0, 600, (4000, len(inputs)), dtype=np.int32)
+    model = paper_forest().forest.fit(x, x[:, 0] > 0.4 * x[:, 2]).to_ensemble(inputs)
+    library = export(model, C(), tmp_path / "export").file(".so")
+    documents = [{**document, "seed": seed} for seed in (1, 2)]
+    runs = run_live_native(documents, model.exceeds, names)
+    for seed, run in enumerate(runs, 1):
+        assert 0 < run.drops < run.asked
+        assert run.asked == sum(node["asked"] for node in run.summary["switches"])
+        compiled, _ = in_one_piece({**document, "seed": seed}, predictor="library", library=str(library))
+        assert (run.flows == compiled).all()
+
+
+def test_the_same_function_decides_alike_in_every_form() -> None:
+    """As a callable, a module of PyTorch, a tree of scikit-learn and an agent of the environment."""
+    document = learned()
+    x = np.arange(2000, dtype=np.int32)[:, None]
+    tree = DecisionTreeClassifier(max_depth=1).fit(x, x[:, 0] > 700)
+
+    class Above(torch.nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return rows[:, 0] - 700.0
+
+    forms = {"callable": (lambda x: x[:, 0] > 700, 0.5), "torch": (Above().eval(), 0.0), "sklearn": (tree, 0.5)}
+    found = {name: run_live_native([document], one, ("occupancy",), threshold=t)[0] for name, (one, t) in forms.items()}
+    env = ClosedLoopEnv(document, features=("occupancy",))
+    (seen, info), over, drops = env.reset(seed=document["seed"]), False, 0
+    while not over:
+        action = int(seen[0] > 700)
+        drops += action
+        seen, _, over, _, info = env.step(action)
+    assert 0 < drops == found["callable"].drops
+    for run in found.values():
+        assert (run.flows == found["callable"].flows).all()
+    assert info["cost"] == pytest.approx(run_cost(found["torch"].flows, info["time_ns"], document).cost)
+
+
+def test_gymnasium_finds_nothing_wrong() -> None:
+    document = learned()
+    check_env(gymnasium.make("foretail/ClosedLoop-v0", scenario=document).unwrapped, skip_render_check=True)
+    many = gymnasium.make_vec("foretail/ClosedLoop-v0", num_envs=2, scenario=document, features=("fill",))
+    seen, _ = many.reset(seed=1)
+    assert many.observation_space.contains(seen)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_the_vector_form_is_single_ones_side_by_side(copy: bool) -> None:
+    document, draw, seed = learned(traffic_ns=100_000, drain_ns=1_000_000), np.random.default_rng(1), 5
+    many = ClosedLoopVectorEnv(document, 3, copy=copy)
+    seen, info = many.reset(seed=seed)
+    single = [ClosedLoopEnv(document) for _ in range(3)]
+    began = [env.reset(seed=seed + i) for i, env in enumerate(single)]
+    over, episodes = [False] * 3, 0
+    for i, (one, _) in enumerate(began):
+        assert (seen[i] == one).all()
+    for _ in range(3000):
+        actions = (draw.random(3) < 0.05).astype(np.int64)
+        seen, rewards, ended, _, info = many.step(actions)
+        for i, env in enumerate(single):
+            if over[i]:
+                (one, told), reward, over[i] = env.reset(), 0.0, False
+                episodes += 1
+            else:
+                one, reward, over[i], _, told = env.step(int(actions[i]))
+            assert (seen[i] == one).all()
+            assert (rewards[i], ended[i]) == (pytest.approx(reward), over[i])
+            assert {name: info[name][i] for name in told} == told
+    assert episodes >= 3
+
+
+def test_without_autoreset_what_has_ended_waits_for_the_others() -> None:
+    document = learned(traffic_ns=100_000, drain_ns=1_000_000)
+    many = ClosedLoopVectorEnv(document, 3, autoreset=False)
+    many.reset(seed=[5, 6, 6])
+    accept, earned, ended = np.zeros(3, np.int64), np.zeros(3), np.zeros(3, np.bool_)
+    while not ended.all():
+        seen, rewards, ended, _, info = many.step(accept)
+        earned += rewards
+        assert not seen[ended].any()
+    np.testing.assert_allclose(1 - earned, info["cost"])
+    assert info["cost"][1] == info["cost"][2] != info["cost"][0]
+    with pytest.raises(ForetailError, match=r"^no packets wait for actions: call reset\(\) first$"):
+        many.step(accept)
+    many.reset(seed=5)
+    many.step(accept)
+
+
+def test_a_scenario_may_be_made_for_a_seed() -> None:
+    made: list[int] = []
+
+    def scenario(seed: int) -> dict[str, Any]:
+        made.append(seed)
+        return learned(seed=seed)
+
+    first, _ = ClosedLoopEnv(scenario).reset(seed=3)
+    second, _ = ClosedLoopEnv(learned()).reset(seed=3)
+    assert made == [3]
+    assert (first == second).all()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "complaint"),
+    [
+        (settings(policy__name="dt"), "policy 'dt' asks nobody: choose one of .*learned"),
+        (with_racks(), "the native network has no racks with circuits"),
+        (learned(transport__name="timely"), "the native simulation failed: .*timely is not simulated by the native"),
+        (learned(format=7), "the native simulation failed: setting 'format' must be 1"),
+        (
+            learned(background__load=0.0, incast__queries_per_second_per_server=0.0),
+            "seed 1 has no queries, no short and no long flows: lengthen the scenario's traffic",
+        ),
+    ],
+)
+def test_a_scenario_that_is_no_environment_is_one_sentence(scenario: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=f"^{complaint}") as refused:
+        ClosedLoopEnv(scenario).reset(seed=1)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_wrong_is_one_sentence() -> None:
+    env = ClosedLoopEnv(learned())
+    with pytest.raises(ForetailError, match=r"^no packet waits for an action: call reset\(\) first$"):
+        env.step(ACCEPT)
+    with pytest.raises(ForetailError, match=r"^unknown feature 'length'"):
+        ClosedLoopEnv(learned(), features=("length",))
+    with pytest.raises(ForetailError, match=r"^num_envs must be a whole number of at least 1, not 0$"):
+        ClosedLoopVectorEnv(learned(), 0)
+    with pytest.raises(ForetailError, match=r"^the predictor .* raised ZeroDivisionError on 1 rows"):
+        run_live_native([learned()], lambda _: 1 / 0, ("queue",))
+    assert run_live_native([], lambda x: x, ("queue",)) == []
+
+
+@pytest.mark.parametrize("module", [closed_loop, live], ids=["environments", "live"])
+def test_the_examples_hold(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
