@@ -109,6 +109,7 @@ _CIRCUIT_TIME = Registers(queue_bits=_TIME_BITS)
 _ARRIVAL_RATE = Registers(queue_bits=_AVERAGE_BITS, operations=9)
 _ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
 _SLOW_ARRIVALS_RATE = Registers(switch_bits=_AVERAGE_BITS, operations=9)
+_PEAK_ARRIVAL_RATE = Registers(switch_bits=2 * VALUE_BITS + _TIME_BITS, operations=4)
 _ACTIVE_QUEUES = Registers(switch_bits=16, operations=4)
 _TRACKED_QUEUE = Registers(queue_bits=3 * 32 + 8, operations=5)  # bytes let in, bytes reported; at egress sent, packets
 _TRACKED_OCCUPANCY = Registers(switch_bits=32, operations=2)
@@ -284,6 +285,17 @@ FEATURES: tuple[Feature, ...] = (
     _rate("arrivals_rate", "the switch", _ARRIVALS_RATE),
     _rate("arrivals_rate_slow", "the switch", _SLOW_ARRIVALS_RATE, f"{1 << SLOW_SHIFT} times the averages' interval"),
     Feature(
+        "peak_arrival_rate",
+        "traffic",
+        "cells",
+        VALUE_BITS,
+        f"Largest `arrival_rate` of any queue in the present window of {1 << SLOW_SHIFT} of the averages' intervals and"
+        " in the one before, which tells how large bursts are.",
+        averaged=True,
+        registers=(_ARRIVAL_RATE, _PEAK_ARRIVAL_RATE),
+        operations=1,
+    ),
+    Feature(
         "first_rtt",
         "packet",
         "flag",
@@ -370,13 +382,23 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
         "arrivals_rate",
         "arrivals_rate_slow",
     ),
+    "regimes": (
+        "pressure",
+        "queue_share",
+        "active_queues",
+        "arrival_rate",
+        "arrivals_rate",
+        "arrivals_rate_slow",
+        "peak_arrival_rate",
+    ),
     "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
 """By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
-an adaptive threshold. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the queues
-of the shadow Credence, and ``until_circuit`` is one number on every switch without circuits. ``queue_share``,
-``active_queues``, ``gap`` and ``arrivals_rate_slow`` are not in it either: the columns and their order decide trained
-models, and the results of ``features=all`` in docs/guide/predictors.md are of these twenty-two."""
+an adaptive threshold on one workload; ``regimes`` also tells workloads apart. In ``all`` are no approximations of
+others; ``threshold_headroom`` tells the label on the queues of the shadow Credence, and ``until_circuit`` is one number
+on every switch without circuits. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and
+``peak_arrival_rate`` are not in it either: the columns and their order decide trained models, and the results of
+``features=all`` in docs/guide/predictors.md are of these twenty-two."""
 
 
 def group_of(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
@@ -33,7 +34,7 @@ from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment,
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.fitting import SENDING, train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import search_each
@@ -43,12 +44,13 @@ from foretail.sim_bridge.open_loop.baselines import Baseline, bytes_sent, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.policies import ASKING
+from foretail.studies.predictors.drawn import drawn_workloads
 
 ACCEPT, LQD, OWN = "always accept", "LQD", "rule of the workload"
 USUAL_DT = Baseline("dt", 0.5)
 LEAST_LOST = 0.01
 """Share of LQD's bytes that always accepting has to lose, so that there is something to recover."""
-WITHIN, UNSEEN = "workloads that trained it", "workloads never seen"
+WITHIN, UNSEEN, DRAWN = "workloads that trained it", "workloads never seen", "drawn workloads never seen"
 CAPTION = (
     "Share of what always accepting loses against LQD that each policy wins back, open loop: the mean over test runs "
     "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs. The rule "
@@ -63,8 +65,22 @@ class PromiseSettings(JobSettings):
     shared: list[str] = setting([], "Overrides of foretail collect that all workloads share.")
     workloads: dict[str, list[str]] = setting(MISSING, "Overrides of foretail collect, by the workload's name.")
     train_on: list[str] = setting(MISSING, "Workloads whose runs train, and tune policies; the others judge only.")
+    drawn_training: int = setting(
+        0, "Number of workloads drawn at random that train and tune too; no run of them is judged.", at_least=0
+    )
+    training_draw: int = setting(1, "Seed by which the drawn training workloads are drawn.", at_least=0)
+    drawn_unseen: int = setting(0, "Number of workloads drawn at random that judge only.", at_least=0)
+    unseen_draw: int = setting(2, "Seed by which the drawn workloads that judge are drawn.", at_least=0)
+    drawn_slots: int = setting(
+        20_000, "Slots of a drawn workload; rare bursts last up to ten times as long.", at_least=1
+    )
     split: Split = part(Split, "Seeds of the runs of every workload, split by run.")
     models: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the model's name.")
+    label_seeds: list[int] | None = setting(
+        None,
+        "Training seeds whose runs train models of labels, which take all rows of every workload; null means all of "
+        "split.train.",
+    )
     own_trials: int = setting(
         600,
         "Number of rules that a search tries on the training runs of each workload: no model, but what a rule that "
@@ -87,35 +103,62 @@ class PromiseSettings(JobSettings):
         for name in self.train_on:
             if name not in self.workloads:
                 raise ForetailError(f"train_on names {name}, which is not among {', '.join(self.workloads)}")
+        for seed in self.label_seeds or []:
+            if seed not in (self.split.train or []):
+                raise ForetailError(f"label_seeds names {seed}, which is not among split.train: {self.split.train}")
+        if self.training_draw == self.unseen_draw and self.drawn_training and self.drawn_unseen:
+            raise ForetailError(
+                f"training_draw and unseen_draw are both {self.unseen_draw}, so the same workloads would train and "
+                "judge: give two seeds"
+            )
         for name in self.under:
             if name not in ASKING:
                 raise ForetailError(f"under names {name}, which asks no predictor: choose from {', '.join(ASKING)}")
+
+    @cached_property
+    def drawn(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """The drawn workloads that train and those that judge, by name."""
+        return (
+            drawn_workloads(self.drawn_training, self.training_draw, self.drawn_slots),
+            drawn_workloads(self.drawn_unseen, self.unseen_draw, self.drawn_slots),
+        )
+
+    @property
+    def training(self) -> list[str]:
+        """Names of the workloads that train."""
+        return [*self.train_on, *self.drawn[0]]
+
+    @property
+    def judging(self) -> list[str]:
+        """Names of the workloads whose test runs are judged."""
+        return [*self.workloads, *self.drawn[1]]
+
+    def columns_of(self, name: str) -> dict[str, Any]:
+        """What a row of this workload says of it."""
+        return {"workload": name, "held_out": name not in self.train_on, "drawn": name in self.drawn[1]}
 
 
 def show(settings: PromiseSettings, run: Run) -> Shown:
     """Collect, train, tune, and judge all of them on the test runs."""
     split = settings.split
-    runs = {name: collected(settings, name, split.all_seeds) for name in settings.workloads}
+    runs = all_collected(settings, split.all_seeds)
     inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
-    folders = ",".join(str(dataset.path) for name in settings.train_on for dataset in runs[name].values())
-    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
-    trained = {
-        name: train_model(compose_training(inside, [f"datasets=[{folders}]", *seeds, *own], f"models.{name}"))
-        for name, own in settings.models.items()
-    }
-    policies = tuned([runs[name][seed] for name in settings.train_on for seed in (*split.train, *split.validation)])
-    rules = _own_rules(settings, runs)
+    trained = {name: train_model(_training(inside, runs, name)) for name in settings.models}
+    policies = tuned([runs[name][seed] for name in settings.training for seed in (*split.train, *split.validation)])
+    judged = {name: runs[name] for name in settings.judging}
+    rules = _own_rules(settings, judged)
     rows = pd.DataFrame(
         [
-            {"workload": name, "held_out": name not in settings.train_on, "seed": seed, **row}
-            for name, of in runs.items()
+            {**settings.columns_of(name), "seed": seed, **row}
+            for name, of in judged.items()
             for seed in split.test
             for row in _measured(of[seed], policies, trained, rules[name])
         ]
     )
     summary = _summary(rows)
     best = _best_model(summary)
-    wrong = _inverted(settings, {name: [of[seed] for seed in split.test] for name, of in runs.items()}, trained, best)
+    tests = {name: [of[seed] for seed in split.test] for name, of in judged.items()}
+    wrong = _inverted(settings, tests, trained, best)
     return Shown(
         pd.concat([rows, wrong], ignore_index=True),
         [_table(summary), _by_workload(rows), *_wrong_table(rows, wrong, best)],
@@ -124,9 +167,30 @@ def show(settings: PromiseSettings, run: Run) -> Shown:
     )
 
 
-def collected(settings: PromiseSettings, name: str, seeds: Sequence[int]) -> dict[int, Dataset]:
+def _training(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset]], name: str) -> TrainConfig:
+    """The settings with which a model is trained on the workloads that train."""
+    where, own = f"models.{name}", settings.models[name]
+    split = settings.split
+    if settings.label_seeds is not None and compose_training(settings, own, where).objective.name not in SENDING:
+        split = replace(split, train=settings.label_seeds)
+    folders = (str(runs[one][seed].path) for one in settings.training for seed in split.all_seeds if seed in runs[one])
+    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
+    return compose_training(settings, [f"datasets=[{','.join(folders)}]", *seeds, *own], where)
+
+
+def all_collected(settings: PromiseSettings, seeds: Sequence[int]) -> dict[str, dict[int, Dataset]]:
+    """Return runs of every workload by name and seed: of these seeds those that are judged, the others for training."""
+    training, unseen = settings.drawn
+    overrides = {**settings.workloads, **unseen, **training}
+    fitting = [*settings.split.train, *settings.split.validation]
+    return {
+        name: collected(settings, name, own, fitting if name in training else seeds) for name, own in overrides.items()
+    }
+
+
+def collected(settings: PromiseSettings, name: str, own: Sequence[str], seeds: Sequence[int]) -> dict[int, Dataset]:
     """Return the runs of a workload by their seeds, from the store or made now."""
-    overrides = ["source=slotted", *settings.shared, *settings.workloads[name]]
+    overrides = ["source=slotted", *settings.shared, *own]
     config = compose_settings(CollectConfig, overrides, f"workloads.{name}")
     made = made_runs(replace(config, seeds=list(seeds), store_dir=settings.store_dir, jobs=settings.jobs))
     return {one.seed: Dataset.open(Path(one.path)) for one in made}
@@ -186,13 +250,13 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
     What is sent is the geometric mean over LQD's, of the runs of a workload and then of the workloads.
     """
     found = []
-    for (held_out, policy, how), some in rows.groupby(["held_out", "policy", "setting"], sort=False):
+    for (where, policy, how), some in rows.groupby([kinds(rows), "policy", "setting"], sort=False):
         interval = mean_interval([None if pd.isna(value) else float(value) for value in some["recovered"]])
         logs = (some["sent"] / some["sent_by_lqd"]).map(math.log).groupby(some["workload"]).mean()
         sent = mean_interval(logs.tolist())
         found.append(
             {
-                "where": UNSEEN if held_out else WITHIN,
+                "where": where,
                 "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(
                     str(how), how
                 ),
@@ -207,6 +271,12 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(found)
+
+
+def kinds(rows: pd.DataFrame) -> pd.Series[str]:
+    """The kind of workload of each row."""
+    named = rows["held_out"].map({False: WITHIN, True: UNSEEN})
+    return named.mask(rows["held_out"] & rows["drawn"], DRAWN).rename("where")
 
 
 def _table(summary: pd.DataFrame) -> Table:
@@ -257,8 +327,7 @@ def _inverted(
                 sent = run.sent(under, served.scorer, inverted=share, draw=dataset.manifest.seed)
                 found.append(
                     {
-                        "workload": name,
-                        "held_out": name not in settings.train_on,
+                        **settings.columns_of(name),
                         "seed": dataset.manifest.seed,
                         "policy": f"{model} under {under}",
                         "setting": f"{100 * share:g} % inverted",
@@ -278,15 +347,12 @@ def _wrong_table(rows: pd.DataFrame, wrong: pd.DataFrame, model: str) -> list[Ta
     tuned_rows = rows[~rows["setting"].isin(["", "default", "model"])]
     best = tuned_rows["setting"].iloc[0]
     parts = []
-    for held_out, where in ((False, WITHIN), (True, UNSEEN)):
-        some = wrong[wrong["held_out"] == held_out]
-        if some.empty:
-            continue
+    for where, some in wrong.groupby(kinds(wrong), sort=False):
         share = (some["sent"] / some["sent_by_lqd"]).map(math.log)
         wide = (
             some.assign(log=share).groupby(["setting", "policy"], sort=False)["log"].mean().map(_as_percent).unstack()
         )
-        beside = tuned_rows[(tuned_rows["held_out"] == held_out) & (tuned_rows["setting"] == best)]
+        beside = tuned_rows[(kinds(tuned_rows) == where) & (tuned_rows["setting"] == best)]
         wide[str(best)] = _as_percent((beside["sent"] / beside["sent_by_lqd"]).map(math.log).mean())
         parts.append(wide.reset_index().assign(where=where))
     frame = pd.concat(parts)
@@ -311,7 +377,7 @@ def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
         others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, OWN, f"{USUAL_DT}, default"])]
         tuned_one = others.iloc[0]  # the best on the runs on which all were tuned
         model = some[some["name"] == best].iloc[0]
-        logs = _logs(rows[rows["held_out"] == (where == UNSEEN)])
+        logs = _logs(rows[kinds(rows) == where])
         gain = logs[model["name"]] - logs[tuned_one["name"]]
         least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
         worst = (logs[model["name"]] - least).sort_values()

@@ -28,7 +28,7 @@ from foretail.pipelines.training.sending import train_on_runs
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.studies.predictors.promise import PromiseSettings, collected, in_percent
+from foretail.studies.predictors.promise import PromiseSettings, all_collected, in_percent
 
 TRAINED_ON, UNSEEN = "within", "unseen"
 
@@ -67,20 +67,17 @@ class Sides:
 def show(settings: TrainingMethodsSettings, run: Run) -> Shown:
     """Train every model, and judge it on the test runs beside the best policy that asks nobody."""
     split = settings.split
-    runs = {
-        name: collected(settings, name, split.all_seeds if name in settings.train_on else split.test)
-        for name in settings.workloads
-    }
+    runs = all_collected(settings, split.all_seeds)
     inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
-    sides = Sides(*([runs[name][seed] for name in settings.train_on for seed in own] for own in split.roles.values()))
+    sides = Sides(*([runs[name][seed] for name in settings.training for seed in own] for own in split.roles.values()))
     trained = {name: _trained(inside, name, sides) for name in settings.models}
     best = tuned([*sides.train, *sides.validation])[0]
     rows = pd.DataFrame(
         [
-            {"workload": name, "held_out": name not in settings.train_on, "seed": seed, **row}
-            for name, of in runs.items()
+            {**settings.columns_of(name), "seed": seed, **row}
+            for name in settings.judging
             for seed in split.test
-            for row in _judged(of[seed], best, trained)
+            for row in _judged(runs[name][seed], best, trained)
         ]
     )
     rows["log"] = (rows["sent"] / rows["sent_by_lqd"]).map(math.log)

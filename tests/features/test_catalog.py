@@ -28,7 +28,7 @@ def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert NAMES[:14] == REAL_FEATURES
     assert NAMES[14:21] == VIRTUAL_FEATURES
     states = [f.state for f in FEATURES]
-    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 3 + ["packet"] * 3
+    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 3
 
 
 def test_models_know_the_features_of_a_group_in_this_order() -> None:
@@ -41,10 +41,11 @@ def test_models_know_the_features_of_a_group_in_this_order() -> None:
     assert FEATURE_GROUPS["all"] == (*NAMES[:6], *SWITCH_FEATURES, "first_rtt", "message_left")
 
 
-def test_a_switch_without_a_virtual_lqd_can_hold_the_group_threshold() -> None:
-    assert {feature(name).state for name in FEATURE_GROUPS["threshold"]} == {"real", "traffic"}
-    assert {f.name for f in FEATURES if f.state == "traffic"} <= set(FEATURE_GROUPS["threshold"])
-    assert not set(FEATURE_GROUPS["threshold"]) & set(TRACKED_FEATURES)
+def test_a_switch_without_a_virtual_lqd_can_hold_the_groups_threshold_and_regimes() -> None:
+    assert FEATURE_GROUPS["regimes"] == (*FEATURE_GROUPS["threshold"], "peak_arrival_rate")
+    assert {feature(name).state for name in FEATURE_GROUPS["regimes"]} == {"real", "traffic"}
+    assert {f.name for f in FEATURES if f.state == "traffic"} <= set(FEATURE_GROUPS["regimes"])
+    assert not set(FEATURE_GROUPS["regimes"]) & set(TRACKED_FEATURES)
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -103,6 +104,7 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("queue_share").cost == feature("fill").cost == FeatureCost(0, 0, 2)
     assert feature("active_queues").cost == FeatureCost(0, 16, 4)
     assert feature("arrivals_rate_slow").cost == feature("arrivals_rate").cost == FeatureCost(0, 80, 10)
+    assert feature("peak_arrival_rate").cost == FeatureCost(80, 96, 14)
 
 
 def test_features_together_pay_once_for_what_they_share() -> None:
@@ -123,7 +125,8 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
 
 def test_all_has_no_approximations_of_others() -> None:
     assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
-    beside = {"queue_share", "active_queues", "gap", "arrivals_rate_slow", "threshold_headroom", "until_circuit"}
+    beside = {"queue_share", "active_queues", "gap", "threshold_headroom", "until_circuit"}
+    beside |= {"arrivals_rate_slow", "peak_arrival_rate"}
     assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, *beside}
 
 

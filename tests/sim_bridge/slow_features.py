@@ -62,6 +62,21 @@ class FadingSum:
         return min(self.average.value(), NEVER)
 
 
+class WindowedPeak:
+    """The largest value since the window before the present one began; windows of 2**shift ticks begin at tick 0."""
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+        self.seen: list[tuple[int, int]] = []
+
+    def add(self, now: int, value: int) -> None:
+        self.seen.append((now >> self.shift, value))
+
+    def value(self) -> int:
+        last, _ = self.seen[-1]
+        return max(value for window, value in self.seen if window >= last - 1)
+
+
 class Averages:
     """Averages of every queue and of their sum, and fast ones; to be told of every change beforehand."""
 
@@ -127,13 +142,16 @@ class TrafficFeatures:
         self.rate = [FadingSum(settings.average_shift) for _ in range(queues)]
         self.rate_of_all = FadingSum(settings.average_shift)
         self.slow_rate_of_all = FadingSum(settings.average_shift + 7)  # an interval 128 times as long
+        self.peak = WindowedPeak(max(settings.average_shift + 7, 0))
 
     def arrive(self, now: int, queue: int, size: int) -> None:
         for rate in (self.rate[queue], self.rate_of_all, self.slow_rate_of_all):
             rate.add(now, size, self.cell_bytes)
+        self.peak.add(now, self.rate[queue].value())
 
     def read(self, queue: int) -> list[int]:
-        return [self.rate[queue].value(), self.rate_of_all.value(), self.slow_rate_of_all.value()]
+        rates = (self.rate[queue], self.rate_of_all, self.slow_rate_of_all)
+        return [*(rate.value() for rate in rates), self.peak.value()]
 
 
 def exact_features(queue: int, lengths: Sequence[int], buffer: int, cell_bytes: int = 1) -> list[int]:

@@ -448,6 +448,14 @@ def test_the_slow_rate_outlasts_the_averages_interval() -> None:
     assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
 
 
+def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
+    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
+    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
+    port = [0] * 8 + [1] * 5
+    seen = slotted("dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True)["features"]
+    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
+
+
 @given(
     gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**20), st.integers(0, 2**50)), min_size=1, max_size=50),
     port=st.lists(st.integers(0, 2), min_size=50, max_size=50),
@@ -463,7 +471,7 @@ def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int
     columns = np.array(slot, np.int64), np.array(chosen, np.int32)
     seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True)["features"]
     first = COLUMNS.index("arrival_rate")
-    assert seen[:, first : first + 3].tolist() == expected
+    assert seen[:, first : first + 4].tolist() == expected
 
 
 def test_time_since_a_push_out_saturates_at_never() -> None:

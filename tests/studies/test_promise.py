@@ -9,16 +9,23 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.patches import Rectangle
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.studies.predictors.promise import LEAST_LOST, OWN, UNSEEN, WITHIN, _summary, _verdict, draw
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.arrivals.workloads import workload_of
+from foretail.studies.predictors.drawn import drawn_workloads
+from foretail.studies.predictors.promise import DRAWN, LEAST_LOST, OWN, UNSEEN, WITHIN, _summary, _verdict, draw
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
 
-COLUMNS = ["workload", "held_out", "seed", "policy", "setting", "sent", "sent_by_lqd", "sent_by_accept", "recovered"]
+OF_RUN = ["workload", "held_out", "drawn", "seed", "policy", "setting"]
+COLUMNS = [*OF_RUN, "sent", "sent_by_lqd", "sent_by_accept", "recovered"]
 MODELS = ("paper", "advantage", "sent")
 UNDER = ("learned", "credence", "guarded")
 
@@ -34,7 +41,10 @@ def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pyt
     judged = rows.drop(inverted.index)
     assert set(judged["policy"]) == {"always accept", "dt", "abm", "cs", "harmonic", *MODELS, OWN, "LQD"}
     assert not judged.duplicated(["workload", "seed", "policy", "setting"]).any()
-    assert dict(rows.groupby("workload")["held_out"].first()) == {"incast_5": False, "on_off_90": True}
+    (fresh,) = drawn_workloads(1, seed=2)
+    told = rows.groupby("workload")[["held_out", "drawn"]].first()
+    assert dict(told["held_out"]) == {"incast_5": False, "on_off_90": True, fresh: True}
+    assert dict(told["drawn"]) == {"incast_5": False, "on_off_90": False, fresh: True}
     assert set(rows["seed"]) == {11, 12}
     for _, row in rows.iterrows():
         lost = row["sent_by_lqd"] - row["sent_by_accept"]
@@ -47,8 +57,8 @@ def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pyt
     assert (rows[rows["policy"] == "LQD"]["sent"] == rows[rows["policy"] == "LQD"]["sent_by_lqd"]).all()
     tuned = rows[(rows["policy"] == "dt") & (rows["setting"] != "default")]
     assert tuned["setting"].nunique() == 1  # one alpha for all workloads, chosen where the models trained
-    assert len(document["verdict"]) == 2
-    for sentence, kind in zip(document["verdict"], (WITHIN, UNSEEN), strict=True):
+    assert len(document["verdict"]) == 3
+    for sentence, kind in zip(document["verdict"], (WITHIN, UNSEEN, DRAWN), strict=True):
         assert re.match(rf"On {kind}, model \w+ sends [\d.]+ %.* of what LQD sends and ", sentence)
     assert Path("run/promise.png").is_file()
     assert_answers_are_inverted(inverted, judged)
@@ -60,12 +70,28 @@ def assert_answers_are_inverted(inverted: pd.DataFrame, judged: pd.DataFrame) ->
     (model,) = {name.partition(" under ")[0] for name in policies}
     assert policies == {f"{model} under {policy}" for policy in UNDER}
     assert set(inverted["setting"]) == {f"{share} % inverted" for share in (0, 1, 5, 10, 50)}
-    assert len(inverted) == 2 * 2 * 3 * 5
+    assert len(inverted) == 3 * 2 * 3 * 5
     own = inverted[(inverted["policy"] == f"{model} under learned") & (inverted["setting"] == "0 % inverted")]
     told = judged[(judged["policy"] == model) & (judged["setting"] == "model")]
     assert own.set_index(["workload", "seed"])["sent"].equals(told.set_index(["workload", "seed"])["sent"])
     half = inverted[inverted["setting"] == "50 % inverted"].groupby("policy")["sent"].sum()
     assert half[f"{model} under learned"] < half[f"{model} under credence"]  # which asks about fewer packets
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 30))
+def test_drawn_workloads_can_be_collected_and_more_of_them_change_none(seed: int, count: int) -> None:
+    drawn = drawn_workloads(count, seed)
+    assert len(drawn) == count
+    assert list(drawn_workloads(count + 3, seed).items())[:count] == list(drawn.items())
+    kinds = [own[0] for own in drawn.values()]
+    assert kinds == [f"slotted.workload={('incast', 'on_off', 'poisson_bursts')[n % 3]}" for n in range(count)]
+
+
+def test_every_drawn_workload_is_one_that_collect_takes() -> None:
+    for own in drawn_workloads(30, seed=5).values():
+        slotted = compose_settings(CollectConfig, ["source=slotted", *own], "workloads.drawn").slotted
+        traffic = workload_of(slotted.workload, slotted.settings)
+        assert next(traffic.batches(slotted.ports, slotted.ports * slotted.buffer_per_port, 5000, 1), None) is not None
 
 
 def made_up(*sent: tuple[str, bool, int, int, int]) -> pd.DataFrame:
@@ -75,6 +101,7 @@ def made_up(*sent: tuple[str, bool, int, int, int]) -> pd.DataFrame:
             {
                 "workload": workload,
                 "held_out": held_out,
+                "drawn": False,
                 "seed": 1,
                 "policy": policy,
                 "setting": setting,
@@ -123,6 +150,7 @@ def test_where_the_tuned_policy_sends_as_lqd_there_is_no_distance_to_close() -> 
         ("train_on=[]", "train_on is empty: give at least one value"),
         ("under=[dt]", "under names dt, which asks no predictor: choose from "),
         ("inverted=[1.5]", "inverted"),
+        ("unseen_draw=1", "training_draw and unseen_draw are both 1, so the same workloads would train and judge"),
         ("split={name: by_time}", "split is by_time, and promise holds whole runs out: use by_run"),
     ],
 )

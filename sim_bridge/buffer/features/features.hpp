@@ -53,10 +53,11 @@ namespace foretail::buffer {
     FEATURE(threshold_gradient, average, feature_difference(lqd.fast_averages().above(lqd.averages(), queue)))   \
     FEATURE(thresholds_sum_gradient, average, feature_difference(lqd.fast_averages().sum_above(lqd.averages()))) \
     FEATURE(since_any_push_out, time, feature_value(lqd.since_any_push_out(arrival.time)))
-#define FORETAIL_TRAFFIC_FEATURES(FEATURE)                            \
-    FEATURE(arrival_rate, average, feature_value(rates.queue(queue))) \
-    FEATURE(arrivals_rate, average, feature_value(rates.sum()))       \
-    FEATURE(arrivals_rate_slow, average, feature_value(rates.slow_sum()))
+#define FORETAIL_TRAFFIC_FEATURES(FEATURE)                                \
+    FEATURE(arrival_rate, average, feature_value(rates.queue(queue)))     \
+    FEATURE(arrivals_rate, average, feature_value(rates.sum()))           \
+    FEATURE(arrivals_rate_slow, average, feature_value(rates.slow_sum())) \
+    FEATURE(peak_arrival_rate, average, feature_value(rates.peak()))
 #define FORETAIL_PACKET_FEATURES(FEATURE)                                                              \
     FEATURE(first_rtt, none, arrival.first_rtt)                                                        \
     FEATURE(message_left, cells, feature_value(std::min(scale.cells(arrival.left), far_from_its_end))) \

@@ -79,17 +79,38 @@ private:
     FeatureScale scale_;
 };
 
+/// The largest value in the present window of 2^s ticks and in the one before.
+class WindowedPeak {
+public:
+    void raise(Tick now, std::int64_t value, int s) {
+        const Tick window = now >> s;
+        if (window != window_) {
+            before_ = window == window_ + 1 ? present_ : 0;
+            present_ = 0;
+            window_ = window;
+        }
+        present_ = std::max(present_, value);
+    }
+    [[nodiscard]] std::int64_t value() const { return std::max(present_, before_); }
+
+private:
+    Tick window_ = 0;
+    std::int64_t present_ = 0, before_ = 0;
+};
+
 /// Cells that arrived for each queue and for all of them in about 2^average_shift ticks, and for all of them in an
 /// interval of the slow scale, whatever became of them: every arrival adds its bytes to sums that fade between arrivals
-/// as an average does.
+/// as an average does. The peak of a queue's sum is that in windows of the slow scale.
 class ArrivalRates {
 public:
     ArrivalRates(QueueIndex queues, FeatureScale scale) : queues_(static_cast<std::size_t>(queues)), scale_(scale) {}
 
     void arrive(QueueIndex queue, const Arrival& arrival) {
-        add(queues_[static_cast<std::size_t>(queue)], arrival, scale_);
+        ShiftAverage& own = queues_[static_cast<std::size_t>(queue)];
+        add(own, arrival, scale_);
         add(sum_, arrival, scale_);
         add(slow_sum_, arrival, scale_.slow());
+        peak_.raise(arrival.time, own.whole(), scale_.slow().average_shift);
     }
     /// Of a queue with an arrival now.
     [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
@@ -97,6 +118,8 @@ public:
     }
     [[nodiscard]] std::int64_t sum() const { return sum_.whole(); }
     [[nodiscard]] std::int64_t slow_sum() const { return slow_sum_.whole(); }
+    /// The largest of any queue.
+    [[nodiscard]] std::int64_t peak() const { return peak_.value(); }
 
 private:
     static void add(ShiftAverage& rate, const Arrival& arrival, FeatureScale scale) {
@@ -106,6 +129,7 @@ private:
 
     std::vector<ShiftAverage> queues_;
     ShiftAverage sum_, slow_sum_;
+    WindowedPeak peak_;
     FeatureScale scale_;
 };
 
