@@ -118,7 +118,6 @@ def _compile(
 class DriverRun(PacketRun):
     """A finished simulation in ns-3; files and summary as of :class:`PacketRun`."""
 
-
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""
         return super().versions() | {"ns3": self.summary["ns3_version"], "driver_sha256": driver_digest()}
