@@ -2,10 +2,9 @@
 4. Your own scenario
 ====================
 
-A network in ns-3, and a traffic pattern in slots.
+A network of TCP senders, and a traffic pattern in slots.
 
-In ns-3 senders are TCP: they react to drops, and flows finish later or earlier. In slots nobody reacts, which is
-simple, and fast.
+TCP senders react to drops, and flows finish later or earlier. In slots nobody reacts, which is simple, and fast.
 """
 
 # %%
@@ -27,17 +26,18 @@ print(f"a leaf has {scenario.leaf_buffer_bytes:,} bytes of buffer; a round trip:
 
 # %%
 # **Two policies on the same flows.** The seed fixes the flows; only the buffer's policy differs. Dynamic Thresholds
-# have their default alpha of 0.5, and a larger one may do better.
+# have their default alpha of 0.5, and a larger one may do better. ``run_driver`` of ``foretail.api`` does the same in
+# ns-3.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.native.driver import run_native
 
 for policy in ("lqd", "dt"):
     with TemporaryDirectory() as folder:
-        run = run_driver(driver_config(scenario, Policy(name=policy), seed=1, trace=False), Path(folder))
+        run = run_native(driver_config(scenario, Policy(name=policy), seed=1, trace=False), Path(folder))
         flows = run.flows()
     done = flows[flows["fct_ns"] >= 0]
     slowdown = np.percentile(done["fct_ns"] / done["ideal_fct_ns"], 95)

@@ -11,16 +11,13 @@ import pytest
 from tests.docs.pages import ROOT
 
 STEPS = sorted((ROOT / "examples" / "tutorial").glob("*.py"))
-NS3 = "step4_your_own_scenario.py"
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "step", [pytest.param(step, id=step.stem, marks=[pytest.mark.ns3] if step.name == NS3 else []) for step in STEPS]
-)
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.stem)
 def test_a_step_runs(step: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", step], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
