@@ -138,7 +138,7 @@ def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
 
 def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
-    assert "no benchmark 'nothing': choose from digest, emulator, export_c" in capsys.readouterr().err
+    assert "no benchmark 'nothing': choose from closed_loop, digest, emulator" in capsys.readouterr().err
 
 
 def _lines(text: str) -> list[str]:

@@ -70,7 +70,7 @@ class WindowedPeak:
         self.seen: list[tuple[int, int]] = []
 
     def add(self, now: int, value: int) -> None:
-        self.seen.append((now >> self.shift, value))
+        self.seen.append((now * 2**-self.shift if self.shift < 0 else now // 2**self.shift, value))
 
     def value(self) -> int:
         last, _ = self.seen[-1]
@@ -142,7 +142,7 @@ class TrafficFeatures:
         self.rate = [FadingSum(settings.average_shift) for _ in range(queues)]
         self.rate_of_all = FadingSum(settings.average_shift)
         self.slow_rate_of_all = FadingSum(settings.average_shift + 7)  # an interval 128 times as long
-        self.peak = WindowedPeak(max(settings.average_shift + 7, 0))
+        self.peak = WindowedPeak(settings.average_shift + 7)
 
     def arrive(self, now: int, queue: int, size: int) -> None:
         for rate in (self.rate[queue], self.rate_of_all, self.slow_rate_of_all):

@@ -79,11 +79,12 @@ private:
     FeatureScale scale_;
 };
 
-/// The largest value in the present window of 2^s ticks and in the one before.
+/// The largest value in the present window of 2^s ticks and in the one before. A window shorter than a tick has one tick
+/// at most, and the ticks before and after it are not in the windows beside it.
 class WindowedPeak {
 public:
     void raise(Tick now, std::int64_t value, int s) {
-        const Tick window = now >> s;
+        const Tick window = s < 0 ? now << -s : now >> s;
         if (window != window_) {
             before_ = window == window_ + 1 ? present_ : 0;
             present_ = 0;
