@@ -79,8 +79,8 @@ private:
     FeatureScale scale_;
 };
 
-/// The largest value in the present window of 2^s ticks and in the one before. A window shorter than a tick has one tick
-/// at most, and the ticks before and after it are not in the windows beside it.
+/// The largest value in the present window of 2^s ticks and in the one before. A window shorter than a tick has one
+/// tick at most, and the ticks before and after it are not in the windows beside it.
 class WindowedPeak {
 public:
     void raise(Tick now, std::int64_t value, int s) {
