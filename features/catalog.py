@@ -369,28 +369,23 @@ hosts. A trained model depends on their order, which is not that of the catalog.
 TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
 """Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
 
+THRESHOLD_FEATURES: tuple[str, ...] = (
+    "pressure",
+    "queue_share",
+    "active_queues",
+    "arrival_rate",
+    "arrivals_rate",
+    "arrivals_rate_slow",
+)
+"""Those of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
+
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
     "virtual": VIRTUAL_FEATURES,
     "switch": SWITCH_FEATURES,
     "tofino": (*TRACKED_FEATURES, "first_rtt", "message_left"),
-    "threshold": (
-        "pressure",
-        "queue_share",
-        "active_queues",
-        "arrival_rate",
-        "arrivals_rate",
-        "arrivals_rate_slow",
-    ),
-    "regimes": (
-        "pressure",
-        "queue_share",
-        "active_queues",
-        "arrival_rate",
-        "arrivals_rate",
-        "arrivals_rate_slow",
-        "peak_arrival_rate",
-    ),
+    "threshold": THRESHOLD_FEATURES,
+    "regimes": (*THRESHOLD_FEATURES, "peak_arrival_rate"),
     "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
 """By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
