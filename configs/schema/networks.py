@@ -28,8 +28,6 @@ class Network:
     """Whether several runs go on at the same time."""
     simulates: ClassVar[bool] = True
     """Whether hosts are simulated."""
-    branches: ClassVar[bool] = False
-    """Whether a run can be forked at an arrival."""
 
     @property
     def override(self) -> str:
@@ -74,16 +72,12 @@ class Ns3Network(Network):
 
     name: str = setting("ns3", "Network in which packets move: ns-3.")
 
-    branches: ClassVar[bool] = True
-
 
 @dataclass
 class NativeNetwork(Network):
     """Simulated hosts with Foretail's own TCP, which sends what ns-3's sends, in a fraction of its time."""
 
     name: str = setting("native", "Network in which packets move: the native one.")
-
-    branches: ClassVar[bool] = True
 
     def uses_ns3(self) -> bool:
         """ns-3 simulates nothing."""

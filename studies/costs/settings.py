@@ -83,10 +83,6 @@ class CostSettings(SimulatedJobSettings, Families):
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
         super().check(where)
-        if not self.network.branches:
-            raise ForetailError(
-                f"network={self.network.name} runs no branches, which tell what decisions cost: give network=native"
-            )
         for name in self.policies:
             policy = POLICIES.get(name.split("_")[0])
             if policy is not None and policy.pushes_out:
