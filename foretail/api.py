@@ -28,8 +28,8 @@ from foretail.pipelines.reporting.figures import run_figures
 from foretail.sim_bridge.arrivals import workloads
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.native.driver import run_native
-from foretail.sim_bridge.ns3.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare

@@ -1,7 +1,7 @@
 """Native switches as Gymnasium environments: each arriving packet waits for an action, accept or drop.
 
 Importing this module registers ``foretail/Buffer-v0``, a switch over given arrivals, and ``foretail/ClosedLoop-v0``, a
-network whose senders react::
+network whose senders react. In ``foretail/ClosedLoopAlpha-v0`` an action sets thresholds of that network::
 
     import gymnasium
     import foretail.gym
@@ -21,6 +21,7 @@ except ImportError:
         "environments need the package gymnasium: install it with pip install 'foretail[gym]'"
     ) from None
 
+from foretail.gym.alphas import ClosedLoopAlphaEnv
 from foretail.gym.closed_loop import ClosedLoopEnv, ClosedLoopVectorEnv
 from foretail.gym.decisions import ACCEPT, DROP
 from foretail.gym.environment import BufferEnv, BufferVectorEnv, Reward
@@ -31,6 +32,7 @@ __all__ = [
     "DROP",
     "BufferEnv",
     "BufferVectorEnv",
+    "ClosedLoopAlphaEnv",
     "ClosedLoopEnv",
     "ClosedLoopVectorEnv",
     "FromDatasets",
@@ -47,3 +49,5 @@ for _name, _module in {"Buffer": "environment", "ClosedLoop": "closed_loop"}.ite
             entry_point=f"foretail.gym.{_module}:{_name}Env",
             vector_entry_point=f"foretail.gym.{_module}:{_name}VectorEnv",
         )
+if "foretail/ClosedLoopAlpha-v0" not in gymnasium.registry:
+    gymnasium.register("foretail/ClosedLoopAlpha-v0", entry_point="foretail.gym.alphas:ClosedLoopAlphaEnv")

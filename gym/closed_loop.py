@@ -14,12 +14,22 @@ from foretail.features.records import FLOW_DTYPE
 from foretail.gym.decisions import Observation, SwitchEnv, SwitchVectorEnv, require_count, space_of
 from foretail.sim_bridge._native import ClosedLoopRuns
 from foretail.sim_bridge.native.live import begin_live
-from foretail.sim_bridge.packets.cost import KINDS, cost_of, plan_of_cost, slowdowns_by_kind
+from foretail.sim_bridge.packets.cost import KINDS, cost_of, cost_of_run, plan_of_cost
 
 DEFAULT_FEATURES = ("queue", "occupancy", "fill", "pressure", "message_left")
 
 Scenario = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 """The driver's document, whose seed is replaced by that of the episode; or what makes one for a seed."""
+
+
+def document_of(scenario: Scenario, seed: int) -> Mapping[str, Any]:
+    """Return the document of an episode."""
+    return scenario(seed) if callable(scenario) else {**scenario, "seed": seed}
+
+
+def nothing_counts(seed: int) -> ForetailError:
+    """Return the error on an episode without a cost."""
+    return ForetailError(f"seed {seed} has no queries, no short and no long flows: lengthen the scenario's traffic")
 
 
 class _Networks:
@@ -41,15 +51,13 @@ class _Networks:
         self._cost = np.ones(count)
 
     def begin(self, index: int, seed: int) -> None:
-        document = self._scenario(seed) if callable(self._scenario) else {**self._scenario, "seed": seed}
+        document = document_of(self._scenario, seed)
         flows = begin_live(self._runs, index, document)
         item_of, kind, ideal_ns = plan_of_cost(flows, document)
         self._documents[index] = document
         self._items[index] = np.bincount(kind, minlength=len(KINDS))
         if not self._items[index].any():
-            raise ForetailError(
-                f"seed {seed} has no queries, no short and no long flows: lengthen the scenario's traffic"
-            )
+            raise nothing_counts(seed)
         self._runs.measure(index, item_of, kind, ideal_ns)
         self._runs.start(index)
         if self.ended[index]:
@@ -77,8 +85,7 @@ class _Networks:
     def _final_cost(self, index: int) -> float:
         """J of the whole run, with the age of what is not complete."""
         flows = self._runs.flows(index).view(FLOW_DTYPE)
-        found = slowdowns_by_kind(flows, self._runs.now_ns(index), self._documents[index])
-        return float(cost_of([slowdown.mean() for slowdown in found.values() if len(slowdown)]))
+        return cost_of_run(flows, self._runs.now_ns(index), self._documents[index])
 
 
 class ClosedLoopEnv(SwitchEnv):

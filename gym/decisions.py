@@ -76,7 +76,7 @@ class SwitchEnv(gymnasium.Env[Observation, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode."""
         super().reset(seed=seed)
-        self._runs.begin(0, _next_seed(self.np_random) if seed is None else seed)
+        self._runs.begin(0, next_seed(self.np_random) if seed is None else seed)
         return self._runs.features[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
@@ -126,7 +126,7 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         for i, own in enumerate(seeds):
             if own is not None:
                 self._draws[i] = seeding.np_random(own)[0]
-            self._runs.begin(i, _next_seed(self._draws[i]) if own is None else own)
+            self._runs.begin(i, next_seed(self._draws[i]) if own is None else own)
         self._over[:] = False
         return self._observation(), self._info()
 
@@ -140,7 +140,7 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         rewards = self._runs.step(answers.astype(np.uint8))
         if self._over.any():
             for i in np.flatnonzero(self._over & self._autoreset).tolist():
-                self._runs.begin(i, _next_seed(self._draws[i]))
+                self._runs.begin(i, next_seed(self._draws[i]))
             rewards[self._over] = 0.0
         self._over = self._runs.ended.copy()
         return self._observation(), rewards, self._over.copy(), ~self._all, self._info()
@@ -156,5 +156,6 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
         return info
 
 
-def _next_seed(draw: np.random.Generator) -> int:
+def next_seed(draw: np.random.Generator) -> int:
+    """Draw the seed of an episode that was asked for without one."""
     return int(draw.integers(2**63))

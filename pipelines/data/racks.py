@@ -16,7 +16,7 @@ from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.ns3.collection import collect_dataset
+from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.packets.queries import HEADER_BYTES
 
 
@@ -181,4 +181,5 @@ def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, ns3: Ns3, r
         scenario=scenario,
         progress=reporting(report),
         executable=ns3.driver(document["racks"]["buffer"]["policy"], report),
+        simulate=ns3.run,
     )

@@ -57,6 +57,14 @@ public:
     [[nodiscard]] bool is_over() const { return run_->is_over(); }
     [[nodiscard]] std::int64_t now_ns() const { return run_->now_ns(); }
     [[nodiscard]] nb::ndarray<nb::numpy, std::uint8_t> flows() const { return flow_bytes(run_->ledger()); }
+    [[nodiscard]] nb::ndarray<nb::numpy, std::int32_t> counters(Integer now_ns) {
+        const auto found =
+            run_->counters(checked<std::int64_t>("now_ns", now_ns, 0, std::numeric_limits<std::int64_t>::max()));
+        std::vector<std::int32_t> values;
+        for (const auto& row : found) values.insert(values.end(), row.begin(), row.end());
+        return owned(std::move(values), {found.size(), counter_names.size()});
+    }
+    void set_alphas(Column<double> alphas) { run_->set_alphas({alphas.data(), alphas.shape(0)}); }
     [[nodiscard]] NativeSnapshot snapshot() const { return {run_->save()}; }
     void snapshot_into(NativeSnapshot& older) const { run_->save(*older.state); }
     void restore(const NativeSnapshot& snapshot) { run_->restore(*snapshot.state); }
@@ -77,6 +85,8 @@ void add_native(nb::module_& m) {
         .def("is_over", &NativeRun::is_over)
         .def("now_ns", &NativeRun::now_ns)
         .def("flows", &NativeRun::flows)
+        .def("counters", &NativeRun::counters, "now_ns"_a)
+        .def("set_alphas", &NativeRun::set_alphas, "alphas"_a.noconvert())
         .def("snapshot", &NativeRun::snapshot)
         .def("snapshot_into", &NativeRun::snapshot_into, "older"_a)
         .def("restore", &NativeRun::restore, "snapshot"_a)

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.features.records import FLOW_DTYPE, Records
@@ -112,6 +115,21 @@ class NativeNetwork:
     def flows(self) -> Records:
         """Return what became of every flow so far: array of FLOW_DTYPE, in the order of the plan."""
         return self._run.flows().view(FLOW_DTYPE)
+
+    def counters(self, now_ns: int) -> NDArray[np.int32]:
+        """Return what every queue counted over the intervals that have ended by `now_ns`: int32[queues, counters].
+
+        Rows are the queues of all switches, leaves first, port by port; columns are those of
+        :data:`foretail.features.counters.COUNTERS`. Everything before `now_ns` must have been simulated. The policy
+        must be Dynamic Thresholds, and the setting ``counters`` true.
+        """
+        self._require_open()
+        return self._checked(lambda: self._run.counters(now_ns))
+
+    def set_alphas(self, alphas: NDArray[np.float64]) -> None:
+        """Set the alpha of every queue, float64[queues] in the order of :meth:`counters`, from now on."""
+        self._require_open()
+        self._checked(lambda: self._run.set_alphas(np.ascontiguousarray(alphas, dtype=np.float64)))
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
         """Return the state of now: of events, links, switches, hosts, flows, random streams and files.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -76,6 +77,23 @@ public:
     void answer(bool drop) override {
         parts_.predictor.answer(drop);
         parts_.network.resume();
+    }
+
+    std::vector<buffer::CounterVector> counters(std::int64_t now_ns) override {
+        std::vector<buffer::CounterVector> found;
+        if constexpr (Policy::takes_alpha) found = parts_.network.counters(std::max(now_ns, parts_.now_ns));
+        if (found.empty())
+            throw std::invalid_argument(
+                "nothing is counted: choose a policy whose alpha is set per interval, and "
+                "setting 'counters' = true");
+        return found;
+    }
+    void set_alphas(std::span<const double> alphas) override {
+        const std::size_t queues = counters(parts_.now_ns).size();
+        if (alphas.size() != queues)
+            throw std::invalid_argument("there are " + std::to_string(alphas.size()) + " alphas for " +
+                                        std::to_string(queues) + " queues");
+        if constexpr (Policy::takes_alpha) parts_.network.set_alphas(alphas);
     }
 
     [[nodiscard]] std::unique_ptr<Snapshot> save() const override {

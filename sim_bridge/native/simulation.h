@@ -7,8 +7,11 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
 #include "packets/flow_ledger.h"
 #include "packets/settings.h"
@@ -47,6 +50,12 @@ public:
     [[nodiscard]] virtual int switch_index() const = 0;
     /// Decides it.
     virtual void answer(bool drop) = 0;
+
+    /// Closes the intervals of alphas that have ended by `now_ns`, which is not before `now_ns()`, and returns what
+    /// each queue counted, switch by switch; throws std::invalid_argument where nothing is counted.
+    virtual std::vector<buffer::CounterVector> counters(std::int64_t now_ns) = 0;
+    /// Sets the alpha of each queue, in that order; throws std::invalid_argument on another number of them.
+    virtual void set_alphas(std::span<const double> alphas) = 0;
 
     /// Keeps the state; throws std::invalid_argument when the policy cannot be copied.
     [[nodiscard]] virtual std::unique_ptr<Snapshot> save() const = 0;

@@ -23,8 +23,8 @@ public:
     AlphaPredictor(const Settings& settings, const std::string& folder) : path_(settings.policy.library) {
         if (!settings.policy.takes_alpha) return;
         if (!path_.empty()) library_.emplace(path_, settings.policy.alpha_interval_ns);
-        if (settings.counters) log_.emplace(folder + "/counters.bin");
-        if (library_ || log_) interval_ns_ = settings.policy.alpha_interval_ns;
+        if (settings.counters && !folder.empty()) log_.emplace(folder + "/counters.bin");
+        if (library_ || settings.counters) interval_ns_ = settings.policy.alpha_interval_ns;
     }
 
     /// Between two predictions; none where nobody asks what was counted.
@@ -87,6 +87,8 @@ public:
                     policy.set_alpha(queue, predictor_->alpha(counters_.of(queue)));
             });
     }
+    /// The counters of every queue, as they were when the open interval began.
+    [[nodiscard]] const buffer::IntervalCounters& counters() const { return counters_; }
     /// Counts an arrival that has been decided; the hash is that of its path.
     template <class Queues>
     void count(const buffer::Arrival& arrival, std::uint32_t path_hash, bool dropped, bool marked,

@@ -69,6 +69,23 @@ def cost_of(means: Any, there: Any = True) -> Any:
     return np.exp(np.mean(np.log(means), axis=-1, where=there))
 
 
+def cost_of_run(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any]) -> float:
+    """Return J of a run that ended at `end_ns`, from the mean slowdowns of the kinds that it has."""
+    found = slowdowns_by_kind(flows, end_ns, settings)
+    return float(cost_of([slowdown.mean() for slowdown in found.values() if len(slowdown)]))
+
+
+def cost_so_far(flows: Records, plan: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.float64]]) -> float:
+    """Return J as far as it is known: what is not complete counts with slowdown 1. `plan` is of `plan_of_cost`."""
+    item_of, kind, ideal_ns = plan
+    counts, time_ns = item_of >= 0, np.zeros(len(kind), np.int64)
+    np.maximum.at(time_ns, item_of[counts], flows["fct_ns"][counts])
+    complete = np.bincount(item_of[counts & (flows["fct_ns"] < 0)], minlength=len(kind)) == 0
+    over = np.where(complete, time_ns / ideal_ns - 1, 0.0)
+    items = np.bincount(kind, minlength=len(KINDS))
+    return float(cost_of(1 + np.bincount(kind, over, len(KINDS)) / np.maximum(items, 1), items > 0))
+
+
 def plan_of_cost(
     flows: Records, settings: Mapping[str, Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.float64]]:

@@ -22,7 +22,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.ns3.collection import collect_dataset
+from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import RunReplay, feed, queues_of
 from tests.scenarios import settings
@@ -46,7 +46,7 @@ def inputs(names: tuple[str, ...], cell_bytes: int = CELL_BYTES) -> list[Feature
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """A trace of LQD."""
     path = tmp_path_factory.mktemp("labelled") / "dataset"
-    collect_dataset(settings(trace=True, traffic_ns=10_000_000), path, scenario=settings())
+    collect_dataset(settings(trace=True, traffic_ns=10_000_000), path, scenario=settings(), simulate=run_driver)
     return Dataset.open(path)
 
 
@@ -71,7 +71,7 @@ def test_every_decision_in_ns3_is_the_models(labelled: Dataset, tmp_path: Path, 
         policy__predictor="library",
         policy__library=str(model.exported.file(".so")),
     )
-    run = collect_dataset(document, tmp_path / "credence", scenario=settings())
+    run = collect_dataset(document, tmp_path / "credence", scenario=settings(), simulate=run_driver)
     rows = Dataset.open(tmp_path / "credence").frame([*names, "asked", "score", "accepted"])
     asked = rows[rows["asked"].to_numpy(bool)]
     assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) >= 100_000
@@ -188,7 +188,7 @@ def test_guards_in_ns3_are_those_of_a_replay(tmp_path: Path) -> None:
         policy__library=str(fake),
         **changes,
     )
-    run = collect_dataset(document, tmp_path / "guarded", scenario=settings())
+    run = collect_dataset(document, tmp_path / "guarded", scenario=settings(), simulate=run_driver)
     dataset = Dataset.open(tmp_path / "guarded")
     records = np.concatenate(list(dataset.arrivals()))
     frame = dataset.frame(["asked", "score", "accepted"])

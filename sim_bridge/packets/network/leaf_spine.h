@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -126,6 +127,27 @@ public:
         until_ns_ = until_ns;
         take_ = std::move(take);
         push(from_ns, lines_.size(), order_->take());
+    }
+
+    /// Closes the intervals of counters that have ended by `now`, before which everything has happened; returns what
+    /// each queue counted, switch by switch.
+    std::vector<buffer::CounterVector> counters(std::int64_t now) {
+        std::vector<buffer::CounterVector> found;
+        for (std::size_t index = 0; index < setters_.size(); ++index) {
+            auto& buffer = switches_[index].buffer();
+            setters_[index].advance(now, buffer.policy());
+            for (buffer::QueueIndex queue = 0; queue < buffer.queues().queues(); ++queue)
+                found.push_back(setters_[index].counters().of(queue));
+        }
+        return found;
+    }
+    /// Sets the alpha of each queue, in the order of `counters`.
+    void set_alphas(std::span<const double> alphas) {
+        auto next = alphas.begin();
+        for (auto& node : switches_) {
+            for (buffer::QueueIndex queue = 0; queue < node.buffer().queues().queues(); ++queue)
+                node.buffer().policy().set_alpha(queue, *next++);
+        }
     }
 
     /// Ends the run at `now`: departures up to then, and the labels of what is left.

@@ -1,4 +1,4 @@
-"""From one ns-3 run to a labelled dataset."""
+"""From one simulation to a labelled dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foretail.core.files import writing
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, iterate_records
-from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, etalon_log
 from foretail.sim_bridge.policies import policy_name
@@ -25,7 +25,7 @@ def collect_dataset(
     scenario: Mapping[str, Any],
     progress: Callable[[Progress], None] | None = None,
     executable: Path | None = None,
-    simulate: Callable[..., PacketRun] = run_driver,
+    simulate: Callable[..., PacketRun] = run_native,
 ) -> PacketRun:
     """Simulate with a trace, add what a shadow Credence would have seen, and write the dataset to `path`.
 
@@ -38,9 +38,10 @@ def collect_dataset(
     scenario : mapping
         The resolved scenario, for the manifest.
     progress, executable :
-        As :func:`foretail.sim_bridge.ns3.driver.run_driver`.
+        As :func:`foretail.sim_bridge.native.driver.run_native`.
     simulate : callable
-        Runs the simulation, with the parameters and the files of that function.
+        Runs the simulation, with the parameters and the files of that function:
+        :func:`foretail.sim_bridge.ns3.driver.run_driver` does so in ns-3.
 
     Returns
     -------
