@@ -79,9 +79,9 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
             raise ForetailError(f"render_mode is {render_mode!r}, and a network draws nothing: leave it out")
         self._scenario = scenario
         self._network: NativeNetwork | None = None
-        queues = len(self._begun(1).counters(0))
-        self.observation_space = Box(0, (1 << COUNTER_BITS) - 1, (queues, len(COUNTERS)), np.int32)
-        self.action_space = MultiDiscrete(np.full(queues, len(EXPONENTS)))
+        self._queues = len(self._begun(1).counters(0))
+        self.observation_space = Box(0, (1 << COUNTER_BITS) - 1, (self._queues, len(COUNTERS)), np.int32)
+        self.action_space = MultiDiscrete(np.full(self._queues, len(EXPONENTS)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode."""
@@ -101,8 +101,9 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
             raise ForetailError("no interval waits for an action: call reset() first")
         chosen = np.asarray(action)
         if not self.action_space.contains(chosen.astype(np.int64, copy=False)) or chosen.dtype.kind not in "iu":
-            rows = self.observation_space.shape[0]
-            raise ForetailError(f"an action must be {rows} whole numbers from 0 to {len(EXPONENTS) - 1}, one per queue")
+            raise ForetailError(
+                f"an action must be {self._queues} whole numbers from 0 to {len(EXPONENTS) - 1}, one per queue"
+            )
         network.set_alphas(np.exp2(chosen + float(FIRST_EXPONENT)))
         self._ends_ns += self._document["policy"]["alpha_interval_ns"]
         network.advance(self._ends_ns)

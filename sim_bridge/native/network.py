@@ -124,7 +124,8 @@ class NativeNetwork:
         must be Dynamic Thresholds, and the setting ``counters`` true.
         """
         self._require_open()
-        return self._checked(lambda: self._run.counters(now_ns))
+        counted: NDArray[np.int32] = self._checked(lambda: self._run.counters(now_ns))
+        return counted
 
     def set_alphas(self, alphas: NDArray[np.float64]) -> None:
         """Set the alpha of every queue, float64[queues] in the order of :meth:`counters`, from now on."""

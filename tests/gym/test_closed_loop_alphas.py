@@ -61,7 +61,8 @@ def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_pat
         earned += reward
     flows, end_ns = in_one_piece(found, predictor="library", library=str(library))
     assert len(acted) > 2
-    assert (env.unwrapped._network.flows() == flows).all()
+    assert env._network is not None
+    assert (env._network.flows() == flows).all()
     assert not (in_one_piece(found)[0] == flows).all()
     assert info == {"time_ns": end_ns, "cost": pytest.approx(run_cost(flows, end_ns, found).cost)}
     assert 1 - earned == pytest.approx(info["cost"])
@@ -71,7 +72,10 @@ def test_the_cost_on_the_way_is_that_of_the_environment_of_packets() -> None:
     found = settings(policy__name="learned", traffic_ns=1_000_000)
     env = ClosedLoopEnv(found)
     env.reset(seed=1)
-    flows = lambda: env._runs._runs.flows(0).view(FLOW_DTYPE)  # noqa: E731
+
+    def flows() -> Any:
+        return env._runs._runs.flows(0).view(FLOW_DTYPE)  # type: ignore[attr-defined]
+
     plan, over, costs = plan_of_cost(flows(), found), False, set()
     while not over:
         _, _, over, _, info = env.step(0)
@@ -123,9 +127,10 @@ def test_bad_use_is_one_sentence() -> None:
 def test_a_network_without_counters_says_so() -> None:
     for changes in ({}, {"policy__name": "lqd", "counters": True}):
         network = NativeNetwork(document(**changes))
-        for ask in (lambda own=network: own.counters(0), lambda own=network: own.set_alphas(np.ones(1))):
-            with pytest.raises(ValueError, match="nothing is counted"):
-                ask()
+        with pytest.raises(ValueError, match="nothing is counted"):
+            network.counters(0)
+        with pytest.raises(ValueError, match="nothing is counted"):
+            network.set_alphas(np.ones(1))
     network = NativeNetwork(document(counters=True))
     with pytest.raises(ValueError, match="there are 1 alphas for"):
         network.set_alphas(np.ones(1))
