@@ -27,6 +27,8 @@ MAX_CELLS = 1 << 20
 TRIED_THRESHOLDS = 64
 """Each costs a replay of the validation runs where the worth is the recovered loss."""
 
+_THRESHOLD_BITS = 20
+
 ThresholdWorth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
 """Given the level of every row that counts and increasing levels: what predicting drop from each level on is worth."""
 
@@ -178,6 +180,14 @@ def threshold_probability(ensemble: Ensemble) -> float:
     """Return the threshold of an ensemble as a drop probability, rounded."""
     total = float(ensemble.threshold)
     return total / len(ensemble.trees) if ensemble.output == "mean_probability" else float(1 / (1 + np.exp(-total)))
+
+
+def at_probability(ensemble: Ensemble, probability: float) -> Ensemble:
+    """Return an ensemble with the threshold at this drop probability, from 0 to 1."""
+    from scipy.special import logit
+
+    total = probability * len(ensemble.trees) if ensemble.output == "mean_probability" else float(logit(probability))
+    return ensemble.with_threshold(Fraction(round(total * (1 << _THRESHOLD_BITS)), 1 << _THRESHOLD_BITS))
 
 
 def constant_decision(ensemble: Ensemble, tau: int | None = None) -> bool | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from foretail.models.drop.predictor import TreePredictor
 from foretail.models.drop.threshold_gradient import MOST_ADVANTAGE, climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
+from foretail.models.scoring.operating_point import at_probability
 from foretail.pipelines.training.objective import require_runs
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
@@ -322,8 +322,7 @@ def _at_best_threshold(
     tried = []
     for logit in LOGITS:
         probability = 1 / (1 + math.exp(-logit))
-        on_sum = logit if ensemble.output == "logit" else probability * len(ensemble.trees)
-        model = ensemble.with_threshold(Fraction(round(on_sum * (1 << 20)), 1 << 20))
+        model = at_probability(ensemble, probability)
         tried.append((mean_log_sent(judges, policy, scorer_of(model)), probability, model))
     worth, probability, model = max(tried, key=lambda one: one[0])
     return SendingRound(predictor, model, probability, worth, len(x))

@@ -17,6 +17,11 @@ AVERAGE_SHIFT = 15
 """Averages of features run over 2 to this ns by default, 32 slots."""
 
 
+def slots_shift(average_shift: int) -> int:
+    """Return s where averages run over 2**s slots, of those over 2**average_shift ns; below 0 over less than one."""
+    return average_shift - SLOT_NS.bit_length() + 1
+
+
 @dataclass(frozen=True, eq=False)
 class Slotted:
     """A batch of unit packets in order of arrival."""

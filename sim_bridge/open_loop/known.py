@@ -15,7 +15,7 @@ from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import KnownArrivals, Scorer
-from foretail.sim_bridge.arrivals.slotted import SLOT_NS, Slotted
+from foretail.sim_bridge.arrivals.slotted import SLOT_NS, Slotted, slots_shift
 from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
 
 
@@ -88,7 +88,6 @@ class KnownRun:
                 Slotted(batch["time_ns"] // SLOT_NS, batch["port"].astype(np.int32, casting="same_kind"))
                 for batch in batches
             )
-            shift = max(run.average_shift - SLOT_NS.bit_length() + 1, 0)
             ports, buffer = run.scenario["ports"], run.scenario["buffer_packets"]
             return cls.in_slots(
                 slots,
@@ -96,7 +95,7 @@ class KnownRun:
                 buffer,
                 condition=condition,
                 cell_bytes=run.cell_bytes,
-                average_shift=shift,
+                average_shift=max(slots_shift(run.average_shift), 0),
                 settings=rules,
             )
         return cls.in_bytes(run, batches, condition=condition)

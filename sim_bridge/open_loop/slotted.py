@@ -21,7 +21,7 @@ from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules
 from foretail.features.records import Outcome
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, Slotted, slots_shift
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions, Served
@@ -392,7 +392,7 @@ class _Switch:
 
 def _in_slots(cell_bytes: int, average_shift: int) -> dict[str, int]:
     """The arithmetic of features where time is in slots: intervals may be shorter than one."""
-    return {"cell_bytes": cell_bytes, "average_shift": average_shift - SLOT_NS.bit_length() + 1}
+    return {"cell_bytes": cell_bytes, "average_shift": slots_shift(average_shift)}
 
 
 def _priority(arrivals: Slotted, queues: int) -> NDArray[np.uint8] | None:

@@ -24,9 +24,10 @@ from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import served_by
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
-from foretail.models.scoring.operating_point import threshold_probability
+from foretail.models.scoring.operating_point import at_probability, threshold_probability
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.experiment.cases import axes, measure_cases
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
@@ -35,10 +36,11 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, SLOT_NS, Slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.dataset import labelled_records
+from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.worst_cases.search import search
@@ -181,7 +183,13 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
     below = violations(rows, searched, settings.ports)
     told_to = rows[rows["threshold"].isna() & (rows["flip_probability"] == 0)].groupby("predictor")
     sums = {name: told_to[name].sum().astype(int).to_dict() for name in ("asked", "predicted_drops")}
-    say_if_unasked({model: (sums["asked"][model], sums["predicted_drops"][model]) for model in models})
+    say_if_unasked(
+        {
+            name: (sums["asked"][name], sums["predicted_drops"][name])
+            for name, model in models.items()
+            if served_by(model) is None  # of the others answers are not counted
+        }
+    )
     own = {name: threshold_probability(model) for name, model in models.items()}
     figures = {"": Drawn(draw_worst_cases(curves, searched, settings.ports), CAPTIONS[""], curves)}
     figures["flips"] = Drawn(draw_flips(curves), CAPTIONS["flips"])
@@ -225,10 +233,10 @@ def _models(settings: TradeoffSettings, store: Store) -> dict[str, Ensemble]:
     for given in addresses:
         model = load_model(given, settings.tracking, store)
         for item in model.features:
-            if feature(item.name).state == "real":
+            if served_by(model) is None and feature(item.name).state == "real":
                 raise ForetailError(
                     f"the model {given} reads feature {item.name}, the switch's own queues, which its own answers "
-                    "change: train with features=switch or features=virtual"
+                    "change: train with features=switch or features=virtual, or for objective.name=sent"
                 )
         check_inputs(model, settings.features.cell_bytes, shift, "features gives")
         refuse_seen(model, given, settings, store)
@@ -307,6 +315,8 @@ def _measured(
 
     if case.predictor == RULES:
         return list(_rules(_joined(batches()), settings, buffer))
+    if case.predictor in models and served_by(models[case.predictor]) is not None:
+        return list(_served(models[case.predictor], _joined(batches()), settings, case.seed))
     answers: dict[float | None, Predictions]
     if case.predictor == PERFECT:
         traffic = _labelled(labelled(batches(), settings.ports, buffer))
@@ -336,6 +346,25 @@ def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterato
     for name, answer in (("always accept", 0), ("always drop", 1)):
         answers = np.full(len(traffic), answer, np.uint8)
         yield _row("credence", traffic, settings, buffer, answers) | {"policy": name}
+
+
+def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed: int) -> Iterator[dict[str, Any]]:
+    """What a model sends that decides while the switch runs, under the policy for which it was trained."""
+    shift = settings.features.average_shift
+    run = KnownRun.in_slots(
+        [traffic],
+        settings.ports,
+        settings.ports * settings.buffer_per_port,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=max(slots_shift(AVERAGE_SHIFT if shift is None else shift), 0),
+    )
+    for threshold in (None, *sorted(settings.thresholds)):
+        served = served_by(model if threshold is None else at_probability(model, threshold))
+        assert served is not None
+        for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
+            sent = run.sent(served.policy, served.scorer, inverted=flip, draw=FLIP_SEED + seed)
+            told = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
+            yield {**_empty(served.policy), **told}
 
 
 def _row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.nested import tree_of_rule
+from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.studies.slots.arrivals import FLIP_SEED
 from foretail.studies.slots.tradeoff_tables import violations
 from tests.composed import experiment_settings
@@ -162,6 +167,27 @@ def test_a_model_of_the_switchs_own_queues_is_refused(tmp_path: Path, capsys: py
     said = capsys.readouterr().err
     assert "reads feature queue, the switch's own queues" in said
     assert said.count("\n") == 1
+
+
+def test_a_model_that_decides_while_the_switch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are what the learned policy sends with its answers, inverted where they are."""
+    monkeypatch.chdir(tmp_path)
+    inputs = tuple(FeatureInput(name, feature(name).params(256, 15), feature(name).bits) for name in ("pressure",))
+    tree = tree_of_rule(("pressure", 150, -1.0, 1.0), ["pressure"])
+    model = Ensemble(inputs, (tree,), Fraction(0), output="logit", origin={POLICY: "learned"})
+    model.save(tmp_path / "above.json")
+    assert cli.main([*SHORT, "tracking=off", f"models=[{tmp_path / 'above.json'}]", "hydra.run.dir=run"]) == 0
+    document = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    rows = pd.DataFrame(document["rows"])
+    mine = rows[(rows["predictor"] == "above.json") & (rows["workload"] == "incast_60") & rows["threshold"].isna()]
+    assert set(mine["policy"]) == {"learned"}
+    for seed in (901, 902):
+        of_seed = mine[mine["seed"] == seed]
+        batches = Incast(fan_in=5, background_load=0.6).batches(PORTS, BUFFER, SLOTS, seed=seed)
+        run = KnownRun.in_slots(batches, PORTS, BUFFER)
+        for flip, sent in zip(of_seed["flip_probability"], of_seed["sent"], strict=True):
+            assert sent == run.sent("learned", scorer_of(model), inverted=flip, draw=FLIP_SEED + seed)
+        assert of_seed["sent"].nunique() > 2
 
 
 @pytest.mark.parametrize(
