@@ -15,8 +15,6 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 
-NATIVE_TRANSPORTS = ("dctcp", "cubic", "newreno")
-
 
 @dataclass
 class Network:
@@ -82,15 +80,6 @@ class NativeNetwork(Network):
     def uses_ns3(self) -> bool:
         """ns-3 simulates nothing."""
         return False
-
-    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
-        """Raise ForetailError on what only ns-3 simulates."""
-        transport = scenario.transport.name
-        if transport not in NATIVE_TRANSPORTS:
-            raise ForetailError(
-                f"scenario.transport.name = {transport} is not simulated by the native network: give network=ns3, or "
-                f"choose one of {', '.join(NATIVE_TRANSPORTS)}"
-            )
 
 
 @dataclass

@@ -28,6 +28,7 @@ struct Frame {
     std::int64_t sent_bytes = 0;          ///< of its message, before it
     std::int64_t left_bytes = 0;          ///< of its message, after it
 
+    std::int32_t number = 0;  ///< in its pool
     std::int32_t connection = 0;
     bool answer = false;  ///< of the receiver
     std::uint8_t flags = 0;

@@ -167,8 +167,12 @@ private:
               trace(file<ArrivalTrace>(run, run.settings_.trace, "arrivals.bin")),
               occupancy(file<RecordFile<buffer::OccupancyRecord>>(run, true, "occupancy.bin")),
               branches(run.settings_.branches),
+              telemetry(PacedSender::reads_telemetry(run.settings_.transport.name) ? std::optional(FrameTelemetry())
+                                                                                   : std::nullopt),
               network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas),
-              stack(run.settings_, flows, run.frames_, order) {}
+              stack(run.settings_, flows, run.frames_, order, telemetry ? &*telemetry : nullptr) {
+            if (telemetry) network.measure(*telemetry);
+        }
 
         template <class File>
         static std::optional<File> file(const PolicySimulation& run, bool wanted, const char* name) {
@@ -183,6 +187,7 @@ private:
         std::optional<ArrivalTrace> trace;
         std::optional<RecordFile<buffer::OccupancyRecord>> occupancy;
         std::optional<BranchPoints> branches;
+        std::optional<FrameTelemetry> telemetry;
         LeafSpine<Policy, Frame*> network;
         Stack stack;
         std::int64_t now_ns = 0, events = 0;

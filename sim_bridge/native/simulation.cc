@@ -13,12 +13,9 @@ namespace {
 
 /// Throws std::runtime_error on settings of which this network does not simulate all.
 void require_native(const Settings& settings) {
-    const std::string& transport = settings.transport.name;
     const auto refuse_here = [](const std::string& what) {
         refuse(what + " is not simulated by the native network: run it in ns-3");
     };
-    if (transport != "dctcp" && transport != "cubic" && transport != "newreno")
-        refuse_here("setting 'transport.name' = " + transport);
     const auto& sizes = settings.background.size_bytes;
     if (settings.background.load > 0 && !sizes.empty() && sizes.back() > std::numeric_limits<std::uint32_t>::max())
         refuse_here("a flow above 4 GiB in setting 'background.size_bytes'");

@@ -8,16 +8,17 @@
 
 namespace foretail::packets::native {
 
-Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order)
+Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order, FrameTelemetry* telemetry)
     : settings_(&settings),
       tcp_{.segment_bytes = static_cast<std::uint32_t>(settings.transport.segment_bytes),
            .min_rto_ns = settings.transport.min_rto_ns,
            .delayed_ack_segments = settings.transport.delayed_ack_segments,
            .slow_start = settings.transport.slow_start,
-           .ecn = settings.transport.mark_bytes > 0},
+           .ecn = settings.transport.mark_bytes > 0 && !PacedSender::has(settings.transport.name)},
       flows_(&flows),
       frames_(&frames),
       order_(&order),
+      telemetry_(telemetry),
       senders_(flows.ledger().connections().size(), -1),
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
@@ -28,6 +29,11 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
 
 void Stack::send(Frame* frame) {
     flows_->classify(*frame);
+    if (telemetry_) {
+        Telemetry& telemetry = (*telemetry_)[frame->number];
+        telemetry.clear();
+        if (echo_ >= 0 && frame->flow_class == buffer::FlowClass::control) telemetry = (*telemetry_)[echo_];
+    }
     outgoing_.push_back({frame, order_->take()});
 }
 
@@ -43,7 +49,7 @@ void Stack::step() {
     const auto event = events_.pop();
     const auto what = event.link >> kind_bits;
     const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
-    if (kind <= Kind::time_wait) {
+    if (kind <= Kind::pacing) {
         Socket& socket = sockets_[what];
         Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
         const Timer::Found found = timer.reach(event.order);
@@ -75,6 +81,11 @@ std::int32_t Stack::make_socket() {
 void Stack::open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes) {
     const std::int32_t number = make_socket();
     senders_[static_cast<std::size_t>(connection)] = number;
+    if (PacedSender::has(settings_->transport.name)) {
+        const PacedSender fresh(*settings_, first_window_bytes);
+        paced_.resize(sockets_.size(), fresh);
+        paced_[static_cast<std::size_t>(number)] = fresh;
+    }
     Socket& socket = sockets_[static_cast<std::size_t>(number)];
     socket.reset(*this, tcp_, number, connection, true, control, first_window_bytes);
     socket.connect();
@@ -108,6 +119,13 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
     now_ = now;
     const auto c = static_cast<std::size_t>(frame.connection);
     const std::int32_t number = (frame.answer ? senders_ : receivers_)[c];
+    if (telemetry_) {
+        if (frame.flow_class != buffer::FlowClass::control) {
+            echo_ = frame.number;
+        } else if (const Telemetry& echo = (*telemetry_)[frame.number]; number >= 0 && !echo.hops().empty()) {
+            paced_[static_cast<std::size_t>(number)].echoed(echo);
+        }
+    }
     if (number >= 0 && sockets_[static_cast<std::size_t>(number)].is_open()) {
         Socket& socket = sockets_[static_cast<std::size_t>(number)];
         socket.receive(frame);
@@ -117,6 +135,7 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
     } else {
         receive_at_listener(frame);
     }
+    echo_ = -1;
 }
 
 void Stack::receive_at_listener(const Frame& frame) {

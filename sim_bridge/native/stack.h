@@ -12,6 +12,8 @@
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"
 #include "packets/settings.h"
+#include "packets/transport/paced_sender.h"
+#include "packets/transport/telemetry.h"
 
 namespace foretail::packets::native {
 
@@ -26,7 +28,8 @@ public:
         std::uint64_t order = 0;  ///< of its arrival among events at the same time
     };
 
-    Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order);
+    /// `telemetry`: that of frames; none where no switch writes it.
+    Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder& order, FrameTelemetry* telemetry);
 
     /// Gets a packet at its server.
     void receive(const Frame& frame, std::int64_t now);
@@ -47,11 +50,24 @@ public:
     // For sockets.
     [[nodiscard]] Flows& flows() { return *flows_; }
     void send(Frame* frame);
+    /// The law of a socket that sends; none with a congestion control of TCP.
+    [[nodiscard]] PacedSender* paced(const Socket& socket) {
+        return paced_.empty() ? nullptr : &paced_[static_cast<std::size_t>(socket.number())];
+    }
     [[nodiscard]] Frame* take_frame() { return frames_->lend(); }
     void arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
 
 private:
-    enum class Kind : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait, connect, send, accept };
+    enum class Kind : std::uint8_t {
+        retransmission,
+        delayed_ack,
+        send_pending,
+        time_wait,
+        pacing,
+        connect,
+        send,
+        accept
+    };
     enum class Only { kind };  // of the queue, which orders by time and number alone
     static constexpr std::size_t kind_bits = 3;
 
@@ -72,10 +88,13 @@ private:
     Frames* frames_;
     EventOrder* order_;
     EventQueue<Only> events_;
+    FrameTelemetry* telemetry_;
+    std::int32_t echo_ = -1;  ///< the data packet that TCP handles now, whose telemetry is for what it sends in answer
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;
 
     std::deque<Socket> sockets_;
+    std::vector<PacedSender> paced_;                 ///< of sockets, with laws of ours
     std::vector<std::int32_t> free_;                 ///< sockets
     std::vector<std::int32_t> senders_, receivers_;  ///< sockets of connections; -1: none
     std::vector<std::uint8_t> request_flags_;        ///< of the SYN of a connection that is being accepted

@@ -18,13 +18,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "ns3/transport/paced_control.h"
-#include "ns3/transport/powertcp.h"
 #include "ns3/transport/tcp_sender.h"
-#include "ns3/transport/timely.h"
+#include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::ns3_driver {
 
@@ -42,28 +42,6 @@ std::uint32_t read32(const std::uint8_t* bytes) {
     return static_cast<std::uint32_t>(read16(bytes)) << 16 | read16(bytes + 2);
 }
 
-/// What a paced sender knows of the network.
-Path path_of(const Settings& s, std::int64_t initial_window_bytes) {
-    const auto segment = static_cast<double>(s.transport.segment_bytes);
-    const auto on_the_wire =
-        static_cast<double>(s.packet_bytes(s.transport.segment_bytes) + s.topology.wire_overhead_bytes);
-    return {.base_rtt_ns = static_cast<double>(s.base_rtt_ns()),
-            .segment_bytes = segment,
-            .bytes_per_ns = static_cast<double>(s.topology.server_link_bps) / 8e9 * segment / on_the_wire,
-            .initial_window_bytes = static_cast<double>(initial_window_bytes)};
-}
-
-/// A congestion control of ours for one flow, or none for those of ns-3.
-Ptr<PacedControl> make_paced(const Settings& settings, std::int64_t initial_window_bytes) {
-    const std::string& name = settings.transport.name;
-    const Path path = path_of(settings, initial_window_bytes);
-    if (name == ThetaPowerTcp::name)
-        return CreateObject<Paced<ThetaPowerTcp>>(ThetaPowerTcp(settings.transport.powertcp, path));
-    if (name == Timely::name) return CreateObject<Paced<Timely>>(Timely(settings.transport.timely, path));
-    if (name == PowerTcp::name) return CreateObject<Paced<PowerTcp>>(PowerTcp(settings.transport.powertcp, path));
-    return nullptr;
-}
-
 /// ns-3's congestion control of that name.
 TypeId control_of_ns3(const std::string& name) {
     return TypeId::LookupByName(name == "dctcp"   ? "ns3::TcpDctcp"
@@ -73,7 +51,7 @@ TypeId control_of_ns3(const std::string& name) {
 
 void set_tcp_defaults(const Settings& settings) {
     const Transport& transport = settings.transport;
-    const bool paced = make_paced(settings, 0) != nullptr;
+    const bool paced = PacedSender::has(transport.name);
     const bool ecn = transport.mark_bytes > 0 && !paced;
     const auto flag = [](bool on) { return BooleanValue(on); };
     const auto set = [](const char* name, const AttributeValue& value) { Config::SetDefault(name, value); };
@@ -93,8 +71,7 @@ void set_tcp_defaults(const Settings& settings) {
     set("ns3::TcpSocket::RcvBufSize", UintegerValue(window_bytes));
     set("ns3::TcpSocketState::EnablePacing", flag(paced));
     set("ns3::TcpSocketState::PaceInitialWindow", flag(paced));
-    set("ns3::TcpSocketState::MaxPacingRate",
-        DataRateValue(static_cast<std::uint64_t>(path_of(settings, 0).bytes_per_ns * 8e9)));
+    set("ns3::TcpSocketState::MaxPacingRate", DataRateValue(PacedSender::largest_pacing_bps(settings)));
 }
 
 }  // namespace
@@ -107,7 +84,7 @@ Flows::Flows(const Settings& settings, std::vector<PlannedFlow> plan)
         connections_of_server_[static_cast<std::size_t>(source)].push_back(c);
     }
     set_tcp_defaults(settings_);
-    telemetry_ = settings_.transport.name == PowerTcp::name;
+    telemetry_ = PacedSender::reads_telemetry(settings_.transport.name);
 }
 
 void Flows::install(const std::vector<std::unique_ptr<Host>>& servers) {
@@ -138,7 +115,8 @@ void Flows::connect(std::size_t c) {
     const PlannedFlow& flow = ledger_.plan(first);
     const Transport& transport = settings_.transport;
     const std::int64_t segments = first_window_segments(transport, flow);
-    sender.paced = make_paced(settings_, segments * transport.segment_bytes);
+    if (PacedSender::has(transport.name))
+        sender.paced = CreateObject<PacedControl>(PacedSender(settings_, segments * transport.segment_bytes));
     const TypeId control = control_of_ns3(sender.paced                            ? "newreno"
                                           : ledger_.has_background_control(first) ? transport.background_name
                                                                                   : transport.name);
@@ -261,7 +239,7 @@ void Flows::classify(Frame& frame, const std::uint8_t* tcp) {
                       .sequence = read32(tcp + 4),
                       .acknowledged = read32(tcp + 8),
                       .payload = payload});
-    if (telemetry_ && !answer && payload > 0) frame.telemetry = Create<Telemetry>();
+    if (telemetry_ && !answer && payload > 0) frame.telemetry = std::make_shared<Telemetry>();
 }
 
 }  // namespace foretail::packets::ns3_driver

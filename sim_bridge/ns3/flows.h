@@ -31,7 +31,8 @@ public:
     void classify(Frame& frame, const std::uint8_t* tcp_header);
     /// Hands the telemetry of an acknowledgement to the flow's congestion control.
     void echoed(const Frame& frame) {
-        senders_[ledger_.connection_of(static_cast<std::size_t>(frame.flow))].paced->echoed(frame.telemetry);
+        const std::size_t c = ledger_.connection_of(static_cast<std::size_t>(frame.flow));
+        senders_[c].paced->sender().echoed(*frame.telemetry);
     }
 
     void write(const std::string& path) const { ledger_.write(path); }

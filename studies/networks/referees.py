@@ -96,7 +96,7 @@ class Plan:
 
     @classmethod
     def of(cls, settings: RefereeSettings) -> Plan:
-        """Compose every scenario; ForetailError when one is not simulated by the native network."""
+        """Compose every scenario; ForetailError when one cannot be."""
         composed = {
             name: compose_settings(TrainConfig, [*settings.shared, *overrides], f"scenarios.{name}")
             for name, overrides in settings.scenarios.items()

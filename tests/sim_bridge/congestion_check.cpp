@@ -15,13 +15,12 @@
 #include <tuple>
 #include <vector>
 
-#include "ns3/transport/powertcp.h"
-#include "ns3/transport/timely.h"
+#include "packets/transport/powertcp.h"
+#include "packets/transport/timely.h"
 
 namespace {
 
 using namespace foretail::packets;
-using namespace ns3_driver;
 
 constexpr std::int64_t segment_bytes = 1400;
 

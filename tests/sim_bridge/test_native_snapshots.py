@@ -118,7 +118,7 @@ def test_a_snapshot_outlives_its_network() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"transport__name": "powertcp"}, r"the native simulation failed: .*powertcp is not simulated by the native"),
+        ({"background__size_bytes": [0, 1, 2, 2**33]}, "the native simulation failed: a flow above 4 GiB in setting"),
         ({"format": 2}, "the native simulation failed: setting 'format' must be 1"),
         ({"policy__name": "rule.hpp:Rule"}, "a policy from outside is compiled into the program of the network"),
     ],

@@ -77,9 +77,9 @@ def test_what_compares_nothing_is_refused() -> None:
         experiment_settings("referees", *SMALL, "networks=[ns3]")
 
 
-def test_a_scenario_that_is_not_native_is_refused_by_name() -> None:
-    given = "+scenarios.paced=['scenario=tiny','scenario.transport.name=timely']"
-    with pytest.raises(ForetailError, match=r"scenarios\.paced = .* timely is not simulated by the native network"):
+def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
+    given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
+    with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):
         Plan.of(experiment_settings("referees", *SMALL, given))
 
 

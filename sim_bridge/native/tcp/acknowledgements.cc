@@ -33,6 +33,10 @@ bool Socket::advance(const Frame& frame) {
     read_echo(frame, advances, delivered);
     in_flight();
     process_acknowledgement(acknowledged, sacked.any, delivered, old_head);
+    if (PacedSender* paced = sends_ ? stack_->paced(*this) : nullptr) {
+        paced->acknowledged(stack_->now(), window_.last_acknowledged, window_.highest);
+        take_window(*paced);
+    }
     repeated_data_arrived_ = false;
     return true;
 }
@@ -184,6 +188,7 @@ void Socket::time_out() {
     congestion_.timed_out(window_, stack_->now());
     congested_ = Congested::loss;
     window_.bytes = settings_->segment_bytes;
+    cancel(Event::pacing);
     send_pending();
 }
 

@@ -97,7 +97,7 @@ void Socket::forget() {
 void Socket::fire(Event event) {
     if (event == Event::retransmission) {
         repeated_flags_ != 0 ? send_empty(repeated_flags_) : time_out();
-    } else if (event == Event::send_pending) {
+    } else if (event == Event::send_pending || event == Event::pacing) {
         send_pending();
     } else if (event == Event::time_wait) {
         end();
@@ -150,9 +150,10 @@ void Socket::take_header(const Frame& frame) {
         if (!frame.has(ack)) return;
         highest_acknowledged_ = frame.acknowledged;
     }
-    const std::int64_t sample_ns = times_.acknowledge(frame.acknowledged, stack_->now());
-    if (sample_ns > 0) {
-        rtt_.measure(sample_ns);
+    const SendTimes::Sample sample = times_.acknowledge(frame.acknowledged, stack_->now());
+    if (sample.oldest_ns > 0) {
+        rtt_.measure(sample.oldest_ns);
+        if (PacedSender* paced = sends_ ? stack_->paced(*this) : nullptr) paced->sampled(sample.newest_ns);
         set_rto(rtt_.timeout_ns(settings_->min_rto_ns));
     }
     if (frame.has(syn)) return;

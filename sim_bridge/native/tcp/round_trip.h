@@ -59,13 +59,19 @@ public:
         sent_[low - 1].end = sequence + size;
         sent_[low - 1].again = true;
     }
-    /// Forgets what is acknowledged; returns the age of the oldest record, or -1 if that gives no sample.
-    std::int64_t acknowledge(Sequence acknowledged, std::int64_t now) {
-        std::int64_t sample_ns = -1;
+    /// The ages of what an acknowledgement is the first to acknowledge; -1 where it gives no sample.
+    struct Sample {
+        std::int64_t oldest_ns = -1, newest_ns = -1;
+    };
+    /// Forgets what is acknowledged.
+    Sample acknowledge(Sequence acknowledged, std::int64_t now) {
+        Sample sample;
         if (!sent_.empty() && !before(acknowledged, sent_.front().end) && !sent_.front().again)
-            sample_ns = now - sent_.front().time_ns;
-        while (!sent_.empty() && !before(acknowledged, sent_.front().end)) sent_.drop_front();
-        return sample_ns;
+            sample.oldest_ns = now - sent_.front().time_ns;
+        for (; !sent_.empty() && !before(acknowledged, sent_.front().end); sent_.drop_front()) {
+            if (!sent_.front().again) sample.newest_ns = now - sent_.front().time_ns;
+        }
+        return sample;
     }
 
 private:

@@ -86,8 +86,10 @@ std::uint8_t Socket::flags_of(Sequence sequence, const SendBuffer::Sent& sent) {
 }
 
 std::uint32_t Socket::send_segment(Sequence sequence, std::uint32_t most_bytes) {
-    in_flight();
+    PacedSender* const paced = stack_->paced(*this);
+    if (in_flight() == 0 && paced) take_window(*paced);
     const SendBuffer::Sent sent = sent_.send(sequence, most_bytes);
+    if (paced && !timer(Event::pacing).is_pending()) pace(*paced, sent.size);
     cancel(Event::delayed_ack);
     unacknowledged_segments_ = 0;
     const std::uint8_t flags = flags_of(sequence, sent);
@@ -116,6 +118,7 @@ std::uint32_t Socket::available_window() {
 void Socket::send_pending() {
     if (sent_.size() == 0 || !has_endpoint_) return;
     for (std::uint32_t room = available_window(); room > 0; room = available_window()) {
+        if (timer(Event::pacing).is_pending()) break;
         if (congested_ == Congested::open && state_ == State::fin_wait_1) break;  // all is sent
         const auto next = sent_.next(congested_ == Congested::recovery, peer_window_bytes_);
         if (!next) break;
@@ -130,6 +133,11 @@ void Socket::send_again() {
     const auto next = sent_.next(false, peer_window_bytes_);
     window_.next = next ? next->begin : sent_.head();
     send_segment(window_.next, next ? next->size() : settings_->segment_bytes);
+}
+
+void Socket::pace(const PacedSender& paced, std::uint32_t bytes) {
+    const std::uint64_t bits = std::uint64_t{8'000'000'000} * bytes, rate = paced.pacing_bps();
+    arm(Event::pacing, static_cast<std::int64_t>((2 * bits + rate - 1) / (2 * rate)));  // a half is rounded down
 }
 
 bool Socket::open_a_segment() {

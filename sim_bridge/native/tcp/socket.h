@@ -16,6 +16,7 @@
 #include "native/tcp/window.h"
 #include "native/timer.h"
 #include "packets/settings.h"
+#include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::native {
 
@@ -46,7 +47,7 @@ public:
         closing,
         time_wait
     };
-    enum class Event : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait };
+    enum class Event : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait, pacing };
 
     /// Makes the socket that of a connection, at its sending or its receiving end.
     void reset(Stack& stack, const TcpSettings& settings, std::int32_t number, std::int32_t connection, bool sends,
@@ -115,6 +116,10 @@ private:
     void send_pending();
     void send_again();
     bool open_a_segment();
+    /// Takes the window that the law of a paced sender has set.
+    void take_window(const PacedSender& paced) { window_.bytes = paced.window_bytes(); }
+    /// Keeps the next segment back until these bytes would have been sent at the rate of the law.
+    void pace(const PacedSender& paced, std::uint32_t bytes);
     void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable);
     std::uint32_t in_flight() { return window_.in_flight = sent_.in_flight(); }
     [[nodiscard]] std::uint32_t available_window();
@@ -157,7 +162,7 @@ private:
     std::uint32_t remainder_bytes_ = 0;  ///< acknowledged, and not yet counted as a segment
     Sequence echoed_ = 0, answered_echo_ = 0;
     int unacknowledged_segments_ = 0;  ///< at the receiving end
-    std::array<Timer, 4> timers_;
+    std::array<Timer, 5> timers_;
 };
 
 }  // namespace foretail::packets::native

@@ -11,14 +11,14 @@
 #include <utility>
 
 #include "buffer/records.hpp"
-#include "ns3/transport/telemetry.h"
+#include "packets/transport/telemetry.h"
 
 namespace foretail::packets::ns3_driver {
 
 /// A TCP segment on a link, with what switches need of its headers read once at the sending host.
 struct Frame {
     ns3::Ptr<ns3::Packet> packet;
-    ns3::Ptr<Telemetry> telemetry;             ///< none unless the transport asks for it
+    std::shared_ptr<Telemetry> telemetry;      ///< none unless the transport asks for it
     std::int32_t size_bytes = 0;               ///< IP packet, without framing
     std::int32_t source = 0, destination = 0;  ///< servers
     std::int32_t flow = -1;                    ///< index in the plan; acknowledgements carry the flow they belong to

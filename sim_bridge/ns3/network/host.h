@@ -56,7 +56,7 @@ private:
     ns3::Ptr<ns3::Ipv4Interface> interface_;  ///< where TCP believes that packets come from
     Classifier classify_;
     Observer observe_;
-    ns3::Ptr<Telemetry> echo_;  ///< of the data packet that TCP handles now, for what it sends in answer
+    std::shared_ptr<Telemetry> echo_;  ///< of the data packet that TCP handles now, for what it sends in answer
 };
 
 /// A server with an unbounded queue onto one link. A packet costs one event, the arrival at the other end, since

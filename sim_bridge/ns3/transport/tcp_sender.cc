@@ -66,7 +66,7 @@ bool TcpSender::opened_a_segment() {
 void TcpSender::EstimateRtt(const TcpHeader& header) {
     const auto samples = m_rtt->GetNSamples();
     TcpSocketBase::EstimateRtt(header);
-    if (paced_ && m_rtt->GetNSamples() > samples) paced_->sampled(m_tcb->m_lastRtt);
+    if (paced_ && m_rtt->GetNSamples() > samples) paced_->sender().sampled(m_tcb->m_lastRtt.Get().GetNanoSeconds());
 }
 
 }  // namespace foretail::packets::ns3_driver

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,7 +12,8 @@ namespace foretail::packets {
 /// Frames that are used again and again: memory grows to the most that were in flight, and then stays.
 ///
 /// A handle gives its frame back by itself. Frames that are lent are plain pointers, which can be copied with whatever
-/// holds them: `save` and `restore` bring back what was in them, at the same place.
+/// holds them: `save` and `restore` bring back what was in them, at the same place. Where frames have a `number`, the
+/// pool numbers them from 0.
 template <class Frame>
 class FramePool {
 public:
@@ -64,6 +66,10 @@ private:
     void grow() {
         // Not make_unique, which would clear all bytes of the frames, perhaps megabytes in the midst of a run.
         Frame* frames = chunks_.emplace_back(new Frame[chunk_frames]).get();
+        if constexpr (requires { frames->number; }) {
+            for (std::size_t i = 0; i < chunk_frames; ++i)
+                frames[i].number = static_cast<std::int32_t>((chunks_.size() - 1) * chunk_frames + i);
+        }
         free_.reserve(chunks_.size() * chunk_frames);
         add_free(frames);
     }

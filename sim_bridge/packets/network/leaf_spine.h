@@ -23,6 +23,7 @@
 #include "packets/predictor.h"
 #include "packets/settings.h"
 #include "packets/switch_core.h"
+#include "packets/transport/telemetry.h"
 
 namespace foretail::packets {
 
@@ -66,6 +67,11 @@ public:
 
     /// Divides the run where these say so; with policies that do not push out.
     void divide(BranchPoints& branches) { branches_ = &branches; }
+    /// Lets switches write telemetry on data packets that leave them, where frames have a number.
+    void measure(FrameTelemetry& telemetry) {
+        telemetry_ = &telemetry;
+        sent_bytes_.resize(lines_.size());
+    }
     /// Hands frames that are lost to a pool, which has lent them.
     void give_lost_to(Pool& pool) { pool_ = &pool; }
 
@@ -172,8 +178,12 @@ private:
     struct Wires {
         LeafSpine& network;
         std::size_t first;
-        void departed(buffer::Port port, FramePtr frame, std::int64_t, std::int64_t time) {
-            network.lines_[first + static_cast<std::size_t>(port)].link.carry(std::move(frame), time);
+        void departed(buffer::Port port, FramePtr frame, std::int64_t size, std::int64_t time) {
+            const std::size_t index = first + static_cast<std::size_t>(port);
+            if constexpr (requires { frame->number; }) {
+                if (network.telemetry_) network.write_telemetry(*frame, index, size, time);
+            }
+            network.lines_[index].link.carry(std::move(frame), time);
         }
         void lost(FramePtr frame)
             requires std::is_pointer_v<FramePtr>
@@ -266,6 +276,19 @@ private:
             branches_->begin(*branches_->planned(), node.index(), arrival, flow_class, outcome);
         return branches_->begun() ? branches_->decided(node.index(), arrival, flow_class, outcome, fits) : outcome;
     }
+    /// A packet leaves by a line of a switch.
+    template <class Frame>
+    void write_telemetry(const Frame& frame, std::size_t index, std::int64_t size, std::int64_t time) {
+        const Line& line = lines_[index];
+        const buffer::LineRate& rate = line.link.rate();
+        sent_bytes_[index] += size + rate.overhead;
+        if (frame.flow_class == buffer::FlowClass::control) return;
+        const auto& queues = switches_[static_cast<std::size_t>(line.node)].buffer().queues();
+        (*telemetry_)[frame.number].append({.time_ns = time,
+                                            .queue_bytes = queues.port_length(line.port),
+                                            .sent_bytes = sent_bytes_[index],
+                                            .bytes_per_ns = rate.bytes_per_tick()});
+    }
     void collect(Switch& node, std::int64_t now) {
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
         node.advance(now, wires);
@@ -303,6 +326,8 @@ private:
     Predictor* predictor_;
     AlphaPredictor* alphas_;
     BranchPoints* branches_ = nullptr;
+    FrameTelemetry* telemetry_ = nullptr;
+    std::vector<std::int64_t> sent_bytes_;  // of each line, where telemetry is written
     Pool* pool_ = nullptr;
     std::vector<Line> lines_;              // one more stands for the sampler
     std::vector<std::size_t> first_line_;  // of each switch

@@ -36,6 +36,7 @@ public:
     /// When the link has sent all that it was given.
     [[nodiscard]] std::int64_t free_at_ns() const { return free_at_; }
     [[nodiscard]] std::int64_t delay_ns() const { return delay_ns_; }
+    [[nodiscard]] const buffer::LineRate& rate() const { return rate_; }
     /// For what is sent from now on.
     void lengthen(std::int64_t ns) { delay_ns_ += ns; }
 

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "ns3/transport/congestion_law.h"
 #include "packets/settings.h"
+#include "packets/transport/congestion_law.h"
+#include "packets/transport/telemetry.h"
 
-namespace foretail::packets::ns3_driver {
+namespace foretail::packets {
 
 /// What both versions share: the window of equation 2.16, paced over one base round trip, and the smoothed power.
 class PowerWindow {
@@ -80,11 +80,12 @@ public:
 
     void acknowledge(const Acknowledgement& ack) {
         if (ack.hops.empty()) return;
-        if (hops_.size() == ack.hops.size()) {
+        if (last_.hops().size() == ack.hops.size()) {
             smooth_largest(ack.hops);
             update(old_window_bytes_);
         }
-        hops_.assign(ack.hops.begin(), ack.hops.end());
+        last_.clear();
+        for (const Hop& hop : ack.hops) last_.append(hop);
         if (ack.round_over) old_window_bytes_ = window_bytes();
     }
 
@@ -93,7 +94,7 @@ private:
     void smooth_largest(std::span<const Hop> hops) {
         double largest = 0, bounded = 0, interval = 0;
         for (std::size_t i = 0; i < hops.size(); ++i) {
-            const Hop &now = hops[i], &last = hops_[i];
+            const Hop &now = hops[i], &last = last_.hops()[i];
             const auto time = static_cast<double>(now.time_ns - last.time_ns);
             if (time <= 0) continue;
             const auto arrived =
@@ -109,8 +110,8 @@ private:
         smooth(bounded, interval);
     }
 
-    std::vector<Hop> hops_;  ///< of the acknowledgement before
+    Telemetry last_;  ///< of the acknowledgement before
     double old_window_bytes_;
 };
 
-}  // namespace foretail::packets::ns3_driver
+}  // namespace foretail::packets

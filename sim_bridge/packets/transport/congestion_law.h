@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace foretail::packets::ns3_driver {
+namespace foretail::packets {
 
 /// What one switch port wrote on a packet when its last bit left: in-band telemetry.
 struct Hop {
@@ -41,4 +41,4 @@ struct Path {
     }
 };
 
-}  // namespace foretail::packets::ns3_driver
+}  // namespace foretail::packets

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ns3/transport/congestion_law.h"
 #include "packets/settings.h"
+#include "packets/transport/congestion_law.h"
 
-namespace foretail::packets::ns3_driver {
+namespace foretail::packets {
 
 /// TIMELY (Mittal's thesis, Algorithm 1 in section 3.3): a rate that follows the gradient of round-trip times.
 ///
@@ -62,4 +62,4 @@ private:
     int falling_ = 0;  ///< gradients below 0 in a row
 };
 
-}  // namespace foretail::packets::ns3_driver
+}  // namespace foretail::packets
