@@ -65,6 +65,13 @@ _TINY: dict[str, Any] = {
             "decrease": 0.8,
             "gradient_weight": 0.875,
         },
+        "rdma": {
+            "control": None,
+            "low_rto_ns": 100_000,
+            "high_rto_ns": 320_000,
+            "few_segments": 3,
+            "window_segments": 0,
+        },
     },
     "traffic_ns": 3 * MILLISECOND,
     "drain_ns": 100 * MILLISECOND,

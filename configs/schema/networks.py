@@ -12,7 +12,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.scenario import RDMA, Scenario
 from foretail.core.errors import ForetailError
 
 
@@ -64,11 +64,24 @@ class Network:
             raise ForetailError(f"network={self.name} is for collect and evaluate: use network=native or network=ns3")
 
 
+def require_tcp(scenario: Scenario, network: Network) -> None:
+    """Raise ForetailError on a transport that only the native network has."""
+    if scenario.transport.name in RDMA:
+        raise ForetailError(
+            f"scenario.transport.name = {scenario.transport.name} is no TCP, which {network.override} sends: use "
+            "network=native"
+        )
+
+
 @dataclass
 class Ns3Network(Network):
     """Simulated hosts and TCP."""
 
     name: str = setting("ns3", "Network in which packets move: ns-3.")
+
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on senders without TCP."""
+        require_tcp(scenario, self)
 
 
 @dataclass
@@ -111,6 +124,7 @@ class EmulatorNetwork(Emulation, Network):
 
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
+        require_tcp(scenario, self)
         require_emulated(scenario, self, "network")
         require_no_alphas(policies)
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:

@@ -150,7 +150,14 @@ LONGEST_RTO_NS = 60 * 10**9
 LOSS_BASED = ("cubic", "newreno")
 
 
-TRANSPORTS = ("dctcp", *LOSS_BASED, "theta_powertcp", "timely", "powertcp")
+LAWS = ("theta_powertcp", "timely", "powertcp")
+
+
+RDMA = ("roce", "irn")
+"""Of these only the native network has the senders."""
+
+
+TRANSPORTS = ("dctcp", *LOSS_BASED, *LAWS, *RDMA)
 
 
 @dataclass
@@ -193,6 +200,38 @@ class Timely:
 
 
 @dataclass
+class Rdma:
+    """RoCE, which goes back to the first packet that is missing, and IRN, which repeats missing ones alone.
+
+    Mittal's thesis, chapter 4. Senders have no handshake and begin at the rate of their link.
+    """
+
+    control: str | None = setting(
+        None, "Congestion control, which sets window and rate of a sender; null means none.", one_of=LAWS
+    )
+    low_rto_ns: int = setting(
+        100_000, "Timeout of irn with few segments in flight.", at_least=1_000, at_most=LONGEST_RTO_NS
+    )
+    high_rto_ns: int = setting(
+        320_000, "Timeout of roce, and of irn with more in flight.", at_least=1_000, at_most=LONGEST_RTO_NS
+    )
+    few_segments: int = setting(3, "Most segments in flight that are few.", at_least=0, at_most=1_000_000)
+    window_segments: int = setting(
+        0,
+        "Most segments in flight; 0 means a bandwidth-delay product for irn, and no limit for roce.",
+        at_least=0,
+        at_most=1_000_000,
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a short timeout that is the longer one."""
+        if self.low_rto_ns > self.high_rto_ns:
+            raise ForetailError(
+                f"{where}.low_rto_ns = {self.low_rto_ns} is above high_rto_ns = {self.high_rto_ns}: lower it"
+            )
+
+
+@dataclass
 class Transport:
     """TCP at the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
@@ -215,12 +254,13 @@ class Transport:
     )
     powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
     timely: Timely = part(Timely, "Parameters of timely.")
+    rdma: Rdma = part(Rdma, "Parameters of roce and irn.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a transport that cannot run as it is set."""
         if self.name == "dctcp" and self.mark_bytes == 0:
             raise ForetailError(f"{where}.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it")
-        if self.background_name is not None and self.name not in ("dctcp", *LOSS_BASED):
+        if self.background_name is not None and self.name in LAWS:
             raise ForetailError(
                 f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which paces all "
                 "senders: choose another name, or null"

@@ -34,6 +34,7 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         found.network = hosts_of_racks(*found.racks, root);
     } else {
         found.network = resolved(read_settings(root));
+        found.network.transport.require_tcp("the emulator");
     }
     found.emulation = root.group("emulation", read_emulation);
     if (found.racks)

@@ -15,12 +15,7 @@ void Flows::install(Stack& stack) {
 
 void Flows::connect(std::size_t c) {
     const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(c);
-    const std::size_t first = connection.flows.front();
-    const PlannedFlow& flow = ledger_.plan(first);
-    const Transport& transport = settings_->transport;
-    const std::int64_t segments = first_window_segments(transport, flow);
-    const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
-    stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));
+    if (!stack_->rdma_of(c)) open(c);
     for (const std::size_t i : connection.flows) {
         const PlannedFlow& planned = ledger_.plan(i);
         if (!planned.after.empty()) continue;
@@ -32,29 +27,47 @@ void Flows::connect(std::size_t c) {
     }
 }
 
+void Flows::open(std::size_t c) {
+    const std::size_t first = ledger_.planned_connection(c).flows.front();
+    const PlannedFlow& flow = ledger_.plan(first);
+    const Transport& transport = settings_->transport;
+    const std::int64_t segments = first_window_segments(transport, flow);
+    const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
+    stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));
+}
+
 void Flows::send(std::size_t i) {
     const std::size_t c = ledger_.connection_of(i);
     ledger_.start(i, stack_->now());
+    if (RdmaHosts* rdma = stack_->rdma_of(c)) {
+        --ledger_.connections()[c].unsent;
+        return rdma->write(static_cast<std::int32_t>(c), ledger_.plan(i).size_bytes);
+    }
     stack_->sender(static_cast<std::int32_t>(c)).write(static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
     --ledger_.connections()[c].unsent;
     close_if_all_sent(c);
 }
 
 void Flows::close_if_all_sent(std::size_t c) {
-    if (ledger_.connections()[c].unsent == 0) stack_->sender(static_cast<std::int32_t>(c)).close();
+    if (ledger_.connections()[c].unsent == 0 && !stack_->rdma_of(c))
+        stack_->sender(static_cast<std::int32_t>(c)).close();
 }
 
-void Flows::receive(Socket& socket, std::int64_t bytes) {
+void Flows::receive(Socket& socket, std::int64_t bytes) { deliver(socket.connection(), bytes, &socket); }
+
+void Flows::deliver(std::int32_t connection, std::int64_t bytes, Socket* socket) {
     struct Use {
         Flows& flows;
-        Socket& socket;
-        void close() { socket.close(); }
+        Socket* socket;
+        void close() {
+            if (socket != nullptr) socket->close();
+        }
         void start(std::size_t flow, std::int64_t time) {
             flows.stack_->send_at(time, static_cast<std::int32_t>(flow));
         }
         void close_sender(std::size_t c) { flows.close_if_all_sent(c); }
     };
-    ledger_.receive(static_cast<std::size_t>(socket.connection()), bytes, stack_->now(), Use{*this, socket});
+    ledger_.receive(static_cast<std::size_t>(connection), bytes, stack_->now(), Use{*this, socket});
 }
 
 }  // namespace foretail::packets::native

@@ -15,7 +15,7 @@ namespace foretail::packets::native {
 class Socket;
 class Stack;
 
-/// Sends the planned flows over the native TCP. A copy is their state, which can be assigned to the original.
+/// Sends the planned flows over the native hosts. A copy is their state, which can be assigned to the original.
 class Flows {
 public:
     Flows(const Settings& settings, std::vector<PlannedFlow> plan)
@@ -30,6 +30,8 @@ public:
 
     /// A receiving end has bytes for its application, which may close it.
     void receive(Socket& socket, std::int64_t bytes);
+    /// The application at the end of a connection gets bytes; `socket` is that end where TCP has it.
+    void deliver(std::int32_t connection, std::int64_t bytes, Socket* socket = nullptr);
     void classify(Frame& frame) {
         ledger_.classify(frame, static_cast<std::size_t>(frame.connection),
                          {.answer = frame.answer,
@@ -45,6 +47,7 @@ public:
     [[nodiscard]] const FlowLedger& ledger() const { return ledger_; }
 
 private:
+    void open(std::size_t connection);
     void close_if_all_sent(std::size_t connection);
 
     const Settings* settings_;

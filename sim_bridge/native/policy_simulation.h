@@ -167,8 +167,8 @@ private:
               trace(file<ArrivalTrace>(run, run.settings_.trace, "arrivals.bin")),
               occupancy(file<RecordFile<buffer::OccupancyRecord>>(run, true, "occupancy.bin")),
               branches(run.settings_.branches),
-              telemetry(PacedSender::reads_telemetry(run.settings_.transport.name) ? std::optional(FrameTelemetry())
-                                                                                   : std::nullopt),
+              telemetry(PacedSender::reads_telemetry(run.settings_.transport.law()) ? std::optional(FrameTelemetry())
+                                                                                    : std::nullopt),
               network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas),
               stack(run.settings_, flows, run.frames_, order, telemetry ? &*telemetry : nullptr) {
             if (telemetry) network.measure(*telemetry);

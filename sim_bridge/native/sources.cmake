@@ -1,6 +1,7 @@
 # The sources of the native network, for its program and for the extension module.
 set(NATIVE_NETWORK
     native/flows.cc
+    native/rdma/rdma_hosts.cc
     native/simulation.cc
     native/stack.cc
     native/tcp/acknowledgements.cc

@@ -23,6 +23,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
       listeners_(static_cast<std::size_t>(settings.topology.servers())) {
+    if (settings.transport.is_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
     for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
     events_.reserve(2 * senders_.size());
 }
@@ -45,7 +46,14 @@ void Stack::arm(const Socket& socket, Socket::Event event, Timer& timer, std::in
                  moment.order);
 }
 
+RdmaHosts* Stack::rdma_of(std::size_t connection) {
+    if (!rdma_) return nullptr;
+    const FlowLedger& ledger = flows_->ledger();
+    return ledger.has_background_control(ledger.planned_connection(connection).flows.front()) ? nullptr : &*rdma_;
+}
+
 void Stack::step() {
+    if (rdma_ && rdma_->next() < events_.next()) return rdma_->step();
     const auto event = events_.pop();
     const auto what = event.link >> kind_bits;
     const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
@@ -126,7 +134,9 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
             paced_[static_cast<std::size_t>(number)].echoed(echo);
         }
     }
-    if (number >= 0 && sockets_[static_cast<std::size_t>(number)].is_open()) {
+    if (RdmaHosts* rdma = rdma_of(c)) {
+        rdma->receive(frame, telemetry_ ? &(*telemetry_)[frame.number] : nullptr);
+    } else if (number >= 0 && sockets_[static_cast<std::size_t>(number)].is_open()) {
         Socket& socket = sockets_[static_cast<std::size_t>(number)];
         socket.receive(frame);
         release_if_closed(socket);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "native/frame.h"
+#include "native/rdma/rdma_hosts.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"
@@ -34,7 +37,7 @@ public:
     /// Gets a packet at its server.
     void receive(const Frame& frame, std::int64_t now);
     /// When the next timer ends or the next flow begins.
-    [[nodiscard]] Moment next() const { return events_.next(); }
+    [[nodiscard]] Moment next() const { return rdma_ ? std::min(events_.next(), rdma_->next()) : events_.next(); }
     /// Lets that happen. There must be something.
     void step();
     /// What was sent since the last call, in order; the caller takes it away.
@@ -46,8 +49,11 @@ public:
     void open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes);
     [[nodiscard]] Socket& sender(std::int32_t connection);
     [[nodiscard]] std::int64_t now() const { return now_; }
+    /// The hosts that send a connection without TCP; none where TCP does.
+    [[nodiscard]] RdmaHosts* rdma_of(std::size_t connection);
 
-    // For sockets.
+    // For sockets and queue pairs.
+    void set_now(std::int64_t now) { now_ = now; }
     [[nodiscard]] Flows& flows() { return *flows_; }
     void send(Frame* frame);
     /// The law of a socket that sends; none with a congestion control of TCP.
@@ -93,6 +99,7 @@ private:
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;
 
+    std::optional<RdmaHosts> rdma_;
     std::deque<Socket> sockets_;
     std::vector<PacedSender> paced_;                 ///< of sockets, with laws of ours
     std::vector<std::int32_t> free_;                 ///< sockets

@@ -62,9 +62,15 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
+Settings load_tcp_settings(const std::string& path) {
+    Settings settings = load_settings(path);
+    settings.transport.require_tcp("ns-3");
+    return settings;
+}
+
 void run_switches(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
-    const Settings settings = load_settings(settings_path);
+    const Settings settings = load_tcp_settings(settings_path);
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
@@ -142,7 +148,7 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Why the settings are refused; empty when they are not.
 std::string complaint(const std::string& settings_path) {
     try {
-        if (!read_rack_run(settings_path)) static_cast<void>(load_settings(settings_path));
+        if (!read_rack_run(settings_path)) static_cast<void>(load_tcp_settings(settings_path));
         return "";
     } catch (const std::exception& error) {
         return error.what();

@@ -26,11 +26,12 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
-constexpr std::array<std::string_view, 6> transport_names = {"dctcp",          "cubic",  "newreno",
-                                                             "theta_powertcp", "timely", "powertcp"};
+constexpr std::array<std::string_view, 8> transport_names = {"dctcp",  "cubic",    "newreno", "theta_powertcp",
+                                                             "timely", "powertcp", roce,      irn};
 constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::span loss_based = of_ns3.last<2>();
+constexpr std::span laws = std::span(transport_names).subspan<3, 3>();
 
 /// The columns of `messages`, one entry per message in each.
 std::vector<Message> read_messages(const Group& group, const Topology& topology, std::int64_t longest) {
@@ -130,6 +131,14 @@ TimelySettings read_timely(const Group& group) {
             .gradient_weight = group.get<double>("gradient_weight")};
 }
 
+RdmaSettings read_rdma(const Group& group) {
+    return {.control = group.is_null("control") ? "" : std::string(laws[group.choice("control", laws)]),
+            .low_rto_ns = group.get<std::int64_t>("low_rto_ns"),
+            .high_rto_ns = group.get<std::int64_t>("high_rto_ns"),
+            .few_segments = group.get<int>("few_segments"),
+            .window_segments = group.get<std::int64_t>("window_segments")};
+}
+
 Transport read_transport(const Group& group) {
     return {.name = std::string(transport_names[group.choice("name", transport_names)]),
             .background_name = group.is_null("background_name")
@@ -142,7 +151,8 @@ Transport read_transport(const Group& group) {
             .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
             .mark_bytes = group.get<std::int64_t>("mark_bytes"),
             .powertcp = group.group("powertcp", read_powertcp),
-            .timely = group.group("timely", read_timely)};
+            .timely = group.group("timely", read_timely),
+            .rdma = group.group("rdma", read_rdma)};
 }
 
 PortQueueing read_queues(const Group& group) {
@@ -271,6 +281,12 @@ Settings read_settings(const Group& root) {
     root.leave("emulation");
     root.require_all_read("is unknown: leave it out");
     return s;
+}
+
+void Transport::require_tcp(const std::string& network) const {
+    if (is_rdma())
+        refuse("setting 'transport.name' = " + name + " is no TCP, and " + network +
+               " has no other senders: run it in the native network");
 }
 
 Settings resolved(Settings s) {

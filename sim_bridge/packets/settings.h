@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "buffer/features/shift_average.hpp"
@@ -88,6 +89,16 @@ struct PowerTcpSettings {
     double expected_flows = 100;  ///< N: every flow adds HostBw tau / N per round trip
 };
 
+inline constexpr std::string_view roce = "roce", irn = "irn";
+
+/// Transports of RDMA.
+struct RdmaSettings {
+    std::string control;  ///< law that sets window and pacing rate; empty: none
+    std::int64_t low_rto_ns = 0, high_rto_ns = 0;
+    int few_segments = 0;              ///< with at most so many in flight the short timeout of IRN counts
+    std::int64_t window_segments = 0;  ///< most in flight; 0: a bandwidth-delay product for IRN, no limit for RoCE
+};
+
 struct Transport {
     std::string name;
     std::string background_name;  ///< of background flows, without ECN; empty: as `name`
@@ -99,6 +110,13 @@ struct Transport {
     std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
     PowerTcpSettings powertcp;
     TimelySettings timely;
+    RdmaSettings rdma;
+
+    /// Throws std::runtime_error on what a network of TCP senders does not have.
+    void require_tcp(const std::string& network) const;
+    [[nodiscard]] bool is_rdma() const { return name == roce || name == irn; }
+    /// Of a law of ours, if one sets the window of senders.
+    [[nodiscard]] const std::string& law() const { return is_rdma() ? rdma.control : name; }
 };
 
 struct PolicyChoice {

@@ -38,7 +38,7 @@ public:
     static bool reads_telemetry(std::string_view transport) { return transport == PowerTcp::name; }
     static std::uint64_t largest_pacing_bps(const Settings& s) { return bits_per_second(path_of(s, 0).bytes_per_ns); }
 
-    /// That of a flow, with the law of a transport that has one.
+    /// That of a flow, with a law.
     PacedSender(const Settings& s, std::int64_t initial_window_bytes)
         : law_(law_of(s.transport, path_of(s, initial_window_bytes))), largest_bps_(largest_pacing_bps(s)) {}
 
@@ -71,8 +71,8 @@ private:
     using Law = std::variant<ThetaPowerTcp, Timely, PowerTcp>;
 
     static Law law_of(const Transport& transport, const Path& path) {
-        if (transport.name == Timely::name) return Timely(transport.timely, path);
-        if (transport.name == PowerTcp::name) return PowerTcp(transport.powertcp, path);
+        if (transport.law() == Timely::name) return Timely(transport.timely, path);
+        if (transport.law() == PowerTcp::name) return PowerTcp(transport.powertcp, path);
         return ThetaPowerTcp(transport.powertcp, path);
     }
     static std::uint64_t bits_per_second(double bytes_per_ns) { return static_cast<std::uint64_t>(bytes_per_ns * 8e9); }

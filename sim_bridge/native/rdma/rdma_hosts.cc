@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "native/rdma/rdma_hosts.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "native/flows.h"
+#include "native/stack.h"
+
+namespace foretail::packets::native {
+
+namespace {
+
+Repair repair_of(const Transport& transport) { return transport.name == irn ? Repair::selective : Repair::go_back; }
+
+/// The most bytes of a queue pair in flight.
+std::int64_t window_of(const Settings& s) {
+    if (s.transport.rdma.window_segments > 0) return s.transport.rdma.window_segments * s.transport.segment_bytes;
+    if (s.transport.name != irn) return std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(path_of(s, 0).largest_window_bytes());
+}
+
+/// A sequence number of TCP for a byte of a connection, which counts from 0.
+Sequence sequence_of(std::int64_t byte) { return static_cast<Sequence>(byte) + 1; }
+/// The byte with a sequence number, of those within 2 GiB of another byte.
+std::int64_t byte_near(std::int64_t near, Sequence sequence) {
+    return near + static_cast<std::int32_t>(sequence - sequence_of(near));
+}
+
+}  // namespace
+
+RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, std::size_t connections)
+    : settings_(&settings),
+      stack_(&stack),
+      order_(&order),
+      link_(buffer::LineRate::from_bps(settings.topology.server_link_bps, settings.topology.wire_overhead_bytes)),
+      window_bytes_(window_of(settings)),
+      pairs_(connections, QueuePair(repair_of(settings.transport), settings.transport.segment_bytes)),
+      cards_(static_cast<std::size_t>(settings.topology.servers())) {}
+
+void RdmaHosts::schedule(std::int64_t time, Kind kind, std::int32_t what) {
+    events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
+                 order_->take());
+}
+
+void RdmaHosts::arm(std::int32_t connection, std::int64_t delay_ns) {
+    const Moment moment{stack_->now() + delay_ns, order_->take()};
+    if (!pair(connection).timer.arm(moment)) return;
+    events_.push(moment.time, Only::kind, static_cast<std::size_t>(connection) << kind_bits, moment.order);
+}
+
+void RdmaHosts::restart_timer(std::int32_t connection) {
+    QueuePair& own = pair(connection);
+    own.extended = false;
+    if (own.sender.in_flight() == 0) return own.timer.cancel();
+    const RdmaSettings& rdma = settings_->transport.rdma;
+    arm(connection, repair_of(settings_->transport) == Repair::selective ? rdma.low_rto_ns : rdma.high_rto_ns);
+}
+
+void RdmaHosts::time_out(std::int32_t connection) {
+    QueuePair& own = pair(connection);
+    const RdmaSettings& rdma = settings_->transport.rdma;
+    const std::int64_t few_bytes = rdma.few_segments * settings_->transport.segment_bytes;
+    if (repair_of(settings_->transport) == Repair::selective && !own.extended && own.sender.in_flight() > few_bytes &&
+        rdma.high_rto_ns > rdma.low_rto_ns) {
+        own.extended = true;
+        return arm(connection, rdma.high_rto_ns - rdma.low_rto_ns);
+    }
+    stack_->flows().count_timeout(connection, sequence_of(own.sender.acknowledged()));
+    own.sender.time_out();
+    restart_timer(connection);
+    want_to_send(connection);
+}
+
+std::optional<Bytes64> RdmaHosts::ready(const QueuePair& pair) const {
+    if (stack_->now() < pair.paced_until_ns) return {};
+    const std::int64_t window =
+        pair.law ? std::min<std::int64_t>(window_bytes_, pair.law->window_bytes()) : window_bytes_;
+    return pair.sender.next(window);
+}
+
+void RdmaHosts::write(std::int32_t connection, std::int64_t bytes) {
+    QueuePair& own = pair(connection);
+    const Transport& transport = settings_->transport;
+    if (!transport.rdma.control.empty() && !own.law)
+        own.law.emplace(*settings_, transport.initial_window_segments * std::int64_t{transport.segment_bytes});
+    own.sender.add(bytes);
+    want_to_send(connection);
+}
+
+void RdmaHosts::want_to_send(std::int32_t connection) {
+    QueuePair& own = pair(connection);
+    if (own.waits_for_card || !ready(own)) return;
+    own.waits_for_card = true;
+    const std::int32_t server = server_of(connection);
+    cards_[static_cast<std::size_t>(server)].turns.push_back(connection);
+    send_from(server);
+}
+
+void RdmaHosts::send_from(std::int32_t server) {
+    Card& card = cards_[static_cast<std::size_t>(server)];
+    while (!card.turns.empty()) {
+        if (stack_->now() < card.free_at_ns) {
+            if (!card.awaited) schedule(card.free_at_ns, Kind::card, server);
+            card.awaited = true;
+            return;
+        }
+        const std::int32_t connection = card.turns.pop_front();
+        QueuePair& own = pair(connection);
+        own.waits_for_card = false;
+        const auto packet = ready(own);
+        if (!packet) continue;
+        send(connection, *packet);
+        card.free_at_ns = stack_->now() + link_.duration(settings_->packet_bytes(packet->size()));
+        if (!ready(own)) continue;
+        own.waits_for_card = true;
+        card.turns.push_back(connection);
+    }
+}
+
+void RdmaHosts::send(std::int32_t connection, Bytes64 packet) {
+    QueuePair& own = pair(connection);
+    own.sender.sent(packet);
+    const auto size = static_cast<std::uint32_t>(packet.size());
+    if (packet.begin < own.highest_sent) {
+        own.times.sent_again(sequence_of(packet.begin), size);
+    } else {
+        own.times.sent(sequence_of(packet.begin), size, stack_->now());
+        own.highest_sent = packet.end;
+    }
+    Frame* frame = stack_->take_frame();
+    frame->connection = connection;
+    frame->answer = false;
+    frame->flags = 0;
+    frame->payload = size;
+    frame->sequence = sequence_of(packet.begin);
+    frame->acknowledged = 0;
+    frame->ecn_capable = frame->congestion_experienced = false;
+    frame->blocks = 0;
+    frame->size_bytes = static_cast<std::int32_t>(settings_->packet_bytes(packet.size()));
+    stack_->send(frame);
+    if (!own.timer.is_pending()) restart_timer(connection);
+    if (!own.law) return;
+    own.paced_until_ns = stack_->now() + static_cast<std::int64_t>(8e9 * static_cast<double>(packet.size()) /
+                                                                   static_cast<double>(own.law->pacing_bps()));
+    schedule(own.paced_until_ns, Kind::paced, connection);
+}
+
+void RdmaHosts::receive(const Frame& frame, const Telemetry* echo) {
+    QueuePair& own = pair(frame.connection);
+    if (!frame.answer) {
+        const std::int64_t begin = byte_near(own.receiver.expected(), frame.sequence);
+        return answer(frame.connection, own.receiver.take({begin, begin + frame.payload}));
+    }
+    const std::int64_t acknowledged = byte_near(own.sender.acknowledged(), frame.acknowledged);
+    Bytes64 arrived;
+    if (frame.blocks > 0) {
+        arrived.begin = byte_near(acknowledged, frame.sacked[0].begin);
+        arrived.end = arrived.begin + frame.sacked[0].size();
+    }
+    const SendTimes::Sample sample = own.times.acknowledge(frame.acknowledged, stack_->now());
+    if (own.sender.take(acknowledged, frame.has(nack), arrived)) restart_timer(frame.connection);
+    if (own.law) {
+        if (sample.newest_ns > 0) own.law->sampled(sample.newest_ns);
+        if (echo) own.law->echoed(*echo);
+        own.law->acknowledged(stack_->now(), frame.acknowledged, sequence_of(own.highest_sent));
+    }
+    want_to_send(frame.connection);
+}
+
+void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer& told) {
+    if (told.sent) {
+        Frame* frame = stack_->take_frame();
+        frame->connection = connection;
+        frame->answer = true;
+        frame->flags = told.missing ? ack | nack : ack;
+        frame->payload = 0;
+        frame->sequence = 0;
+        frame->acknowledged = sequence_of(pair(connection).receiver.expected());
+        frame->ecn_capable = frame->congestion_experienced = false;
+        frame->blocks = told.arrived.size() > 0 ? 1 : 0;
+        frame->sacked[0] = {sequence_of(told.arrived.begin), sequence_of(told.arrived.end)};
+        frame->size_bytes = Settings::header_bytes;
+        stack_->send(frame);
+    }
+    if (told.fresh > 0) stack_->flows().deliver(connection, told.fresh);
+}
+
+void RdmaHosts::step() {
+    const auto event = events_.pop();
+    const auto what = static_cast<std::int32_t>(event.link >> kind_bits);
+    const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
+    if (kind == Kind::timeout) {
+        Timer& timer = pair(what).timer;
+        const Timer::Found found = timer.reach(event.order);
+        if (found == Timer::Found::later)
+            events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+        if (found != Timer::Found::now) return;
+        stack_->set_now(event.time);
+        return time_out(what);
+    }
+    stack_->set_now(event.time);
+    if (kind == Kind::paced) return want_to_send(what);
+    cards_[static_cast<std::size_t>(what)].awaited = false;
+    send_from(what);
+}
+
+std::int32_t RdmaHosts::server_of(std::int32_t connection) const {
+    const FlowLedger& ledger = stack_->flows().ledger();
+    return ledger.plan(ledger.planned_connection(static_cast<std::size_t>(connection)).flows.front()).source;
+}
+
+}  // namespace foretail::packets::native
