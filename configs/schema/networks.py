@@ -72,6 +72,15 @@ class Ns3Network(Network):
 
     name: str = setting("ns3", "Network in which packets move: ns-3.")
 
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on what only the native network simulates."""
+        recovery = scenario.transport.recovery
+        if recovery != "ns3":
+            raise ForetailError(
+                f"scenario.transport.recovery = {recovery} is not simulated by ns-3: give network=native, or set it to "
+                "ns3"
+            )
+
 
 @dataclass
 class NativeNetwork(Network):

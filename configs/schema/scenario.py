@@ -151,6 +151,7 @@ LOSS_BASED = ("cubic", "newreno")
 
 
 TRANSPORTS = ("dctcp", *LOSS_BASED, "theta_powertcp", "timely", "powertcp")
+RECOVERIES = ("ns3", "linux")
 
 
 @dataclass
@@ -207,6 +208,11 @@ class Transport:
     )
     min_rto_ns: int = setting(10_000_000, "Smallest retransmission timeout.", at_least=1_000, at_most=LONGEST_RTO_NS)
     delayed_ack_segments: int = setting(1, "Number of segments per acknowledgement.", at_least=1, at_most=100)
+    recovery: str = setting(
+        "ns3",
+        "How senders repair losses: as ns-3 3.44, or in the native network as Linux, with RACK and tail loss probes.",
+        one_of=RECOVERIES,
+    )
     mark_bytes: int = setting(
         14_400,
         "Queue length on arrival from which a packet gets an ECN mark; 0 means no ECN.",

@@ -35,26 +35,30 @@ void Flows::connect(std::size_t c) {
 void Flows::send(std::size_t i) {
     const std::size_t c = ledger_.connection_of(i);
     ledger_.start(i, stack_->now());
-    stack_->sender(static_cast<std::int32_t>(c)).write(static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
+    stack_->write(static_cast<std::int32_t>(c), static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
     --ledger_.connections()[c].unsent;
     close_if_all_sent(c);
 }
 
 void Flows::close_if_all_sent(std::size_t c) {
-    if (ledger_.connections()[c].unsent == 0) stack_->sender(static_cast<std::int32_t>(c)).close();
+    if (ledger_.connections()[c].unsent == 0) stack_->close(static_cast<std::int32_t>(c));
 }
 
-void Flows::receive(Socket& socket, std::int64_t bytes) {
+template <class End>
+void Flows::receive(End& end, std::int64_t bytes) {
     struct Use {
         Flows& flows;
-        Socket& socket;
-        void close() { socket.close(); }
+        End& end;
+        void close() { end.close(); }
         void start(std::size_t flow, std::int64_t time) {
             flows.stack_->send_at(time, static_cast<std::int32_t>(flow));
         }
         void close_sender(std::size_t c) { flows.close_if_all_sent(c); }
     };
-    ledger_.receive(static_cast<std::size_t>(socket.connection()), bytes, stack_->now(), Use{*this, socket});
+    ledger_.receive(static_cast<std::size_t>(end.connection()), bytes, stack_->now(), Use{*this, end});
 }
+
+template void Flows::receive(Socket& end, std::int64_t bytes);
+template void Flows::receive(LinuxSocket& end, std::int64_t bytes);
 
 }  // namespace foretail::packets::native

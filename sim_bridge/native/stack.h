@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "native/frame.h"
+#include "native/tcp/linux_socket.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"
@@ -41,14 +43,27 @@ public:
     void connect_at(std::int64_t time, std::int32_t connection) { schedule(time, Kind::connect, connection); }
     void send_at(std::int64_t time, std::int32_t flow) { schedule(time, Kind::send, flow); }
     void open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes);
-    [[nodiscard]] Socket& sender(std::int32_t connection);
+    /// The sender of a connection gets bytes to send.
+    void write(std::int32_t connection, std::uint32_t bytes);
+    /// It will get no more.
+    void close(std::int32_t connection);
     [[nodiscard]] std::int64_t now() const { return now_; }
 
     // For sockets.
     [[nodiscard]] Flows& flows() { return *flows_; }
-    void send(Frame* frame);
-    [[nodiscard]] Frame* take_frame() { return frames_->lend(); }
-    void arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
+    /// What they say of a packet.
+    struct Header {
+        std::int32_t connection = 0;
+        bool answer = false;
+        std::uint8_t flags = 0;
+        std::uint32_t payload = 0;
+        Sequence sequence = 0, acknowledged = 0;
+        bool ecn_capable = false;
+    };
+    /// Sends a packet; one without data acknowledges the blocks too.
+    void send(const Header& header, std::span<const Range> blocks);
+    /// Arms a timer of the socket with this number.
+    void arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
 
 private:
     enum class Kind : std::uint8_t { retransmission, delayed_ack, send_pending, time_wait, connect, send, accept };
@@ -59,12 +74,20 @@ private:
         events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
                      order_->take());
     }
+    void send(Frame* frame);
+    /// Lets `use` have the socket with a number, of the kind that the settings choose.
+    template <class Use>
+    decltype(auto) with_socket(std::size_t number, Use&& use) {
+        return as_linux_ ? use(linux_sockets_[number]) : use(sockets_[number]);
+    }
+    [[nodiscard]] std::size_t sender(std::int32_t connection) const;
     std::int32_t make_socket();
     void receive_at_listener(const Frame& frame);
     void accept(std::int32_t connection);
     void refuse(const Frame& frame);
     /// Takes back the socket of an end that no packet reaches any more.
-    void release_if_closed(Socket& socket);
+    template <class Any>
+    void release_if_closed(Any& socket);
 
     const Settings* settings_;
     TcpSettings tcp_;
@@ -75,7 +98,9 @@ private:
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;
 
+    bool as_linux_;  ///< which of these are used
     std::deque<Socket> sockets_;
+    std::deque<LinuxSocket> linux_sockets_;
     std::vector<std::int32_t> free_;                 ///< sockets
     std::vector<std::int32_t> senders_, receivers_;  ///< sockets of connections; -1: none
     std::vector<std::uint8_t> request_flags_;        ///< of the SYN of a connection that is being accepted
