@@ -56,6 +56,7 @@ _TINY: dict[str, Any] = {
         "slow_start": False,
         "min_rto_ns": 10 * MILLISECOND,
         "delayed_ack_segments": 1,
+        "recovery": "ns3",
         "mark_bytes": 14_400,
         "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
         "timely": {

@@ -80,8 +80,14 @@ class Ns3Network(Network):
     name: str = setting("ns3", "Network in which packets move: ns-3.")
 
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
-        """Raise ForetailError on senders without TCP."""
+        """Raise ForetailError on what only the native network simulates."""
         require_tcp(scenario, self)
+        recovery = scenario.transport.recovery
+        if recovery != "ns3":
+            raise ForetailError(
+                f"scenario.transport.recovery = {recovery} is not simulated by ns-3: give network=native, or set it to "
+                "ns3"
+            )
 
 
 @dataclass

@@ -158,6 +158,7 @@ RDMA = ("roce", "irn")
 
 
 TRANSPORTS = ("dctcp", *LOSS_BASED, *LAWS, *RDMA)
+RECOVERIES = ("ns3", "linux")
 
 
 @dataclass
@@ -246,6 +247,11 @@ class Transport:
     )
     min_rto_ns: int = setting(10_000_000, "Smallest retransmission timeout.", at_least=1_000, at_most=LONGEST_RTO_NS)
     delayed_ack_segments: int = setting(1, "Number of segments per acknowledgement.", at_least=1, at_most=100)
+    recovery: str = setting(
+        "ns3",
+        "How senders repair losses: as ns-3 3.44, or in the native network as Linux, with RACK and tail loss probes.",
+        one_of=RECOVERIES,
+    )
     mark_bytes: int = setting(
         14_400,
         "Queue length on arrival from which a packet gets an ECN mark; 0 means no ECN.",
@@ -264,6 +270,10 @@ class Transport:
             raise ForetailError(
                 f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which paces all "
                 "senders: choose another name, or null"
+            )
+        if self.recovery != "ns3" and self.name not in ("dctcp", *LOSS_BASED):
+            raise ForetailError(
+                f"{where}.recovery = {self.recovery} is that of a TCP, and not of {self.name}: set it to ns3"
             )
         if self.timely.high_rtt_ns <= self.timely.low_rtt_ns:
             raise ForetailError(

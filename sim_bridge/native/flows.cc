@@ -15,7 +15,7 @@ void Flows::install(Stack& stack) {
 
 void Flows::connect(std::size_t c) {
     const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(c);
-    if (!stack_->rdma_of(c)) open(c);
+    open(c);
     for (const std::size_t i : connection.flows) {
         const PlannedFlow& planned = ledger_.plan(i);
         if (!planned.after.empty()) continue;
@@ -39,35 +39,31 @@ void Flows::open(std::size_t c) {
 void Flows::send(std::size_t i) {
     const std::size_t c = ledger_.connection_of(i);
     ledger_.start(i, stack_->now());
-    if (RdmaHosts* rdma = stack_->rdma_of(c)) {
-        --ledger_.connections()[c].unsent;
-        return rdma->write(static_cast<std::int32_t>(c), ledger_.plan(i).size_bytes);
-    }
-    stack_->sender(static_cast<std::int32_t>(c)).write(static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
+    stack_->write(static_cast<std::int32_t>(c), static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
     --ledger_.connections()[c].unsent;
     close_if_all_sent(c);
 }
 
 void Flows::close_if_all_sent(std::size_t c) {
-    if (ledger_.connections()[c].unsent == 0 && !stack_->rdma_of(c))
-        stack_->sender(static_cast<std::int32_t>(c)).close();
+    if (ledger_.connections()[c].unsent == 0) stack_->close(static_cast<std::int32_t>(c));
 }
 
-void Flows::receive(Socket& socket, std::int64_t bytes) { deliver(socket.connection(), bytes, &socket); }
-
-void Flows::deliver(std::int32_t connection, std::int64_t bytes, Socket* socket) {
+template <class End>
+void Flows::receive(End& end, std::int64_t bytes) {
     struct Use {
         Flows& flows;
-        Socket* socket;
-        void close() {
-            if (socket != nullptr) socket->close();
-        }
+        End& end;
+        void close() { end.close(); }
         void start(std::size_t flow, std::int64_t time) {
             flows.stack_->send_at(time, static_cast<std::int32_t>(flow));
         }
         void close_sender(std::size_t c) { flows.close_if_all_sent(c); }
     };
-    ledger_.receive(static_cast<std::size_t>(connection), bytes, stack_->now(), Use{*this, socket});
+    ledger_.receive(static_cast<std::size_t>(end.connection()), bytes, stack_->now(), Use{*this, end});
 }
+
+template void Flows::receive(Socket& end, std::int64_t bytes);
+template void Flows::receive(LinuxSocket& end, std::int64_t bytes);
+template void Flows::receive(RdmaHosts::ReceivingEnd& end, std::int64_t bytes);
 
 }  // namespace foretail::packets::native

@@ -12,7 +12,6 @@
 
 namespace foretail::packets::native {
 
-class Socket;
 class Stack;
 
 /// Sends the planned flows over the native hosts. A copy is their state, which can be assigned to the original.
@@ -29,9 +28,8 @@ public:
     void send(std::size_t flow);
 
     /// A receiving end has bytes for its application, which may close it.
-    void receive(Socket& socket, std::int64_t bytes);
-    /// The application at the end of a connection gets bytes; `socket` is that end where TCP has it.
-    void deliver(std::int32_t connection, std::int64_t bytes, Socket* socket = nullptr);
+    template <class End>
+    void receive(End& end, std::int64_t bytes);
     void classify(Frame& frame) {
         ledger_.classify(frame, static_cast<std::size_t>(frame.connection),
                          {.answer = frame.answer,

@@ -6,6 +6,8 @@ set(NATIVE_NETWORK
     native/stack.cc
     native/tcp/acknowledgements.cc
     native/tcp/connection.cc
+    native/tcp/linux_connection.cc
+    native/tcp/linux_sender.cc
     native/tcp/send_buffer.cc
     native/tcp/sending.cc
     packets/branches.cc

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "native/stack.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -19,6 +20,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       frames_(&frames),
       order_(&order),
       telemetry_(telemetry),
+      as_linux_(settings.transport.recovery == Recovery::as_linux),
       senders_(flows.ledger().connections().size(), -1),
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
@@ -38,12 +40,32 @@ void Stack::send(Frame* frame) {
     outgoing_.push_back({frame, order_->take()});
 }
 
-void Stack::arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
+void Stack::send(const Header& header, std::span<const Range> blocks) {
+    Frame* frame = frames_->lend();
+    frame->connection = header.connection;
+    frame->answer = header.answer;
+    frame->flags = header.flags;
+    frame->payload = header.payload;
+    frame->sequence = header.sequence;
+    frame->acknowledged = header.acknowledged;
+    frame->ecn_capable = header.ecn_capable;
+    frame->congestion_experienced = false;
+    frame->blocks = 0;
+    std::int32_t options_bytes = (header.flags & syn) != 0 ? 8 : 0;  // window scale and that SACK is permitted
+    if (header.payload == 0 && (header.flags & ack) != 0 && !blocks.empty()) {
+        frame->blocks = static_cast<std::uint8_t>(blocks.size());
+        std::ranges::copy(blocks, frame->sacked.begin());
+        options_bytes += 4 + 8 * static_cast<std::int32_t>(blocks.size());
+    }
+    frame->size_bytes = Settings::header_bytes + options_bytes + static_cast<std::int32_t>(header.payload);
+    send(frame);
+}
+
+void Stack::arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns) {
     const Moment moment{now_ + delay_ns, order_->take()};
     if (!timer.arm(moment)) return;
     events_.push(moment.time, Only::kind,
-                 static_cast<std::size_t>(socket.number()) << kind_bits | static_cast<std::size_t>(event),
-                 moment.order);
+                 static_cast<std::size_t>(socket) << kind_bits | static_cast<std::size_t>(event), moment.order);
 }
 
 RdmaHosts* Stack::rdma_of(std::size_t connection) {
@@ -58,17 +80,17 @@ void Stack::step() {
     const auto what = event.link >> kind_bits;
     const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
     if (kind <= Kind::pacing) {
-        Socket& socket = sockets_[what];
-        Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
-        const Timer::Found found = timer.reach(event.order);
-        if (found == Timer::Found::later) {
-            events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
-        } else if (found == Timer::Found::now) {
-            now_ = event.time;
-            socket.fire(static_cast<Socket::Event>(kind));
-            release_if_closed(socket);
-        }
-        return;
+        return with_socket(what, [&](auto& socket) {
+            Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
+            const Timer::Found found = timer.reach(event.order);
+            if (found == Timer::Found::later) {
+                events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+            } else if (found == Timer::Found::now) {
+                now_ = event.time;
+                socket.fire(static_cast<Socket::Event>(kind));
+                release_if_closed(socket);
+            }
+        });
     }
     now_ = event.time;
     if (kind == Kind::connect) return flows_->connect(what);
@@ -78,6 +100,10 @@ void Stack::step() {
 
 std::int32_t Stack::make_socket() {
     if (free_.empty()) {
+        if (as_linux_) {
+            linux_sockets_.emplace_back();
+            return static_cast<std::int32_t>(linux_sockets_.size() - 1);
+        }
         sockets_.emplace_back();
         return static_cast<std::int32_t>(sockets_.size() - 1);
     }
@@ -87,6 +113,7 @@ std::int32_t Stack::make_socket() {
 }
 
 void Stack::open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes) {
+    if (rdma_of(static_cast<std::size_t>(connection))) return;  // it needs no handshake
     const std::int32_t number = make_socket();
     senders_[static_cast<std::size_t>(connection)] = number;
     if (PacedSender::has(settings_->transport.name)) {
@@ -94,28 +121,41 @@ void Stack::open(std::int32_t connection, const std::string& control, std::uint3
         paced_.resize(sockets_.size(), fresh);
         paced_[static_cast<std::size_t>(number)] = fresh;
     }
-    Socket& socket = sockets_[static_cast<std::size_t>(number)];
-    socket.reset(*this, tcp_, number, connection, true, control, first_window_bytes);
-    socket.connect();
+    with_socket(static_cast<std::size_t>(number), [&](auto& socket) {
+        socket.reset(*this, tcp_, number, connection, true, control, first_window_bytes);
+        socket.connect();
+    });
 }
 
-Socket& Stack::sender(std::int32_t connection) {
+std::size_t Stack::sender(std::int32_t connection) const {
     const std::int32_t number = senders_[static_cast<std::size_t>(connection)];
     if (number < 0) throw std::runtime_error("a connection is closed before all its flows have begun");
-    return sockets_[static_cast<std::size_t>(number)];
+    return static_cast<std::size_t>(number);
+}
+
+void Stack::write(std::int32_t connection, std::uint32_t bytes) {
+    if (RdmaHosts* rdma = rdma_of(static_cast<std::size_t>(connection))) return rdma->write(connection, bytes);
+    with_socket(sender(connection), [&](auto& socket) { socket.write(bytes); });
+}
+
+void Stack::close(std::int32_t connection) {
+    if (rdma_of(static_cast<std::size_t>(connection))) return;
+    with_socket(sender(connection), [](auto& socket) { socket.close(); });
 }
 
 void Stack::accept(std::int32_t connection) {
     const auto c = static_cast<std::size_t>(connection);
     const std::int32_t number = make_socket();
     receivers_[c] = number;
-    Socket& socket = sockets_[static_cast<std::size_t>(number)];
-    socket.reset(*this, tcp_, number, connection, false, settings_->transport.name, 0);
     const PlannedFlow& flow = flows_->ledger().plan(flows_->ledger().planned_connection(c).flows.front());
-    socket.accept(listeners_[static_cast<std::size_t>(flow.destination)], (request_flags_[c] & ece) != 0);
+    with_socket(static_cast<std::size_t>(number), [&](auto& socket) {
+        socket.reset(*this, tcp_, number, connection, false, settings_->transport.name, 0);
+        socket.accept(listeners_[static_cast<std::size_t>(flow.destination)], (request_flags_[c] & ece) != 0);
+    });
 }
 
-void Stack::release_if_closed(Socket& socket) {
+template <class Any>
+void Stack::release_if_closed(Any& socket) {
     const auto c = static_cast<std::size_t>(socket.connection());
     if (socket.is_open() || (socket.sends() && flows_->ledger().connections()[c].unsent > 0)) return;
     std::int32_t& number = (socket.sends() ? senders_ : receivers_)[c];
@@ -134,18 +174,26 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
             paced_[static_cast<std::size_t>(number)].echoed(echo);
         }
     }
+    receive(frame, c, number);
+    echo_ = -1;
+}
+
+void Stack::receive(const Frame& frame, std::size_t c, std::int32_t number) {
     if (RdmaHosts* rdma = rdma_of(c)) {
-        rdma->receive(frame, telemetry_ ? &(*telemetry_)[frame.number] : nullptr);
-    } else if (number >= 0 && sockets_[static_cast<std::size_t>(number)].is_open()) {
-        Socket& socket = sockets_[static_cast<std::size_t>(number)];
+        return rdma->receive(frame, telemetry_ ? &(*telemetry_)[frame.number] : nullptr);
+    }
+    const auto receives = [&](auto& socket) {
+        if (!socket.is_open()) return false;
         socket.receive(frame);
         release_if_closed(socket);
-    } else if (frame.answer) {
+        return true;
+    };
+    if (number >= 0 && with_socket(static_cast<std::size_t>(number), receives)) return;
+    if (frame.answer) {
         refuse(frame);
     } else {
         receive_at_listener(frame);
     }
-    echo_ = -1;
 }
 
 void Stack::receive_at_listener(const Frame& frame) {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "native/frame.h"
 #include "native/rdma/rdma_hosts.h"
+#include "native/tcp/linux_socket.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"
@@ -47,21 +49,32 @@ public:
     void connect_at(std::int64_t time, std::int32_t connection) { schedule(time, Kind::connect, connection); }
     void send_at(std::int64_t time, std::int32_t flow) { schedule(time, Kind::send, flow); }
     void open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes);
-    [[nodiscard]] Socket& sender(std::int32_t connection);
+    /// The sender of a connection gets bytes to send.
+    void write(std::int32_t connection, std::uint32_t bytes);
+    /// It will get no more.
+    void close(std::int32_t connection);
     [[nodiscard]] std::int64_t now() const { return now_; }
-    /// The hosts that send a connection without TCP; none where TCP does.
-    [[nodiscard]] RdmaHosts* rdma_of(std::size_t connection);
 
     // For sockets and queue pairs.
     void set_now(std::int64_t now) { now_ = now; }
     [[nodiscard]] Flows& flows() { return *flows_; }
-    void send(Frame* frame);
     /// The law of a socket that sends; none with a congestion control of TCP.
     [[nodiscard]] PacedSender* paced(const Socket& socket) {
         return paced_.empty() ? nullptr : &paced_[static_cast<std::size_t>(socket.number())];
     }
-    [[nodiscard]] Frame* take_frame() { return frames_->lend(); }
-    void arm(const Socket& socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
+    /// What they say of a packet.
+    struct Header {
+        std::int32_t connection = 0;
+        bool answer = false;
+        std::uint8_t flags = 0;
+        std::uint32_t payload = 0;
+        Sequence sequence = 0, acknowledged = 0;
+        bool ecn_capable = false;
+    };
+    /// Sends a packet; one without data acknowledges the blocks too.
+    void send(const Header& header, std::span<const Range> blocks);
+    /// Arms a timer of the socket with this number.
+    void arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
 
 private:
     enum class Kind : std::uint8_t {
@@ -81,12 +94,23 @@ private:
         events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
                      order_->take());
     }
+    void send(Frame* frame);
+    /// Lets `use` have the socket with a number, of the kind that the settings choose.
+    template <class Use>
+    decltype(auto) with_socket(std::size_t number, Use&& use) {
+        return as_linux_ ? use(linux_sockets_[number]) : use(sockets_[number]);
+    }
+    [[nodiscard]] std::size_t sender(std::int32_t connection) const;
+    /// The hosts that send a connection without TCP; none where TCP does.
+    [[nodiscard]] RdmaHosts* rdma_of(std::size_t connection);
+    void receive(const Frame& frame, std::size_t connection, std::int32_t socket);
     std::int32_t make_socket();
     void receive_at_listener(const Frame& frame);
     void accept(std::int32_t connection);
     void refuse(const Frame& frame);
     /// Takes back the socket of an end that no packet reaches any more.
-    void release_if_closed(Socket& socket);
+    template <class Any>
+    void release_if_closed(Any& socket);
 
     const Settings* settings_;
     TcpSettings tcp_;
@@ -100,7 +124,9 @@ private:
     std::int64_t now_ = 0;
 
     std::optional<RdmaHosts> rdma_;
+    bool as_linux_;  ///< which of these are used
     std::deque<Socket> sockets_;
+    std::deque<LinuxSocket> linux_sockets_;
     std::vector<PacedSender> paced_;                 ///< of sockets, with laws of ours
     std::vector<std::int32_t> free_;                 ///< sockets
     std::vector<std::int32_t> senders_, receivers_;  ///< sockets of connections; -1: none

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,16 @@ namespace {
 using nlohmann::json;
 using ns3::NanoSeconds;
 using ns3::Simulator;
+
+/// The settings in a file; throws std::runtime_error on those that only the native network simulates.
+Settings settings_of_ns3(const std::string& path) {
+    Settings settings = load_settings(path);
+    settings.transport.require_tcp("ns-3");
+    if (settings.transport.recovery != Recovery::as_ns3)
+        throw std::runtime_error(
+            "setting 'transport.recovery' = linux is not simulated by ns-3: run it in the native network");
+    return settings;
+}
 
 /// Samples every switch at a fixed interval of simulated time while traffic is offered.
 class OccupancySampler {
@@ -62,15 +73,9 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
-Settings load_tcp_settings(const std::string& path) {
-    Settings settings = load_settings(path);
-    settings.transport.require_tcp("ns-3");
-    return settings;
-}
-
 void run_switches(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
-    const Settings settings = load_tcp_settings(settings_path);
+    const Settings settings = settings_of_ns3(settings_path);
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
@@ -148,7 +153,7 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Why the settings are refused; empty when they are not.
 std::string complaint(const std::string& settings_path) {
     try {
-        if (!read_rack_run(settings_path)) static_cast<void>(load_tcp_settings(settings_path));
+        if (!read_rack_run(settings_path)) static_cast<void>(settings_of_ns3(settings_path));
         return "";
     } catch (const std::exception& error) {
         return error.what();

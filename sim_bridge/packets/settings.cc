@@ -28,6 +28,7 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leaves", "other_servers"};
 constexpr std::array<std::string_view, 8> transport_names = {"dctcp",  "cubic",    "newreno", "theta_powertcp",
                                                              "timely", "powertcp", roce,      irn};
+constexpr std::array<std::string_view, 2> recovery_names = {"ns3", "linux"};
 constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::span loss_based = of_ns3.last<2>();
@@ -149,6 +150,7 @@ Transport read_transport(const Group& group) {
             .slow_start = group.get<bool>("slow_start"),
             .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
             .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
+            .recovery = group.choice<Recovery>("recovery", recovery_names),
             .mark_bytes = group.get<std::int64_t>("mark_bytes"),
             .powertcp = group.group("powertcp", read_powertcp),
             .timely = group.group("timely", read_timely),

@@ -99,6 +99,9 @@ struct RdmaSettings {
     std::int64_t window_segments = 0;  ///< most in flight; 0: a bandwidth-delay product for IRN, no limit for RoCE
 };
 
+/// Whose way of repairing losses senders have.
+enum class Recovery { as_ns3, as_linux };
+
 struct Transport {
     std::string name;
     std::string background_name;  ///< of background flows, without ECN; empty: as `name`
@@ -107,6 +110,7 @@ struct Transport {
     bool slow_start = false;
     std::int64_t min_rto_ns = 0;
     int delayed_ack_segments = 1;
+    Recovery recovery = Recovery::as_ns3;
     std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
     PowerTcpSettings powertcp;
     TimelySettings timely;

@@ -1,4 +1,4 @@
-"""The same plans of flows in every network: Foretail's own TCP, ns-3's, and that of this machine."""
+"""The same plans of flows in every network: Foretail's own TCP as ns-3 and as Linux, ns-3's, this machine's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
@@ -32,7 +33,8 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
 from foretail.sim_bridge.packets.difference import first_event
 
-NATIVE, NS3, EMULATOR = "native", "ns3", "emulator"
+NATIVE, NATIVE_LINUX, NS3, EMULATOR = "native", "native_linux", "ns3", "emulator"
+SIMULATED = (NATIVE, NATIVE_LINUX, NS3)
 CONTROLS = {"newreno": "reno"}
 """Congestion controls that Linux calls otherwise."""
 SHOWN = {
@@ -45,6 +47,7 @@ SHOWN = {
     "timeouts": "timeouts",
 }
 """Columns of the table, and the metrics of ``foretail evaluate`` behind them."""
+WAITED, RATIO = "waited_percent", "emulator_over_it"
 DIGITS = 12
 """Of a hash in the table."""
 
@@ -58,9 +61,9 @@ class RefereeSettings(JobSettings):
         MISSING, "Overrides of foretail train that name scenario and policy, by the scenario's name."
     )
     networks: list[str] = setting(
-        [NATIVE, NS3, EMULATOR],
-        "Networks that run, native among them; the emulator takes the transport of the scenario.",
-        one_of=(NATIVE, NS3, EMULATOR),
+        [*SIMULATED, EMULATOR],
+        "Networks that run, native among them; native_linux repairs losses as Linux, and begins with slow start as it.",
+        one_of=(*SIMULATED, EMULATOR),
     )
     factor: int = setting(
         1500, "Nanoseconds of this machine's clock per nanosecond of an emulated network.", at_least=1, at_most=10**6
@@ -101,7 +104,8 @@ class Plan:
             name: compose_settings(TrainConfig, [*settings.shared, *overrides], f"scenarios.{name}")
             for name, overrides in settings.scenarios.items()
         }
-        simulators = {NATIVE: Native(), NS3: Ns3(settings.ns3_prefix), EMULATOR: Emulator()}
+        native = Native()
+        simulators = {NATIVE: native, NATIVE_LINUX: native, NS3: Ns3(settings.ns3_prefix), EMULATOR: Emulator()}
         return cls(composed, {name: simulators[name] for name in settings.networks}, settings.factor)
 
     def emulation(self, scenario: str) -> Emulation:
@@ -111,12 +115,13 @@ class Plan:
 
     def document(self, case: RefereeCase) -> dict[str, Any]:
         """The settings document of a run."""
-        composed = self.composed[case.scenario]
-        ((_, policy),) = composed.policy.items()
+        scenario = self.composed[case.scenario].scenario
+        ((_, policy),) = self.composed[case.scenario].policy.items()
         if case.network == EMULATOR:
-            emulation = self.emulation(case.scenario)
-            return emulated_settings(composed.scenario, policy, case.seed, emulation, trace=False)
-        return driver_config(composed.scenario, policy, case.seed, trace=False)
+            return emulated_settings(scenario, policy, case.seed, self.emulation(case.scenario), trace=False)
+        if case.network == NATIVE_LINUX:
+            scenario = replace(scenario, transport=replace(scenario.transport, recovery="linux", slow_start=True))
+        return driver_config(scenario, policy, case.seed, trace=False)
 
     def depends_on(self, case: RefereeCase) -> dict[str, Any]:
         """Everything that a measurement depends on."""
@@ -141,8 +146,15 @@ def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
         found = policy_run(case.scenario, case.seed, run)
         metrics = found.metrics()
         emulated = run.summary["emulation"] if isinstance(run, EmulatorRun) else {}
+        flows = run.flows()
+        completed = flows["fct_ns"] >= 0
+        started = flows["start_ns"] >= 0
+        longest_ns = flows["ideal_fct_ns"] + run.settings()["transport"]["min_rto_ns"]
+        waited = started & (~completed | (flows["fct_ns"] >= longest_ns))
         return {
             **{metric: metrics[metric] for metric in SHOWN.values()},
+            WAITED: 100 * float(waited.sum()) / max(int(started.sum()), 1),
+            "prompt_fct_ns": np.where(waited, -1, flows["fct_ns"]).tolist(),
             "offered_sha256": found.flows_sha256,
             "flows_sha256": file_digest(run.folder / "flows.bin"),
             "cpu_seconds": found.cpu_seconds + emulated.get("host_cpu_seconds", 0.0),
@@ -158,7 +170,7 @@ def show(settings: RefereeSettings, run: Run) -> Shown:
         RefereeCase(scenario, seed, network)
         for scenario in settings.scenarios
         for seed in settings.seeds
-        for network in (NATIVE, NS3)
+        for network in SIMULATED
         if network in settings.networks
     ]
     emulated = [
@@ -175,6 +187,8 @@ def show(settings: RefereeSettings, run: Run) -> Shown:
         "scenario", key=lambda names: names.map(order), kind="stable", ignore_index=True
     )
     _require_same_plans(rows)
+    rows[RATIO] = _ratios(rows)
+    rows = rows.drop(columns="prompt_fct_ns")
     not_run = {name: reason for name, reason in reasons.items() if reason is not None}
     late = rows[rows["why_invalid"] != ""]
     notes = [
@@ -208,17 +222,41 @@ def _require_same_plans(rows: pd.DataFrame) -> None:
             raise ForetailError(f"{networks} were offered different flows in {scenario}, seed {seed}: that is a defect")
 
 
+def _ratios(rows: pd.DataFrame) -> list[float]:
+    """Geometric mean of the emulator's completion times over a run's, of flows that waited for a timeout in neither."""
+    emulated = rows[rows["network"] == EMULATOR].set_index(["scenario", "seed"])["prompt_fct_ns"]
+
+    def ratio(scenario: str, seed: int, prompt_fct_ns: list[int]) -> float:
+        if (scenario, seed) not in emulated.index:
+            return float("nan")
+        times = np.array([emulated[scenario, seed], prompt_fct_ns], float)
+        times = times[:, (times > 0).all(axis=0)]
+        return float(np.exp(np.log(times[0] / times[1]).mean()))
+
+    return [ratio(*run) for run in zip(rows["scenario"], rows["seed"], rows["prompt_fct_ns"], strict=True)]
+
+
 def _table(rows: pd.DataFrame, settings: RefereeSettings) -> Table:
     groups = rows.assign(late=rows["why_invalid"] != "").groupby(["scenario", "network"], sort=False)
     sums = groups[["cpu_seconds", "late"]].sum()
-    shown = pd.concat([groups[list(SHOWN.values())].mean(), groups["flows_sha256"].agg(_together), sums], axis=1)
+    means = groups[[*SHOWN.values(), WAITED, RATIO]].mean()
+    shown = pd.concat([means, groups["flows_sha256"].agg(_together), sums], axis=1)
     shown = shown.reset_index()
     titles = {"scenario": "scenario", "network": "network", **{metric: title for title, metric in SHOWN.items()}}
     return Table.of_frame(
         "The same flows in every network",
         shown,
-        {**titles, "flows_sha256": "hash of flows", "cpu_seconds": "CPU s", "late": "late runs"},
+        {
+            **titles,
+            WAITED: "waited %",
+            RATIO: "emulator / it",
+            "flows_sha256": "hash of flows",
+            "cpu_seconds": "CPU s",
+            "late": "late runs",
+        },
         f"FCT slowdown; means over the seeds {', '.join(map(str, settings.seeds))}, and CPU seconds of all of them",
+        "waited: flows that took longer than alone by a smallest retransmission timeout, or were not delivered; "
+        "emulator / it: geometric mean of the emulator's completion times over this network's, other flows; "
         "networks with one hash ended every flow at the same time, with as many retransmissions and timeouts",
     )
 

@@ -1,4 +1,4 @@
-"""The networks beside each other; costs two simulations of each scenario, ten seconds of CPU time."""
+"""The networks beside each other; costs three simulations of each scenario, ten seconds of CPU time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.catalog import declared
 from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
 from foretail.studies.networks import referees
-from foretail.studies.networks.referees import NATIVE, NS3, Plan, RefereeCase
+from foretail.studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan, RefereeCase
 from tests.composed import experiment_settings, run_of
 
 pytestmark = [pytest.mark.ns3, pytest.mark.slow]
@@ -31,11 +31,13 @@ def test_native_and_ns3_end_every_flow_alike(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(referees, "why_not_here", lambda **_: "this machine has no /dev/net/tun")
     result = result_of(tmp_path)
     rows = result.shown.rows
-    assert rows.groupby("network").size().to_dict() == {NATIVE: 10, NS3: 10}
+    assert rows.groupby("network").size().to_dict() == {NATIVE: 10, NATIVE_LINUX: 10, NS3: 10}
     by_network = {network: runs.set_index("scenario") for network, runs in rows.groupby("network")}
     figures = [name for name in by_network[NATIVE].columns if name not in ("network", "cpu_seconds")]
     pd.testing.assert_frame_equal(by_network[NATIVE][figures], by_network[NS3][figures])
     assert by_network[NATIVE]["timeouts"].sum() > 50
+    assert by_network[NATIVE_LINUX]["timeouts"].sum() < by_network[NATIVE]["timeouts"].sum() / 2
+    assert rows["emulator_over_it"].isna().all()
     verdict, notes = result.verdict(), result.tables()[-1].notes
     assert verdict[0].startswith("ns-3 ended every flow as the native network did in 10 of 10 runs")
     assert verdict[1:] == ["The emulator ran 0 of 10 scenarios."]
@@ -81,6 +83,22 @@ def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
     given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
     with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):
         Plan.of(experiment_settings("referees", *SMALL, given))
+
+
+def test_completion_times_are_compared_where_neither_waited_for_a_timeout() -> None:
+    times = [[100, 400, -1], [200, -1, 300]]
+    frame = pd.DataFrame(
+        {"scenario": "one", "seed": [1, 1, 2], "network": [EMULATOR, NATIVE, NATIVE], "prompt_fct_ns": [*times, [5]]}
+    )
+    assert referees._ratios(frame)[:2] == [1.0, 0.5]
+    assert pd.isna(referees._ratios(frame)[2])
+
+
+def test_linux_begins_with_slow_start() -> None:
+    plan = Plan.of(experiment_settings("referees", *SMALL))
+    transport = plan.document(RefereeCase("rack_dt", 1, NATIVE_LINUX))["transport"]
+    assert (transport["recovery"], transport["slow_start"]) == ("linux", True)
+    assert plan.document(RefereeCase("rack_dt", 1, NATIVE))["transport"]["recovery"] == "ns3"
 
 
 def test_plans_that_differ_are_a_defect() -> None:

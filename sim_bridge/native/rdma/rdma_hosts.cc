@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "native/flows.h"
 #include "native/stack.h"
@@ -128,17 +129,7 @@ void RdmaHosts::send(std::int32_t connection, Bytes64 packet) {
         own.times.sent(sequence_of(packet.begin), size, stack_->now());
         own.highest_sent = packet.end;
     }
-    Frame* frame = stack_->take_frame();
-    frame->connection = connection;
-    frame->answer = false;
-    frame->flags = 0;
-    frame->payload = size;
-    frame->sequence = sequence_of(packet.begin);
-    frame->acknowledged = 0;
-    frame->ecn_capable = frame->congestion_experienced = false;
-    frame->blocks = 0;
-    frame->size_bytes = static_cast<std::int32_t>(settings_->packet_bytes(packet.size()));
-    stack_->send(frame);
+    stack_->send({.connection = connection, .payload = size, .sequence = sequence_of(packet.begin)}, {});
     if (!own.timer.is_pending()) restart_timer(connection);
     if (!own.law) return;
     own.paced_until_ns = stack_->now() + static_cast<std::int64_t>(8e9 * static_cast<double>(packet.size()) /
@@ -170,20 +161,14 @@ void RdmaHosts::receive(const Frame& frame, const Telemetry* echo) {
 
 void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer& told) {
     if (told.sent) {
-        Frame* frame = stack_->take_frame();
-        frame->connection = connection;
-        frame->answer = true;
-        frame->flags = told.missing ? ack | nack : ack;
-        frame->payload = 0;
-        frame->sequence = 0;
-        frame->acknowledged = sequence_of(pair(connection).receiver.expected());
-        frame->ecn_capable = frame->congestion_experienced = false;
-        frame->blocks = told.arrived.size() > 0 ? 1 : 0;
-        frame->sacked[0] = {sequence_of(told.arrived.begin), sequence_of(told.arrived.end)};
-        frame->size_bytes = Settings::header_bytes;
-        stack_->send(frame);
+        const Range arrived{sequence_of(told.arrived.begin), sequence_of(told.arrived.end)};
+        const std::span<const Range> blocks(&arrived, arrived.size() > 0 ? 1 : 0);
+        const auto flags = static_cast<std::uint8_t>(told.missing ? ack | nack : ack);
+        const Sequence acknowledged = sequence_of(pair(connection).receiver.expected());
+        stack_->send({.connection = connection, .answer = true, .flags = flags, .acknowledged = acknowledged}, blocks);
     }
-    if (told.fresh > 0) stack_->flows().deliver(connection, told.fresh);
+    ReceivingEnd end{connection};
+    if (told.fresh > 0) stack_->flows().receive(end, told.fresh);
 }
 
 void RdmaHosts::step() {

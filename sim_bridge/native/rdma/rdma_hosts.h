@@ -27,6 +27,13 @@ class RdmaHosts {
 public:
     RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, std::size_t connections);
 
+    /// The end of a connection that gets the data; nobody has to close it.
+    struct ReceivingEnd {
+        std::int32_t number = 0;
+        [[nodiscard]] std::int32_t connection() const { return number; }
+        void close() {}
+    };
+
     /// Gives bytes to send.
     void write(std::int32_t connection, std::int64_t bytes);
     /// Gets a packet at its server; `echo` is the telemetry that an answer brings back.

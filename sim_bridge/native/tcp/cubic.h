@@ -10,11 +10,21 @@
 
 namespace foretail::packets::native {
 
+/// When HyStart leaves slow start: after a train of acknowledgements of 1/`train_part` of the smallest round trip, or
+/// when the round trip is longer than the smallest by 1/`delay_part` of it, within bounds.
+struct HyStart {
+    std::int64_t train_part, delay_part;
+    std::int64_t least_delay_ns, most_delay_ns;
+};
+inline constexpr HyStart hystart_of_ns3{1, 1, 4'000'000, 1'000'000'000};
+inline constexpr HyStart hystart_of_linux{2, 8, 4'000'000, 16'000'000};
+
 /// RFC 9438 with windows in segments, as Linux counts them, and HyStart to leave slow start.
 class Cubic {
 public:
     /// Of a sender that opens its connection `now`.
-    explicit Cubic(std::int64_t now) : round_begin_ns_(now), last_of_train_ns_(now) {}
+    explicit Cubic(std::int64_t now, const HyStart& hystart = hystart_of_ns3)
+        : hystart_(&hystart), round_begin_ns_(now), last_of_train_ns_(now) {}
 
     void acknowledged(Window& window, std::uint32_t, std::int64_t rtt_ns, std::int64_t now) {
         // Samples right after a recovery are of the queue that caused it.
@@ -56,7 +66,6 @@ private:
     static constexpr double scale = 0.4, decrease = 0.7;  ///< C and beta
     static constexpr std::uint32_t hystart_segments = 16, hystart_samples = 8;
     static constexpr std::int64_t train_ns = 2'000'000, quiet_ns = 10'000'000;
-    static constexpr std::int64_t least_delay_ns = 4'000'000, most_delay_ns = 1'000'000'000;
     static constexpr std::uint32_t first_growth = 20;  ///< at most so many segments, before anything was lost
 
     /// How many segments have to be acknowledged until the window of `width` segments grows by one.
@@ -101,17 +110,19 @@ private:
         if (leaves_slow_start_) return;
         if (now - last_of_train_ns_ <= train_ns) {
             last_of_train_ns_ = now;
-            if (now - round_begin_ns_ > *least_rtt_ns_) leaves_slow_start_ = true;
+            if (now - round_begin_ns_ > *least_rtt_ns_ / hystart_->train_part) leaves_slow_start_ = true;
         }
         if (samples_ < hystart_samples) {
             if (round_rtt_ns_ == 0 || round_rtt_ns_ > rtt_ns) round_rtt_ns_ = rtt_ns;
             ++samples_;
-        } else if (round_rtt_ns_ > *least_rtt_ns_ + std::clamp(*least_rtt_ns_, least_delay_ns, most_delay_ns)) {
+        } else if (round_rtt_ns_ > *least_rtt_ns_ + std::clamp(*least_rtt_ns_ / hystart_->delay_part,
+                                                               hystart_->least_delay_ns, hystart_->most_delay_ns)) {
             leaves_slow_start_ = true;
         }
         if (leaves_slow_start_) window.slow_start_bytes = window.bytes;
     }
 
+    const HyStart* hystart_;
     std::uint32_t counted_ = 0;  ///< segments since the window grew
     std::uint32_t most_ = 0;     ///< W_max: segments before the last reduction
     std::uint32_t origin_ = 0;   ///< segments that the curve is level at

@@ -30,6 +30,10 @@ public:
         constexpr std::int64_t granularity_ns = 1000;
         return std::max(estimate_ns_ + std::max(granularity_ns, 4 * deviation_ns_), least_ns);
     }
+    /// Linux's, which adds at least `least_ns` to the estimate.
+    [[nodiscard]] std::int64_t timeout_above_ns(std::int64_t least_ns) const {
+        return estimate_ns_ + std::max(least_ns, 4 * deviation_ns_);
+    }
 
 private:
     bool measured_ = false;

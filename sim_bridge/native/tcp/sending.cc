@@ -10,7 +10,7 @@
 
 namespace foretail::packets::native {
 
-void Socket::arm(Event event, std::int64_t delay_ns) { stack_->arm(*this, event, timer(event), delay_ns); }
+void Socket::arm(Event event, std::int64_t delay_ns) { stack_->arm(number_, event, timer(event), delay_ns); }
 
 void Socket::set_rto(std::int64_t rto_ns) {
     const std::int64_t before_ns = std::exchange(rto_ns_, rto_ns);
@@ -18,25 +18,14 @@ void Socket::set_rto(std::int64_t rto_ns) {
 }
 
 void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable) {
-    Frame* frame = stack_->take_frame();
-    frame->connection = connection_;
-    frame->answer = !sends_;
-    frame->flags = flags;
-    frame->payload = payload;
-    frame->sequence = sequence;
-    frame->acknowledged = received_.next();
-    frame->ecn_capable = ecn_capable;
-    frame->congestion_experienced = false;
-    frame->blocks = 0;
-    std::int32_t options_bytes = (flags & syn) != 0 ? 8 : 0;  // window scale and that SACK is permitted
-    if (payload == 0 && (flags & ack) != 0 && !received_.blocks().empty()) {
-        const auto blocks = received_.blocks();
-        frame->blocks = static_cast<std::uint8_t>(blocks.size());
-        std::ranges::copy(blocks, frame->sacked.begin());
-        options_bytes += 4 + 8 * static_cast<std::int32_t>(blocks.size());
-    }
-    frame->size_bytes = Settings::header_bytes + options_bytes + static_cast<std::int32_t>(payload);
-    stack_->send(frame);
+    const Stack::Header header{.connection = connection_,
+                               .answer = !sends_,
+                               .flags = flags,
+                               .payload = payload,
+                               .sequence = sequence,
+                               .acknowledged = received_.next(),
+                               .ecn_capable = ecn_capable};
+    stack_->send(header, received_.blocks());
 }
 
 void Socket::send_empty(std::uint8_t flags) {
