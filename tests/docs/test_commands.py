@@ -110,7 +110,7 @@ RULES = [
     Rule(r"drop-costs.md: (run|export) ", "compose"),
     Rule(r"slow-settings.md: run ", "compose"),  # tests/studies/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: run ", "compose"),
+    Rule(r"findings.md: run ", "compose"),  # tests/studies/test_recovery.py runs one of them
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(r"schedule.md: schedule forecast=", "run"),

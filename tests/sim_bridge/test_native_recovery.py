@@ -1,10 +1,12 @@
 """How senders of the native network repair losses: as ns-3 or as Linux.
 
-Costs a second for each drawn setting, and no compiler: the network runs in this process.
+Costs a second for each drawn setting, and no compiler: the network runs in this process. Beside the emulator it takes
+half a minute.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.records import Records
+from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator, why_not_here
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.examples import draws
@@ -43,17 +46,24 @@ def messages(rows: list[tuple[int, int, int]]) -> dict[str, Any]:
     return {f"messages__{name}": column for name, column in columns.items()}
 
 
+def star_of(servers: int) -> dict[str, Any]:
+    """A single switch."""
+    return {
+        "topology__leaves": 1,
+        "topology__spines": 0,
+        "topology__servers_per_leaf": servers,
+        "background__destinations": "other_servers",
+        "incast__responders": "other_servers",
+    }
+
+
 def flows_of(recovery: str, rows: list[tuple[int, int, int]], **changes: Any) -> Records:
     """What becomes of messages at a star without other traffic."""
     document = settings(
         **messages(rows),
         **{
-            "topology__leaves": 1,
-            "topology__spines": 0,
-            "topology__servers_per_leaf": SENDERS + 1,
+            **star_of(SENDERS + 1),
             "background__load": 0.0,
-            "background__destinations": "other_servers",
-            "incast__responders": "other_servers",
             "incast__queries_per_second_per_server": 0.0,
             "transport__name": "newreno",
             "transport__mark_bytes": 0,
@@ -124,6 +134,36 @@ def test_marks_alone_shrink_the_window_and_repeat_nothing() -> None:
     assert np.allclose(as_linux["fct_ns"].mean(), as_ns3["fct_ns"].mean(), rtol=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["lqd", "dt"])
+def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> None:
+    executable = EMULATOR.build()
+    if (reason := why_not_here(executable)) is not None:
+        pytest.skip(reason)
+    document = settings(
+        **star_of(8),
+        transport__name="newreno",
+        transport__mark_bytes=0,
+        transport__slow_start=True,
+        transport__recovery="linux",
+        incast__queries_per_second_per_server=500.0,
+        policy__name=policy,
+        traffic_ns=2 * MILLISECOND,
+        drain_ns=40 * MILLISECOND,
+    )
+    network = NativeNetwork(document)
+    network.advance()
+    emulation = {"factor": 4000, "control": "reno", "background_control": "reno", "lateness_share": 0.1}
+    asked = document | {"emulation": {**emulation, "tail_loss_probes": True}}
+    run = run_emulator(asked, tmp_path, executable=executable)
+    if not run.is_valid:
+        pytest.skip(f"the emulation was late: {run.why_invalid}")
+    times = np.array([flows["fct_ns"] for flows in (run.flows(), network.flows())], float)
+    times = times[:, ((times >= 0) & (times < LEAST_RTO_NS)).all(axis=0)]
+    assert times.shape[1] > 0.8 * len(run.flows())
+    assert abs(np.log(times[0] / times[1]).mean()) < np.log(1.1)
+
+
 @examples(max_examples=draws(25), deadline=None)
 @given(number=st.integers(0, 2**32 - 1))
 def test_every_flow_that_starts_is_delivered(number: int) -> None:
@@ -135,7 +175,7 @@ def test_every_flow_that_starts_is_delivered(number: int) -> None:
     assert (flows["fct_ns"][flows["start_ns"] >= 0] > 0).all()
 
 
-def test_the_ns3_driver_refuses_it_by_name(tmp_path: Any) -> None:
+def test_the_ns3_driver_refuses_it_by_name(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"'transport\.recovery' = linux is not simulated by ns-3: run it in the"):
         run_driver(settings(transport__recovery="linux"), tmp_path)
 

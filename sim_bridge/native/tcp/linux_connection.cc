@@ -92,7 +92,7 @@ void LinuxSocket::receive(const Frame& frame) {
         closes_ = closes;
         return send_pending();
     }
-    if (frame.has(syn)) return sends_ ? acknowledge() : request();
+    if (frame.has(syn)) return state_ == State::syn_received ? request() : acknowledge();
     if (state_ == State::syn_received) establish(ecn_);
     receive_acknowledgement(frame);
     if (frame.payload > 0 || frame.has(fin)) receive_data(frame);

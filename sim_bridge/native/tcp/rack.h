@@ -45,7 +45,6 @@ public:
     [[nodiscard]] std::size_t size() const { return segments_.size(); }
     [[nodiscard]] bool empty() const { return segments_.empty(); }
     [[nodiscard]] const Segment& operator[](std::size_t at) const { return segments_[at]; }
-    [[nodiscard]] const Segment& last() const { return segments_.back(); }
     [[nodiscard]] std::uint32_t lost() const { return lost_; }
     [[nodiscard]] std::uint32_t in_flight() const {
         return static_cast<std::uint32_t>(segments_.size()) - sacked_ - lost_ + again_;
