@@ -65,6 +65,7 @@ public:
     }
     [[nodiscard]] bool is_over() const override { return parts_.over; }
     [[nodiscard]] std::int64_t now_ns() const override { return parts_.now_ns; }
+    [[nodiscard]] std::int64_t end_ns() const override { return end_ns_; }
     [[nodiscard]] const FlowLedger& ledger() const override { return parts_.flows.ledger(); }
 
     [[nodiscard]] bool waits() const override { return parts_.network.waiting().has_value(); }

@@ -22,8 +22,10 @@
 #include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
 #include "packets/predictor.h"
+#include "packets/racks/rack_settings.h"
 #include "packets/record_file.h"
 #include "packets/settings.h"
+#include "packets/settings_group.h"
 #include "packets/summary_file.h"
 #include "packets/switch_counts.h"
 #include "packets/traffic.h"
@@ -62,9 +64,8 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
-void run_switches(const std::string& settings_path, const std::string& folder) {
+void run_switches(const Settings& settings, const std::string& folder) {
     const auto start = Clock::now();
-    const Settings settings = load_settings(settings_path);
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
@@ -130,10 +131,12 @@ void run_switches(const std::string& settings_path, const std::string& folder) {
 
 /// Racks with circuits, or switches with a policy.
 void run(const std::string& settings_path, const std::string& folder) {
-    if (const auto racks = read_rack_run(settings_path)) {
+    const json document = read_document(settings_path);
+    const Group root(document, "");
+    if (const auto racks = read_rack_run(root)) {
         run_racks(*racks, folder);
     } else {
-        run_switches(settings_path, folder);
+        run_switches(resolved(read_settings(root)), folder);
     }
 }
 
@@ -142,7 +145,9 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Why the settings are refused; empty when they are not.
 std::string complaint(const std::string& settings_path) {
     try {
-        if (!read_rack_run(settings_path)) static_cast<void>(load_settings(settings_path));
+        const json document = read_document(settings_path);
+        const Group root(document, "");
+        if (!read_rack_run(root)) static_cast<void>(resolved(read_settings(root)));
         return "";
     } catch (const std::exception& error) {
         return error.what();
