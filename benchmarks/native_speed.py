@@ -72,14 +72,16 @@ def _cases(size: str, folder: Path) -> dict[str, dict[str, Any]]:
     found = {name: _document(leafspine, Policy(name)) for name in ("lqd", "dt", "cs", "followlqd")}
     found |= {"credence, forest": _document(leafspine, forest)}
     found |= {"lqd, trace": _document(leafspine, Policy("lqd"), trace=True)}
+    powertcp = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size], "scenario.transport.name=powertcp")
+    found |= {"powertcp, lqd": _document(powertcp, Policy("lqd"))}
     for name, traffic_ns in {"elephants": TRAFFIC_NS, "star": TRAFFIC_NS, "paper": OF_256_SERVERS_NS}.items():
         found[f"{name}, lqd"] = _document(scenario_of(name, traffic_ns[size]), Policy("lqd"))
     return found
 
 
-def scenario_of(name: str, traffic_ns: int) -> Scenario:
-    """The scenario of that name with so much traffic."""
-    overrides = [f"scenario={name}", f"scenario.traffic_ns={traffic_ns}"]
+def scenario_of(name: str, traffic_ns: int, *more: str) -> Scenario:
+    """The scenario of that name with so much traffic, and with `more` overrides."""
+    overrides = [f"scenario={name}", f"scenario.traffic_ns={traffic_ns}", *more]
     return compose_settings(CollectConfig, overrides, "the benchmark").scenario
 
 

@@ -43,8 +43,8 @@ from foretail.features.catalog import training_columns
 class CollectConfig(Stage):
     """``foretail collect``: simulate or emulate under LQD, or import the logs of others; write labelled datasets.
 
-    Every other source refuses the settings of the scenario when they are given: ``scenario``, ``policy``, ``network``
-    and ``ns3_prefix``.
+    Every other source refuses the settings of the scenario when they are given: ``scenario``, ``policy`` and, but for
+    racks, ``network`` and ``ns3_prefix``.
     """
 
     scenario: Scenario = part(Scenario, "Scenario that is simulated.")
@@ -61,8 +61,8 @@ class CollectConfig(Stage):
         "Source of the packets.",
         one_of=("scenario", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
     )
-    network: Network = part(Network, "With source=scenario, the network in which packets move.")
-    racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits, in ns-3.")
+    network: Network = part(Network, "With source=scenario or racks, the network in which packets move.")
+    racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits.")
     slotted: SlottedTraffic = part(SlottedTraffic, "Settings of source=slotted.")
     log: Any = setting(None, "With source=pcap, etalon or credence_artifact, the log to import, or a list of logs.")
     pcap: PcapImport = part(PcapImport, "Settings of source=pcap.")
@@ -86,11 +86,8 @@ class CollectConfig(Stage):
             self.network.require_jobs(self.jobs)
             if isinstance(self.network, EmulatorNetwork):
                 self.network.require_no_comparison()
-        if self.source == "racks" and self.racks.start_within_ns == 0 and len(self.seeds) > 1:
-            raise ForetailError(
-                "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
-                "it, or give one number in seeds"
-            )
+        if self.source == "racks":
+            self._check_racks()
         if self.source in ("scenario", "racks", "slotted"):
             if self.logs:
                 raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
@@ -113,12 +110,25 @@ class CollectConfig(Stage):
                 f"its own, such as seeds=[{numbers}]"
             )
 
+    def _check_racks(self) -> None:
+        """Raise ForetailError on a network without their traces, and on seeds with the same packets."""
+        if not self.network.simulates:
+            raise ForetailError(
+                f"network={self.network.name} makes no traces of racks: use network=native or network=ns3"
+            )
+        self.network.require_prefix(self.ns3_prefix)
+        if self.racks.start_within_ns == 0 and len(self.seeds) > 1:
+            raise ForetailError(
+                "racks.start_within_ns = 0 starts all flows together, so that every seed has the same packets: raise "
+                "it, or give one number in seeds"
+            )
+
     def unused(self) -> Mapping[str, str]:
         """What belongs to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
         if self.source != "scenario":
-            names |= {"scenario", "policy", "network", "flow_sizes", "size", "experiment"}
-            names |= set() if self.source == "racks" else {"ns3_prefix"}
+            names |= {"scenario", "policy", "flow_sizes", "size", "experiment"}
+            names |= set() if self.source == "racks" else {"network", "ns3_prefix"}
         return dict.fromkeys(names, f"source={self.source}")
 
 

@@ -120,5 +120,5 @@ class RackTraces(RackTraffic):
     alpha: float = setting(
         1.0, "With policy=dt, alpha: the threshold is alpha times the free buffer.", above=0, at_most=1024
     )
-    transport: str = setting("cubic", "Congestion control of ns-3.", one_of=("cubic", "newreno"))
+    transport: str = setting("cubic", "Congestion control.", one_of=("cubic", "newreno"))
     weeks: int = setting(100, "Length of a run, in periods of the schedule.", at_least=1, at_most=10_000)

@@ -23,8 +23,8 @@ from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import (
     KeepsRuns,
-    Ns3,
     Simulates,
+    Simulator,
     counters,
     packets_per_cpu_second,
     settings_that_matter,
@@ -92,7 +92,7 @@ def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:
             return _collected(names, partial(_emulated, config.scenario, policy, config.network), config, config.jobs)
         return collect_runs(config, config.scenario, policy, config.seeds)
     if config.source == "racks":
-        return _collected(names, partial(_racks, config, Ns3(config.ns3_prefix)), config, config.jobs)
+        return _collected(names, partial(_racks, config, simulator_of(config)), config, config.jobs)
     if config.source == "slotted":
         return _different(_collected(names, partial(_slotted, config), config, config.jobs), config)
     logs: list[Path | None] = [Path(log) for log in config.logs] or [None]
@@ -133,11 +133,11 @@ def _emulated(scenario: Scenario, policy: Policy, network: EmulatorNetwork, seed
     )
 
 
-def _racks(config: CollectConfig, ns3: Ns3, seed: int) -> tuple[dict[str, Any], Make]:
+def _racks(config: CollectConfig, simulator: Simulator, seed: int) -> tuple[dict[str, Any], Make]:
     document = traced_racks(config.racks, seed)
-    code = [ns3.driver_sha256, code_digest(collect_dataset)]
-    depends_on = {"racks": document, "ns3": ns3.version, "code": code}
-    return depends_on, lambda folder, report: simulate_rack_dataset(document, folder, ns3, report)
+    code = [simulator.driver_sha256, code_digest(collect_dataset)]
+    depends_on = {"racks": document, **simulator.identity, "code": code}
+    return depends_on, lambda folder, report: simulate_rack_dataset(document, folder, simulator, report)
 
 
 def _slotted(config: CollectConfig, seed: int) -> tuple[dict[str, Any], Make]:

@@ -12,7 +12,7 @@ from foretail.configs.schema.scenario import LARGEST_BUFFER_BYTES
 from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
-from foretail.pipelines.data.simulation import Ns3, reporting
+from foretail.pipelines.data.simulation import Simulator, reporting
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
@@ -86,7 +86,7 @@ def rack_document(
 
     Parameters
     ----------
-    transport : congestion control of ns-3
+    transport : congestion control of simulated hosts
     weeks : length, in periods of the schedule
     seed : of the starts of flows
     voq_packets : capacity of a VOQ; None: they share a buffer
@@ -162,8 +162,8 @@ def traced_racks(traces: RackTraces, seed: int) -> dict[str, Any]:
     )
 
 
-def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, ns3: Ns3, report: Report) -> None:
-    """Run it in ns-3 and write the labelled dataset to `folder`."""
+def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> None:
+    """Simulate it and write the labelled dataset to `folder`."""
     own = ("voq_packets", "buffer", "resize")  # what switches do with packets, not which are offered
     flows = document["flows"]
     scenario = {
@@ -180,6 +180,6 @@ def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, ns3: Ns3, r
         folder,
         scenario=scenario,
         progress=reporting(report),
-        executable=ns3.driver(document["racks"]["buffer"]["policy"], report),
-        simulate=ns3.run,
+        executable=simulator.driver(document["racks"]["buffer"]["policy"], report),
+        simulate=simulator.run,
     )

@@ -48,7 +48,7 @@ public:
     void begin(Integer index, const std::string& document) {
         const std::size_t i = place(index);
         nb::gil_scoped_release release;
-        runs_[i] = packets::native::make_simulation(native_settings(document), "", wanted_);
+        runs_[i] = packets::native::make_simulation(nlohmann::json::parse(document), "", wanted_);
         meters_[i] = {};
     }
     /// Says what counts in the cost of a run that is planned; kinds and ideal times are those of items.

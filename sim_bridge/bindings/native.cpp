@@ -15,11 +15,6 @@
 
 namespace foretail::bindings {
 
-packets::Settings native_settings(const std::string& document) {
-    const auto parsed = nlohmann::json::parse(document);
-    return packets::resolved(packets::read_settings(packets::Group(parsed, "")));
-}
-
 nb::ndarray<nb::numpy, std::uint8_t> flow_bytes(const packets::FlowLedger& ledger) {
     const auto records = ledger.records();
     std::vector<std::uint8_t> bytes(records.size() * sizeof(buffer::FlowRecord));
@@ -44,7 +39,7 @@ class NativeRun {
 public:
     NativeRun(const std::string& document, const std::string& folder) {
         nb::gil_scoped_release release;
-        run_ = packets::native::make_simulation(native_settings(document), folder);
+        run_ = packets::native::make_simulation(nlohmann::json::parse(document), folder);
     }
     NativeRun(const NativeRun&) = delete;
     NativeRun& operator=(const NativeRun&) = delete;

@@ -1,7 +1,7 @@
 """The native network: built once per machine from the sources in this package, then run as a process per simulation.
 
 It takes the document of the ns-3 driver, draws the same flows, and writes the same files with the same bytes: its TCP
-sends what ns-3 3.44 sends. What it does not simulate it refuses.
+sends what ns-3 3.44 sends.
 """
 
 from __future__ import annotations
@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.core.errors import ForetailError
 from foretail.sim_bridge.guest_policies import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 NATIVE = SimulatorProgram("native", "foretail-native", "the native network")
-
-
-def require_no_racks(settings: Mapping[str, Any]) -> None:
-    """Raise ForetailError on the document of racks with circuits, which this network does not have."""
-    if "racks" in settings:
-        raise ForetailError("the native network has no racks with circuits: run them in ns-3 or in the emulator")
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,9 +45,8 @@ def run_native(
     Raises
     ------
     ForetailError
-        If the settings are not of this network, or the simulation fails.
+        If the simulation fails.
     """
-    require_no_racks(settings)
     executable = NATIVE.build() if executable is None else executable
     run_program(executable, settings, folder, progress, "the native simulation")
     return NativeRun.open(folder)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "native/flows.h"
 
+#include <algorithm>
 #include <string>
 
 #include "native/stack.h"
@@ -38,10 +39,31 @@ void Flows::open(std::size_t c) {
 
 void Flows::send(std::size_t i) {
     const std::size_t c = ledger_.connection_of(i);
+    const std::int64_t size_bytes = ledger_.plan(i).size_bytes;
     ledger_.start(i, stack_->now());
-    stack_->write(static_cast<std::int32_t>(c), static_cast<std::uint32_t>(ledger_.plan(i).size_bytes));
+    if (size_bytes > most_at_once) {
+        unwritten_bytes_.resize(ledger_.connections().size());
+        unwritten_bytes_[c] = size_bytes;
+        return write_more(c);
+    }
+    stack_->write(static_cast<std::int32_t>(c), static_cast<std::uint32_t>(size_bytes));
     --ledger_.connections()[c].unsent;
     close_if_all_sent(c);
+}
+
+void Flows::write_more(std::size_t c) {
+    const std::int64_t piece = piece_segments * settings_->transport.segment_bytes;
+    std::int64_t& unwritten = unwritten_bytes_[c];
+    while (unwritten > 0) {
+        const auto connection = static_cast<std::int32_t>(c);
+        const std::int64_t size = std::min(unwritten, piece);
+        if (stack_->buffered_bytes(connection) + size > pieces_in_buffer * piece) return;
+        unwritten -= size;
+        stack_->write(connection, static_cast<std::uint32_t>(size));
+        if (unwritten > 0) continue;
+        --ledger_.connections()[c].unsent;
+        close_if_all_sent(c);
+    }
 }
 
 void Flows::close_if_all_sent(std::size_t c) {

@@ -27,6 +27,10 @@ public:
     /// It is time to send a flow.
     void send(std::size_t flow);
 
+    /// A sender has room for more bytes: gives it those of a flow that is longer than what TCP takes at once.
+    void has_room(std::int32_t connection) {
+        if (!unwritten_bytes_.empty()) write_more(static_cast<std::size_t>(connection));
+    }
     /// A receiving end has bytes for its application, which may close it.
     template <class End>
     void receive(End& end, std::int64_t bytes);
@@ -46,10 +50,12 @@ public:
 
 private:
     void open(std::size_t connection);
+    void write_more(std::size_t connection);
     void close_if_all_sent(std::size_t connection);
 
     const Settings* settings_;
     FlowLedger ledger_;
+    std::vector<std::int64_t> unwritten_bytes_;  ///< of connections; none where no flow is so long
     Stack* stack_ = nullptr;
 };
 

@@ -12,7 +12,7 @@
 
 #include "native/simulation.h"
 #include "packets/cpu_seconds.h"
-#include "packets/settings.h"
+#include "packets/settings_group.h"
 #include "packets/summary_file.h"
 
 namespace foretail::packets::native {
@@ -25,9 +25,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 void run(const std::string& settings_path, const std::string& folder) {
     const auto start = Clock::now();
-    const Settings settings = load_settings(settings_path);
-    const auto simulation = make_simulation(settings, folder);
-    const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
+    const auto simulation = make_simulation(read_document(settings_path), folder);
     const double cpu_before = cpu_seconds();
     const auto simulation_start = Clock::now();
     auto last = simulation_start;
@@ -35,7 +33,7 @@ void run(const std::string& settings_path, const std::string& folder) {
         if (seconds_since(last) < 0.5) return;
         last = Clock::now();
         const json line{{"simulated_ns", now},
-                        {"end_ns", end_ns},
+                        {"end_ns", simulation->end_ns()},
                         {"flows", simulation->ledger().completed()},
                         {"planned_flows", simulation->ledger().planned()},
                         {"wall_seconds", seconds_since(simulation_start)}};

@@ -16,7 +16,6 @@ from foretail.core.files import writing
 from foretail.features.records import FLOW_DTYPE, Records
 from foretail.sim_bridge._native import NativeRun as _Run
 from foretail.sim_bridge._native import NativeSnapshot
-from foretail.sim_bridge.native.driver import require_no_racks
 from foretail.sim_bridge.policies import is_guest
 
 LATEST_NS = 2**63 - 1
@@ -81,8 +80,7 @@ class NativeNetwork:
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: Path | None = None) -> None:
-        require_no_racks(settings)
-        if is_guest(settings["policy"]["name"]):
+        if "racks" not in settings and is_guest(settings["policy"]["name"]):
             raise ForetailError(
                 "a policy from outside is compiled into the program of the network: use run_native for it"
             )

@@ -66,6 +66,7 @@ public:
     }
     [[nodiscard]] bool is_over() const override { return parts_.over; }
     [[nodiscard]] std::int64_t now_ns() const override { return parts_.now_ns; }
+    [[nodiscard]] std::int64_t end_ns() const override { return end_ns_; }
     [[nodiscard]] const FlowLedger& ledger() const override { return parts_.flows.ledger(); }
 
     [[nodiscard]] bool waits() const override { return parts_.network.waiting().has_value(); }
@@ -82,10 +83,7 @@ public:
     std::vector<buffer::CounterVector> counters(std::int64_t now_ns) override {
         std::vector<buffer::CounterVector> found;
         if constexpr (Policy::takes_alpha) found = parts_.network.counters(std::max(now_ns, parts_.now_ns));
-        if (found.empty())
-            throw std::invalid_argument(
-                "nothing is counted: choose a policy whose alpha is set per interval, and "
-                "setting 'counters' = true");
+        if (found.empty()) return Simulation::counters(now_ns);
         return found;
     }
     void set_alphas(std::span<const double> alphas) override {

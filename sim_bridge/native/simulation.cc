@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "native/simulation.h"
 
-#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "buffer/policies/policies.hpp"
 #include "native/policy_simulation.h"
+#include "native/racks/rack_simulation.h"
 #include "packets/settings_group.h"
 
 namespace foretail::packets::native {
-namespace {
 
-/// Throws std::runtime_error on settings of which this network does not simulate all.
-void require_native(const Settings& settings) {
-    const auto refuse_here = [](const std::string& what) {
-        refuse(what + " is not simulated by the native network: run it in ns-3");
-    };
-    const auto& sizes = settings.background.size_bytes;
-    if (settings.background.load > 0 && !sizes.empty() && sizes.back() > std::numeric_limits<std::uint32_t>::max())
-        refuse_here("a flow above 4 GiB in setting 'background.size_bytes'");
+std::vector<buffer::CounterVector> Simulation::counters(std::int64_t) {
+    throw std::invalid_argument(
+        "nothing is counted: choose a policy whose alpha is set per interval, and setting 'counters' = true");
 }
 
-}  // namespace
+void Simulation::set_alphas(std::span<const double>) { static_cast<void>(Simulation::counters(now_ns())); }
 
-std::unique_ptr<Simulation> make_simulation(Settings settings, const std::string& folder,
+std::unique_ptr<Simulation> make_simulation(const nlohmann::json& document, const std::string& folder,
                                             std::optional<buffer::FeatureSet> outside) {
-    require_native(settings);
+    const Group root(document, "");
+    if (auto racks = read_rack_run(root)) {
+        return with_rack_policy(racks->racks, [&](const auto& policy) -> std::unique_ptr<Simulation> {
+            return std::make_unique<RackSimulation<std::remove_cvref_t<decltype(policy)>>>(std::move(*racks), policy,
+                                                                                           folder);
+        });
+    }
+    Settings settings = resolved(read_settings(root));
     if (outside && !buffer::known_policy(settings.policy.name).asks)
         refuse("policy '" + settings.policy.name + "' asks nobody: choose one that asks a predictor");
     const PolicyChoice policy = settings.policy;

@@ -14,7 +14,6 @@
 #include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
 #include "packets/flow_ledger.h"
-#include "packets/settings.h"
 
 namespace foretail::packets::native {
 
@@ -40,24 +39,26 @@ public:
     [[nodiscard]] virtual bool is_over() const = 0;
     /// The time of what happened last; when it is over, that of its end.
     [[nodiscard]] virtual std::int64_t now_ns() const = 0;
+    /// When it is over at the latest.
+    [[nodiscard]] virtual std::int64_t end_ns() const = 0;
     [[nodiscard]] virtual const FlowLedger& ledger() const = 0;
 
-    /// Whether an arrival waits for an answer.
-    [[nodiscard]] virtual bool waits() const = 0;
+    /// Whether an arrival waits for an answer; never in racks with circuits.
+    [[nodiscard]] virtual bool waits() const { return false; }
     /// The features of that arrival; the switch keeps those that were asked for.
-    [[nodiscard]] virtual buffer::FeatureVector features() const = 0;
+    [[nodiscard]] virtual buffer::FeatureVector features() const { return {}; }
     /// The number of its switch.
-    [[nodiscard]] virtual int switch_index() const = 0;
+    [[nodiscard]] virtual int switch_index() const { return 0; }
     /// Decides it.
-    virtual void answer(bool drop) = 0;
+    virtual void answer(bool) {}
 
     /// Closes the intervals of alphas that have ended by `now_ns`, which is not before `now_ns()`, and returns what
     /// each queue counted, switch by switch; throws std::invalid_argument where nothing is counted.
-    virtual std::vector<buffer::CounterVector> counters(std::int64_t now_ns) = 0;
+    virtual std::vector<buffer::CounterVector> counters(std::int64_t now_ns);
     /// Sets the alpha of each queue, in that order; throws std::invalid_argument on another number of them.
-    virtual void set_alphas(std::span<const double> alphas) = 0;
+    virtual void set_alphas(std::span<const double> alphas);
 
-    /// Keeps the state; throws std::invalid_argument when the policy cannot be copied.
+    /// Keeps the state; throws std::invalid_argument when the run cannot be copied.
     [[nodiscard]] virtual std::unique_ptr<Snapshot> save() const = 0;
     /// The same in the memory of an older snapshot, which takes less time; throws std::invalid_argument when that is of
     /// another simulation.
@@ -70,11 +71,11 @@ public:
     virtual nlohmann::json finish() = 0;
 };
 
-/// The run of these settings, which are of the native network; files go to `folder`, or nowhere where it is empty. With
-/// `outside`, switches keep these features, and every arrival about which the policy asks waits for an answer.
+/// The run of a settings document; files go to `folder`, or nowhere where it is empty. With `outside`, switches keep
+/// these features, and every arrival about which the policy asks waits for an answer.
 ///
-/// Throws std::runtime_error with one sentence on what this network does not simulate, and on files it cannot write.
-std::unique_ptr<Simulation> make_simulation(Settings settings, const std::string& folder,
+/// Throws std::runtime_error with one sentence on settings that are wrong, and on files it cannot write.
+std::unique_ptr<Simulation> make_simulation(const nlohmann::json& document, const std::string& folder,
                                             std::optional<buffer::FeatureSet> outside = {});
 
 }  // namespace foretail::packets::native

@@ -12,6 +12,7 @@ set(NATIVE_NETWORK
     native/tcp/sending.cc
     packets/branches.cc
     packets/flow_ledger.cc
+    packets/racks/rack_settings.cc
     packets/settings.cc
     packets/switch_counts.cc
     packets/traffic.cc)

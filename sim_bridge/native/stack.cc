@@ -138,6 +138,11 @@ void Stack::write(std::int32_t connection, std::uint32_t bytes) {
     with_socket(sender(connection), [&](auto& socket) { socket.write(bytes); });
 }
 
+std::int64_t Stack::buffered_bytes(std::int32_t connection) {
+    if (rdma_of(static_cast<std::size_t>(connection))) return 0;
+    return with_socket(sender(connection), [](const auto& socket) { return socket.buffered_bytes(); });
+}
+
 void Stack::close(std::int32_t connection) {
     if (rdma_of(static_cast<std::size_t>(connection))) return;
     with_socket(sender(connection), [](auto& socket) { socket.close(); });

@@ -51,6 +51,8 @@ public:
     void open(std::int32_t connection, const std::string& control, std::uint32_t first_window_bytes);
     /// The sender of a connection gets bytes to send.
     void write(std::int32_t connection, std::uint32_t bytes);
+    /// What it has got and the other end has not acknowledged; nothing without TCP, which takes all at once.
+    [[nodiscard]] std::int64_t buffered_bytes(std::int32_t connection);
     /// It will get no more.
     void close(std::int32_t connection);
     [[nodiscard]] std::int64_t now() const { return now_; }

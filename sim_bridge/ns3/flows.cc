@@ -17,7 +17,6 @@
 #include <ns3/uinteger.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -32,10 +31,7 @@ using namespace ns3;
 
 namespace {
 
-/// Bytes that TCP takes at once; a longer flow is handed over in pieces, more of them in the buffer than the receiver's
-/// window has room for.
-constexpr std::int64_t most_at_once = std::numeric_limits<std::uint32_t>::max();
-constexpr std::int64_t window_bytes = 1 << 24, piece_segments = 1024, pieces_in_buffer = 8;
+constexpr std::int64_t window_bytes = 1 << 24;
 
 std::uint16_t read16(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] << 8 | bytes[1]); }
 std::uint32_t read32(const std::uint8_t* bytes) {

@@ -23,8 +23,10 @@
 #include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
 #include "packets/predictor.h"
+#include "packets/racks/rack_settings.h"
 #include "packets/record_file.h"
 #include "packets/settings.h"
+#include "packets/settings_group.h"
 #include "packets/summary_file.h"
 #include "packets/switch_counts.h"
 #include "packets/traffic.h"
@@ -36,9 +38,9 @@ using nlohmann::json;
 using ns3::NanoSeconds;
 using ns3::Simulator;
 
-/// The settings in a file; throws std::runtime_error on those that only the native network simulates.
-Settings settings_of_ns3(const std::string& path) {
-    Settings settings = load_settings(path);
+/// The settings in a document; throws std::runtime_error on those that only the native network simulates.
+Settings settings_of_ns3(const Group& root) {
+    Settings settings = resolved(read_settings(root));
     settings.transport.require_tcp("ns-3");
     if (settings.transport.recovery != Recovery::as_ns3)
         throw std::runtime_error(
@@ -73,9 +75,8 @@ private:
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
-void run_switches(const std::string& settings_path, const std::string& folder) {
+void run_switches(const Settings& settings, const std::string& folder) {
     const auto start = Clock::now();
-    const Settings settings = settings_of_ns3(settings_path);
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
@@ -141,10 +142,12 @@ void run_switches(const std::string& settings_path, const std::string& folder) {
 
 /// Racks with circuits, or switches with a policy.
 void run(const std::string& settings_path, const std::string& folder) {
-    if (const auto racks = read_rack_run(settings_path)) {
+    const json document = read_document(settings_path);
+    const Group root(document, "");
+    if (const auto racks = read_rack_run(root)) {
         run_racks(*racks, folder);
     } else {
-        run_switches(settings_path, folder);
+        run_switches(settings_of_ns3(root), folder);
     }
 }
 
@@ -153,7 +156,9 @@ void run(const std::string& settings_path, const std::string& folder) {
 /// Why the settings are refused; empty when they are not.
 std::string complaint(const std::string& settings_path) {
     try {
-        if (!read_rack_run(settings_path)) static_cast<void>(settings_of_ns3(settings_path));
+        const json document = read_document(settings_path);
+        const Group root(document, "");
+        if (!read_rack_run(root)) static_cast<void>(settings_of_ns3(root));
         return "";
     } catch (const std::exception& error) {
         return error.what();

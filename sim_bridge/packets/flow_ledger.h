@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,11 @@
 #include "packets/traffic.h"
 
 namespace foretail::packets {
+
+/// Bytes that TCP takes at once; a longer flow is handed over in pieces, more of them in the buffer than the receiver's
+/// window has room for.
+inline constexpr std::int64_t most_at_once = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::int64_t piece_segments = 1024, pieces_in_buffer = 8;
 
 /// Segments of the first window of a flow's connection. An incast response is sent as one window at line rate, as the
 /// paper's workload does.

@@ -302,9 +302,4 @@ Settings resolved(Settings s) {
     return s;
 }
 
-Settings load_settings(const std::string& path) {
-    const json document = read_document(path);
-    return resolved(read_settings(Group(document, "")));
-}
-
 }  // namespace foretail::packets

@@ -186,7 +186,4 @@ Settings read_settings(const Group& root);
 /// With what the settings leave to the round trip and the segments of the network.
 Settings resolved(Settings settings);
 
-/// Both, for the document in a file.
-Settings load_settings(const std::string& path);
-
 }  // namespace foretail::packets

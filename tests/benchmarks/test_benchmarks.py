@@ -52,7 +52,7 @@ ROWS: dict[str, dict[str, int]] = {
         rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO} \|": 1
         for run in (
             *("lqd", "dt", "cs", "followlqd", "credence, forest", "lqd, trace"),
-            *("elephants, lqd", "star, lqd", "paper, lqd"),
+            *("powertcp, lqd", "elephants, lqd", "star, lqd", "paper, lqd"),
         )
     },
     "ns3_speed": {

@@ -192,7 +192,7 @@ def test_a_scenario_may_be_made_for_a_seed() -> None:
     ("scenario", "complaint"),
     [
         (settings(policy__name="dt"), "policy 'dt' asks nobody: choose one of .*learned"),
-        (with_racks(), "the native network has no racks with circuits"),
+        (with_racks(), "switches of racks with circuits ask nobody in Python"),
         (learned(format=7), "the native simulation failed: setting 'format' must be 1"),
         (
             learned(background__load=0.0, incast__queries_per_second_per_server=0.0),

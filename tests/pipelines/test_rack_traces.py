@@ -23,7 +23,7 @@ from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.emulator.emulator import why_not_here
-from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
+from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.composed import composed, run_of
@@ -82,9 +82,14 @@ def test_a_trace_of_racks_has_the_drops_of_lqd_and_the_time_to_the_next_circuit(
         assert 0.9 * LONGEST_NS < 1024 * until.max() <= LONGEST_NS
 
 
+def test_ns3_collects_the_same_traces(collected: CollectResult, folder: Path) -> None:
+    again = collect(config_of(folder, "network=ns3", "seeds=[2]"), folder)
+    assert again.runs[0].content_sha256 == collected.runs[1].content_sha256
+
+
 def test_a_replay_of_racks_sends_what_their_circuits_took(collected: CollectResult) -> None:
     dataset = Dataset.open(collected.runs[0].path)
-    run = DriverRun.open(dataset.path / "run")
+    run = PacketRun.open(dataset.path / "run")
     switches = run.summary["switches"]
     compared = compare_replays(dataset, ("lqd", "dt", "cs"), dataset.frame(["lqd_drop"])["lqd_drop"].to_numpy(bool))
     lost = sum(drop["packets"] for node in switches for drop in node["data_drops"].values())
@@ -160,6 +165,8 @@ def test_what_has_no_circuits_refuses_a_trace_of_racks(collected: CollectResult)
         ("racks.policy=credence", "racks.policy = credence is unknown"),
         ("scenario=tiny", "scenario means nothing to source=racks"),
         ("log=x", "log is for imports"),
+        ("network=emulator", "network=emulator makes no traces of racks: use network=native or network=ns3"),
+        ("ns3_prefix=/usr", "ns3_prefix names an ns-3, which network=native does not use"),
     ],
 )
 def test_settings_that_make_no_trace_are_refused(folder: Path, override: str, complaint: str) -> None:

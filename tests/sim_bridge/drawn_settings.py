@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.scenarios import settings
+from tests.scenarios import settings, with_racks
 
 POLICIES = (
     *("lqd", "dt", "cs", "cp", "abm", "occamy", "harmonic", "reverie"),
@@ -118,3 +118,58 @@ def _messages(rng: random.Random, servers: int) -> dict[str, Any]:
         for place, connection in enumerate(connections)
     ]
     return {f"messages__{column}": [row[column] for row in rows] for column in rows[0]}
+
+
+def drawn_racks(number: int) -> dict[str, Any]:
+    """The document with this number of racks with circuits."""
+    rng = random.Random(number)
+    racks = rng.choice([3, 4, 5])
+    pairs = [rng.sample(range(racks), 2) for _ in range(rng.randrange(1, 5))]
+    shares = rng.random() < 0.5
+    buffer = {
+        "policy": rng.choice(["cs", "dt", "lqd", "followlqd", "credence"]),
+        "bytes": rng.choice([36_000, 72_000, 288_000]),
+        "alpha": rng.choice([0.5, 1.0, 4.0]),
+        "library": None,
+        "tau": None,
+        "trace": rng.random() < 0.7,
+    }
+    resize = {"packets": rng.choice([20, 60]), "ahead_ns": rng.choice([0, 50_000, 150_000])}
+    return with_racks(
+        racks={
+            "racks": racks,
+            "hosts_per_rack": rng.choice([1, 2, 3]),
+            "host_bps": rng.choice([10_000_000_000, 40_000_000_000]),
+            "packet_bps": rng.choice([5_000_000_000, 10_000_000_000]),
+            "packet_delay_ns": rng.choice([0, 5_000]),
+            "circuit_bps": rng.choice([20_000_000_000, 80_000_000_000]),
+            "circuit_delay_ns": rng.choice([0, 1_000, 30_000]),
+            "day_ns": rng.choice([60_000, 180_000]),
+            "night_ns": rng.choice([0, 20_000]),
+            "matchings": [_matching(rng, racks) for _ in range(rng.randrange(1, 5))],
+            "voq_packets": None if shares else rng.choice([4, 8, 16, 64]),
+            "buffer": buffer if shares else None,
+            "resize": resize if not shares and rng.random() < 0.5 else None,
+        },
+        flows={
+            "source": [source for source, _ in pairs],
+            "destination": [destination for _, destination in pairs],
+            "flows_per_pair": rng.choice([1, 2, 5]),
+            "start_within_ns": rng.choice([0, 1_000_000]),
+            "seed": rng.randrange(1000),
+        },
+        transport={
+            "name": rng.choice(["cubic", "newreno"]),
+            "segment_bytes": rng.choice([536, 1460, 8960]),
+            "initial_window_segments": rng.choice([1, 4, 10, 100]),
+            "min_rto_ns": rng.choice([200_000, 2_000_000]),
+            "delayed_ack_segments": rng.choice([1, 2]),
+        },
+        traffic_ns=rng.choice([3_000_000, 10_000_000]),
+    )
+
+
+def _matching(rng: random.Random, racks: int) -> list[int]:
+    """To which rack each sends by its circuit; -1: to none."""
+    receivers = rng.sample(range(racks), racks)
+    return [-1 if receiver == rack or rng.random() < 0.1 else receiver for rack, receiver in enumerate(receivers)]

@@ -39,10 +39,10 @@ from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.difference import first_difference, first_event
-from foretail.sim_bridge.packets.simulation import PacketRun
+from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
 from tests.composed import composed
-from tests.scenarios import settings, with_racks
-from tests.sim_bridge.drawn_settings import POLICIES, drawn_settings
+from tests.scenarios import settings
+from tests.sim_bridge.drawn_settings import POLICIES, drawn_racks, drawn_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -182,6 +182,30 @@ def test_a_branch_may_be_the_run_itself_and_traced(tmp_path: Path) -> None:
     assert branch["turned"]
 
 
+@pytest.mark.parametrize(
+    "number", [*range(6), *(pytest.param(more, marks=pytest.mark.nightly) for more in range(6, 100))]
+)
+def test_racks_have_the_same_bytes(number: int, tmp_path: Path) -> None:
+    check_same(drawn_racks(number), tmp_path)
+    logs = [etalon_log(tmp_path / network).read_bytes() for network in NETWORKS]
+    assert logs[0] == logs[1]
+
+
+def test_a_flow_that_tcp_takes_in_pieces_has_the_same_bytes(tmp_path: Path) -> None:
+    document = settings(
+        background__load=5000.0,
+        background__size_bytes=[0, 10_000, 100_000, 50_000_000_000],
+        transport__segment_bytes=536,
+        transport__initial_window_segments=10_000,  # more than the buffer holds
+        policy__name="dt",
+        trace=True,
+        traffic_ns=2_000_000,
+        drain_ns=20_000_000,
+    )
+    flows = check_same(document, tmp_path).flows()
+    assert flows["size_bytes"].max() > 2**32
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", range(12, 212))
 def test_many_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
@@ -210,22 +234,16 @@ def test_a_run_ends_when_all_flows_are_settled(changes: dict[str, Any], tmp_path
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"background__size_bytes": [0, 1, 2, 5_000_000_000]}, "a flow above 4 GiB .* is not simulated by the native"),
         ({"policy__name": "nothing"}, "unknown policy 'nothing'"),
         ({"format": 2}, "setting 'format' must be 1"),
     ],
 )
-def test_what_the_native_network_does_not_simulate_is_one_sentence(
+def test_settings_that_are_wrong_are_refused_in_one_sentence(
     changes: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ForetailError, match=f"^the native simulation failed: .*{complaint}") as refused:
         run_native(settings(**changes), tmp_path)
     assert "\n" not in str(refused.value)
-
-
-def test_racks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="the native network has no racks with circuits: run them in ns-3"):
-        run_native(with_racks(), tmp_path)
 
 
 def other_bytes(folder: Path, file: str, position: int) -> None:

@@ -120,7 +120,6 @@ def test_a_snapshot_outlives_its_network() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"background__size_bytes": [0, 1, 2, 2**33]}, "the native simulation failed: a flow above 4 GiB in setting"),
         ({"format": 2}, "the native simulation failed: setting 'format' must be 1"),
         ({"policy__name": "rule.hpp:Rule"}, "a policy from outside is compiled into the program of the network"),
     ],
@@ -131,9 +130,21 @@ def test_what_the_network_does_not_simulate_is_one_sentence(changes: dict[str, A
     assert "\n" not in str(refused.value)
 
 
-def test_racks_and_a_run_that_is_finished_are_refused() -> None:
-    with pytest.raises(ForetailError, match="the native network has no racks with circuits"):
-        NativeNetwork(with_racks())
+def test_racks_stop_but_do_not_go_back(tmp_path: Path) -> None:
+    expected = in_one_piece(with_racks(), tmp_path / "whole")
+    (tmp_path / "divided").mkdir()
+    divided = NativeNetwork(with_racks(), tmp_path / "divided")
+    divided.advance(1_000_000)
+    assert not divided.is_over
+    assert divided.now_ns < 1_000_000
+    with pytest.raises(ForetailError, match="racks with circuits cannot be copied, so there is no snapshot"):
+        divided.snapshot()
+    divided.advance()
+    assert output(tmp_path / "divided", divided.finish()) == expected
+    assert expected["flows.bin"]
+
+
+def test_a_run_that_is_finished_is_refused() -> None:
     done = NativeNetwork(settings(traffic_ns=500_000))
     done.finish()
     with pytest.raises(ForetailError, match="this simulation has been finished: make another one"):

@@ -165,6 +165,7 @@ void Socket::new_acknowledgement(Sequence acknowledged, bool restarts_timer) {
         arm(Event::retransmission, rto_ns_);
     }
     window_.next = later(window_.next, acknowledged);
+    if (sends_) stack_->flows().has_room(connection_);
     if (sent_.size() == 0 && state_ != State::fin_wait_1 && state_ != State::closing) cancel(Event::retransmission);
 }
 

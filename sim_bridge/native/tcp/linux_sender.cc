@@ -44,6 +44,7 @@ void LinuxSocket::receive_acknowledgement(const Frame& frame) {
     if (report.advances) {
         unacknowledged_ = window_.last_acknowledged = frame.acknowledged;
         tries_ = 0;
+        if (sends_) stack_->flows().has_room(connection_);
     }
     if (report.rtt_ns >= 0) {
         rtt_.measure(report.rtt_ns);

@@ -44,6 +44,8 @@ public:
     [[nodiscard]] std::int32_t number() const { return number_; }
     [[nodiscard]] std::int32_t connection() const { return connection_; }
     [[nodiscard]] bool sends() const { return sends_; }
+    /// Bytes of its application that are not acknowledged.
+    [[nodiscard]] std::int64_t buffered_bytes() const { return written_ - unacknowledged_; }
     [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
 
 private:

@@ -6,11 +6,9 @@
 #include <ns3/nstime.h>
 #include <ns3/simulator.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <vector>
 
 #include "ns3/flows.h"
@@ -25,7 +23,6 @@
 #include "packets/racks/fabric.h"
 #include "packets/racks/voq_summary.h"
 #include "packets/record_file.h"
-#include "packets/settings_group.h"
 #include "packets/summary_file.h"
 
 namespace foretail::packets::ns3_driver {
@@ -34,9 +31,6 @@ using ns3::NanoSeconds;
 using ns3::Simulator;
 
 namespace {
-
-/// Those that live on losses alone, since the fabric marks nothing and sends no telemetry.
-constexpr std::array<std::string_view, 2> controls = {"cubic", "newreno"};
 
 template <class Fabric>
 std::vector<std::unique_ptr<Host>> build_hosts(int count, RackNetwork<Fabric>& network, Flows& flows) {
@@ -56,17 +50,6 @@ std::vector<std::unique_ptr<Host>> build_hosts(int count, RackNetwork<Fabric>& n
 }
 
 }  // namespace
-
-std::optional<RackRun> read_rack_run(const std::string& path) {
-    const nlohmann::json document = read_document(path);
-    const Group root(document, "");
-    if (!root.has("racks")) return std::nullopt;
-    RackRun found{.racks = read_racks(root), .hosts = {}};
-    found.hosts = hosts_of_racks(found.racks, root);
-    std::string& name = found.hosts.transport.name;
-    name = controls[buffer::position(name, controls, "setting 'transport.name' is '" + name + "'")];
-    return found;
-}
 
 void run_racks(const RackRun& run, const std::string& folder) {
     const auto start = Clock::now();

@@ -260,17 +260,23 @@ private:
     EventQueue<Kind> events_;  // one change, and for each link at most one arrival
 };
 
-/// Calls `use(fabric)` with racks under the policy that decides over the buffer of a rack's VOQs; those with a capacity
-/// each share nothing. The other parameters are those of RackFabric.
-template <class FramePtr, class Log, class Use>
-void with_rack_fabric(const RackSettings& settings, const Settings& common, Predictor& predictor, ArrivalTrace* trace,
-                      Log& log, Use&& use) {
+/// Returns `use(policy)` with the policy that decides over the buffer of a rack's VOQs; those with a capacity each
+/// share nothing.
+template <class Use>
+auto with_rack_policy(const RackSettings& settings, Use&& use) {
     buffer::PolicySettings found;
     if (settings.buffer) found.alpha = {settings.buffer->alpha};
     buffer::Shape shape;
     shape.rates.resize(settings.populated.size());
     const std::string name(settings.buffer ? std::string_view(settings.buffer->policy) : buffer::CompleteSharing::name);
-    buffer::with_policy<RackPolicies>(name, found, shape, [&](const auto& policy) {
+    return buffer::with_policy<RackPolicies>(name, found, shape, use);
+}
+
+/// Calls `use(fabric)` with racks under that policy. The other parameters are those of RackFabric.
+template <class FramePtr, class Log, class Use>
+void with_rack_fabric(const RackSettings& settings, const Settings& common, Predictor& predictor, ArrivalTrace* trace,
+                      Log& log, Use&& use) {
+    with_rack_policy(settings, [&](const auto& policy) {
         RackFabric<std::remove_cvref_t<decltype(policy)>, FramePtr, Log> fabric(settings, common, policy, predictor,
                                                                                 trace, log);
         use(fabric);

@@ -2,10 +2,12 @@
 #include "packets/racks/rack_settings.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "buffer/queues/line_rate.hpp"
@@ -13,6 +15,9 @@
 
 namespace foretail::packets {
 namespace {
+
+/// Those that live on losses alone, since the fabric marks nothing and sends no telemetry.
+constexpr std::array<std::string_view, 2> controls = {"cubic", "newreno"};
 
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
@@ -158,6 +163,15 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
         s.trace = racks.buffer->trace;
     }
     return s;
+}
+
+std::optional<RackRun> read_rack_run(const Group& root) {
+    if (!root.has("racks")) return std::nullopt;
+    RackRun found{.racks = read_racks(root), .hosts = {}};
+    found.hosts = hosts_of_racks(found.racks, root);
+    std::string& name = found.hosts.transport.name;
+    name = controls[buffer::position(name, controls, "setting 'transport.name' is '" + name + "'")];
+    return found;
 }
 
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& s) {

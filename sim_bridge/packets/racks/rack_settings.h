@@ -67,6 +67,16 @@ Settings read_hosts_of_racks(const Group& root);
 /// send, the predictor, the trace and the arithmetic of features. Leaves stand for the racks with hosts.
 Settings hosts_of_racks(const RackSettings& racks, const Group& root);
 
+/// Racks with circuits, and what their simulated hosts have to know.
+struct RackRun {
+    RackSettings racks;
+    Settings hosts;
+};
+
+/// Reads and checks settings with a group `racks` for a simulation, none when there is no such group; throws
+/// std::runtime_error with one sentence naming the setting.
+std::optional<RackRun> read_rack_run(const Group& root);
+
 /// Flows of every pair in order of their start, which never end; they take the hosts of their racks in turn.
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& settings);
 
