@@ -183,7 +183,8 @@ def test_a_branch_may_be_the_run_itself_and_traced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [*range(6), *(pytest.param(more, marks=pytest.mark.nightly) for more in range(6, 100))]
+    "number",  # in 268 acknowledgements by the packet network overtake others in a circuit
+    [*range(5), 268, *(pytest.param(more, marks=pytest.mark.nightly) for more in range(5, 100))],
 )
 def test_racks_have_the_same_bytes(number: int, tmp_path: Path) -> None:
     check_same(drawn_racks(number), tmp_path)

@@ -19,10 +19,10 @@ void Socket::receive_acknowledgement(const Frame& frame) {
 }
 
 bool Socket::advance(const Frame& frame) {
-    const SendBuffer::Reported sacked =
-        frame.blocks > 0 ? sent_.acknowledge(std::span(frame.sacked).first(frame.blocks)) : SendBuffer::Reported{};
     const Sequence acknowledged = frame.acknowledged, old_head = sent_.head();
     if (before(acknowledged, old_head)) return false;
+    const SendBuffer::Reported sacked =
+        frame.blocks > 0 ? sent_.acknowledge(std::span(frame.sacked).first(frame.blocks)) : SendBuffer::Reported{};
     const bool advances = acknowledged != old_head;
     if (advances && before(acknowledged, recovery_point_) && congested_ == Congested::recovery) {
         const std::uint32_t segments = (acknowledged - old_head) / settings_->segment_bytes;
