@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -44,7 +43,8 @@ public:
     [[nodiscard]] std::int32_t number() const { return number_; }
     [[nodiscard]] std::int32_t connection() const { return connection_; }
     [[nodiscard]] bool sends() const { return sends_; }
-    [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
+    /// The only one.
+    [[nodiscard]] Timer& timer(Event) { return timer_; }
 
 private:
     enum class State : std::uint8_t { syn_sent, syn_received, established };
@@ -56,8 +56,7 @@ private:
     void establish(bool ecn);
     void end_if_done();
     void receive_data(const Frame& frame);
-    /// Returns whether the echo has to be sent at once.
-    bool read_mark(const Frame& frame);
+    void read_mark(const Frame& frame);
     void acknowledge();
     void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool first_time);
 
@@ -126,9 +125,7 @@ private:
     bool peer_closes_ = false;
     Sequence peer_end_ = 0;  ///< behind its FIN
     bool echoes_ = false;
-    Sequence previous_ = 0;  ///< what this end waited for when the last data came
-    int unacknowledged_segments_ = 0, at_once_ = 0;
-    std::array<Timer, 2> timers_;
+    Timer timer_;
 };
 
 }  // namespace foretail::packets::native
