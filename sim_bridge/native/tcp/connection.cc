@@ -11,7 +11,7 @@ namespace foretail::packets::native {
 namespace {
 
 constexpr std::uint32_t unscaled_window_bytes = 65535;
-constexpr std::int64_t segment_lifetime_ns = 1'000'000;
+constexpr std::int64_t delayed_ack_ns = 200'000, segment_lifetime_ns = 1'000'000;
 
 }  // namespace
 

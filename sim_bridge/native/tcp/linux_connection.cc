@@ -10,22 +10,16 @@
 
 namespace foretail::packets::native {
 
-namespace {
-
-constexpr int first_at_once = 16;  // segments that a new receiver acknowledges one by one
-
-}  // namespace
-
 void LinuxSocket::reset(Stack& stack, const TcpSettings& settings, std::int32_t number, std::int32_t connection,
                         bool sends, const std::string& control, std::uint32_t first_window_bytes) {
     Rack rack = std::move(rack_);  // their memory stays
     ReceiveBuffer received = std::move(received_);
-    const auto timers = timers_;
+    const Timer timer = timer_;
     *this = LinuxSocket();
     rack_ = std::move(rack);
     received_ = std::move(received);
-    timers_ = timers;
-    for (Timer& one : timers_) one.cancel();
+    timer_ = timer;
+    timer_.cancel();
     rack_.clear();
     received_.reset(1);
     stack_ = &stack;
@@ -41,7 +35,6 @@ void LinuxSocket::reset(Stack& stack, const TcpSettings& settings, std::int32_t 
     window_.slow_start_bytes = settings.slow_start ? ~std::uint32_t{0} : 1;
     unacknowledged_ = next_ = written_ = use_noted_to_ = 1;
     peer_window_bytes_ = 65535;
-    at_once_ = first_at_once;
 }
 
 void LinuxSocket::connect() {
@@ -70,7 +63,7 @@ void LinuxSocket::request() {
 void LinuxSocket::establish(bool ecn) {
     state_ = State::established;
     ecn_ = ecn;
-    timer(Event::retransmission).cancel();
+    timer_.cancel();
     if (tries_ == 1) rtt_.measure(stack_->now() - request_ns_);
     tries_ = 0;
     rto_ns_ = rtt_.timeout_above_ns(settings_->min_rto_ns);
@@ -79,7 +72,7 @@ void LinuxSocket::establish(bool ecn) {
 void LinuxSocket::receive(const Frame& frame) {
     if (frame.has(rst)) {
         is_open_ = false;
-        for (Timer& one : timers_) one.cancel();
+        timer_.cancel();
         return;
     }
     if (state_ == State::syn_sent) {
@@ -103,7 +96,7 @@ void LinuxSocket::end_if_done() {
     const bool all_received = peer_closes_ && received_.next() == peer_end_;
     if (!all_received || !fin_sent_ || !rack_.empty()) return;
     is_open_ = false;
-    for (Timer& one : timers_) one.cancel();
+    timer_.cancel();
 }
 
 void LinuxSocket::receive_data(const Frame& frame) {
@@ -111,56 +104,29 @@ void LinuxSocket::receive_data(const Frame& frame) {
         peer_closes_ = true;
         peer_end_ = frame.sequence + frame.payload + 1;
     }
-    const bool had_gap = received_.has_gap();
-    bool at_once = read_mark(frame);
+    read_mark(frame);
     const Sequence expected = received_.next();
-    at_once = !received_.add(frame.sequence, frame.payload + (frame.has(fin) ? 1 : 0)) || at_once;
-    previous_ = received_.next();
+    received_.add(frame.sequence, frame.payload + (frame.has(fin) ? 1 : 0));
     const bool ends = peer_closes_ && expected != peer_end_ && received_.next() == peer_end_;
     const std::uint32_t bytes = received_.next() - expected - (ends ? 1 : 0);
     if (bytes > 0) stack_->flows().receive(*this, bytes);
-    at_once = at_once || ends || had_gap || received_.has_gap();
-    if (at_once_ > 0) {
-        --at_once_;
-        at_once = true;
-    }
-    if (at_once || ++unacknowledged_segments_ >= settings_->delayed_ack_segments) {
-        acknowledge();
-    } else if (!timer(Event::delayed_ack).is_pending()) {
-        stack_->arm(number_, Event::delayed_ack, timer(Event::delayed_ack), delayed_ack_ns);
-    }
+    acknowledge();
     if (ends && !sends_) {
         closes_ = true;
         send_pending();
     }
 }
 
-bool LinuxSocket::read_mark(const Frame& frame) {
-    if (!ecn_ || !frame.ecn_capable) {
-        if (!is_dctcp_ && frame.has(cwr)) echoes_ = false;
-        return false;
-    }
-    if (is_dctcp_) {
-        // What is held back says how the segments before this one came (RFC 8257, section 3.2).
-        if (frame.congestion_experienced == echoes_) return false;
-        if (timer(Event::delayed_ack).is_pending()) acknowledge();
-        echoes_ = frame.congestion_experienced;
-        return true;
-    }
-    if (frame.has(cwr)) echoes_ = false;
-    if (!frame.congestion_experienced) return frame.has(cwr);
-    echoes_ = true;
-    at_once_ = std::max(at_once_, 2);
-    return true;
+/// With DCTCP an acknowledgement says of its segment whether that was marked (RFC 8257); else marks are echoed until
+/// the sender says that its window is smaller (RFC 3168).
+void LinuxSocket::read_mark(const Frame& frame) {
+    if (frame.has(cwr) || (is_dctcp_ && frame.ecn_capable)) echoes_ = false;
+    if (ecn_ && frame.congestion_experienced) echoes_ = true;
 }
 
 void LinuxSocket::acknowledge() { emit(echoes_ ? ack | ece : ack, next_, 0, false); }
 
 void LinuxSocket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool first_time) {
-    if ((flags & ack) != 0) {
-        timer(Event::delayed_ack).cancel();
-        unacknowledged_segments_ = 0;
-    }
     const bool ecn_capable = settings_->ecn && (is_dctcp_ || (ecn_ && payload > 0 && first_time));
     const bool requests = (flags & syn) != 0;
     const Stack::Header header{.connection = connection_,

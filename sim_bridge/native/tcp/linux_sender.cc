@@ -27,8 +27,7 @@ void LinuxSocket::close() {
     send_pending();
 }
 
-void LinuxSocket::fire(Event event) {
-    if (event == Event::delayed_ack) return acknowledge();
+void LinuxSocket::fire(Event) {
     switch (due_) {
         case Due::request: return request();
         case Due::timeout: return time_out();
@@ -148,7 +147,7 @@ void LinuxSocket::reordering_ends() {
         }
         send_holes();
     }
-    if (!timer(Event::retransmission).is_pending()) set_timer(Due::timeout, left_of_timeout_ns());
+    if (!timer_.is_pending()) set_timer(Due::timeout, left_of_timeout_ns());
 }
 
 void LinuxSocket::time_out() {
@@ -206,7 +205,7 @@ void LinuxSocket::send_holes() {
         is_oldest = is_oldest || *at == 0;
         send_again(*at);
     }
-    const bool reorders = due_ == Due::reordering && timer(Event::retransmission).is_pending();
+    const bool reorders = due_ == Due::reordering && timer_.is_pending();
     if (is_oldest && !reorders) set_timer(Due::timeout, rto_ns_);
 }
 
@@ -266,10 +265,10 @@ void LinuxSocket::restart_if_idle() {
 void LinuxSocket::restart_timer() {
     if (schedule_probe(rto_ns_)) return;
     if (rack_.empty()) {
-        timer(Event::retransmission).cancel();
+        timer_.cancel();
         return;
     }
-    const bool follows = timer(Event::retransmission).is_pending() && due_ != Due::timeout;
+    const bool follows = timer_.is_pending() && due_ != Due::timeout;
     set_timer(Due::timeout, follows ? left_of_timeout_ns() : rto_ns_);
 }
 
@@ -287,7 +286,7 @@ std::int64_t LinuxSocket::left_of_timeout_ns() const {
 
 void LinuxSocket::set_timer(Due due, std::int64_t delay_ns) {
     due_ = due;
-    stack_->arm(number_, Event::retransmission, timer(Event::retransmission), delay_ns);
+    stack_->arm(number_, Event::retransmission, timer_, delay_ns);
 }
 
 }  // namespace foretail::packets::native

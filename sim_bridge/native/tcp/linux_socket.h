@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -46,7 +45,8 @@ public:
     [[nodiscard]] bool sends() const { return sends_; }
     /// Bytes of its application that are not acknowledged.
     [[nodiscard]] std::int64_t buffered_bytes() const { return written_ - unacknowledged_; }
-    [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
+    /// The only one.
+    [[nodiscard]] Timer& timer(Event) { return timer_; }
 
 private:
     enum class State : std::uint8_t { syn_sent, syn_received, established };
@@ -58,8 +58,7 @@ private:
     void establish(bool ecn);
     void end_if_done();
     void receive_data(const Frame& frame);
-    /// Returns whether the echo has to be sent at once.
-    bool read_mark(const Frame& frame);
+    void read_mark(const Frame& frame);
     void acknowledge();
     void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool first_time);
 
@@ -128,9 +127,7 @@ private:
     bool peer_closes_ = false;
     Sequence peer_end_ = 0;  ///< behind its FIN
     bool echoes_ = false;
-    Sequence previous_ = 0;  ///< what this end waited for when the last data came
-    int unacknowledged_segments_ = 0, at_once_ = 0;
-    std::array<Timer, 2> timers_;
+    Timer timer_;
 };
 
 }  // namespace foretail::packets::native

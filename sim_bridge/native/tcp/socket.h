@@ -22,9 +22,6 @@ namespace foretail::packets::native {
 
 class Stack;
 
-/// How long an acknowledgement is held back.
-inline constexpr std::int64_t delayed_ack_ns = 200'000;
-
 /// What all connections have in common.
 struct TcpSettings {
     std::uint32_t segment_bytes = 0;
