@@ -160,6 +160,7 @@ CHANGELOG
 docs/results/closed-loop
 docs/results/referees
 docs/results/sharing-map
+docs/results/loss-recovery
 docs/results/promise
 docs/results/promise-methods
 docs/results/prediction-map

@@ -321,3 +321,15 @@ def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     chosen = json.loads(Path("tuned/result.json").read_text(encoding="utf-8"))
     assert {row["family"] for row in chosen["rows"]} == {"websearch"}
     assert chosen["settings"] == found["settings"]
+
+
+@pytest.mark.nightly
+def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "loss_recovery", "size=small", "most_seeds=2", "tracking=off", "hydra.run.dir=map"]
+    assert cli.main(command) == 0
+    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
+    judged = {row["family"] for row in found["rows"] if row["held_out"]}
+    assert {"irn", "irn_without_limit", "roce_timely", "newreno_linux"} <= judged
+    assert {row["family"] for row in found["rows"]} - judged == {"dctcp", "newreno"}
+    assert all(row["cost"] >= 1 for row in found["rows"])
