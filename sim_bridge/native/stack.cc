@@ -175,7 +175,8 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
     if (telemetry_) {
         if (frame.flow_class != buffer::FlowClass::control) {
             echo_ = frame.number;
-        } else if (const Telemetry& echo = (*telemetry_)[frame.number]; number >= 0 && !echo.hops().empty()) {
+        } else if (const Telemetry& echo = (*telemetry_)[frame.number];
+                   number >= 0 && !paced_.empty() && !echo.hops().empty()) {
             paced_[static_cast<std::size_t>(number)].echoed(echo);
         }
     }

@@ -141,20 +141,23 @@ RdmaSettings read_rdma(const Group& group) {
 }
 
 Transport read_transport(const Group& group) {
-    return {.name = std::string(transport_names[group.choice("name", transport_names)]),
-            .background_name = group.is_null("background_name")
-                                   ? ""
-                                   : std::string(loss_based[group.choice("background_name", loss_based)]),
-            .segment_bytes = group.get<int>("segment_bytes"),
-            .initial_window_segments = group.get<int>("initial_window_segments"),
-            .slow_start = group.get<bool>("slow_start"),
-            .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
-            .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
-            .recovery = group.choice<Recovery>("recovery", recovery_names),
-            .mark_bytes = group.get<std::int64_t>("mark_bytes"),
-            .powertcp = group.group("powertcp", read_powertcp),
-            .timely = group.group("timely", read_timely),
-            .rdma = group.group("rdma", read_rdma)};
+    Transport transport{.name = std::string(transport_names[group.choice("name", transport_names)]),
+                        .background_name = group.is_null("background_name")
+                                               ? ""
+                                               : std::string(loss_based[group.choice("background_name", loss_based)]),
+                        .segment_bytes = group.get<int>("segment_bytes"),
+                        .initial_window_segments = group.get<int>("initial_window_segments"),
+                        .slow_start = group.get<bool>("slow_start"),
+                        .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
+                        .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
+                        .recovery = group.choice<Recovery>("recovery", recovery_names),
+                        .mark_bytes = group.get<std::int64_t>("mark_bytes"),
+                        .powertcp = group.group("powertcp", read_powertcp),
+                        .timely = group.group("timely", read_timely),
+                        .rdma = group.group("rdma", read_rdma)};
+    if (transport.recovery == Recovery::as_linux && std::ranges::find(of_ns3, transport.name) == of_ns3.end())
+        group.refuse("recovery", "must be ns3 with " + transport.name);
+    return transport;
 }
 
 PortQueueing read_queues(const Group& group) {

@@ -62,7 +62,7 @@ class Plan:
 
     @classmethod
     def of(cls, settings: RecoverySettings) -> Plan:
-        """Compose every condition with every policy; ForetailError when one is not simulated by the native network."""
+        """Compose every condition with every policy; ForetailError when one has no TCP of Linux's."""
         composed = {
             (condition, policy): compose_settings(
                 TrainConfig, [*settings.shared, *overrides, *chosen], f"conditions.{condition}"
@@ -70,6 +70,8 @@ class Plan:
             for condition, overrides in settings.conditions.items()
             for policy, chosen in settings.policies.items()
         }
+        for (condition, _), one in composed.items():
+            replace(one.scenario.transport, recovery="linux").check(f"conditions.{condition}: scenario.transport")
         return cls(composed, Native())
 
     def document(self, case: RecoveryCase) -> dict[str, Any]:

@@ -13,6 +13,9 @@ POLICIES = (
 )
 
 
+TCP = ("newreno", "dctcp", "cubic")
+
+
 def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
     """The settings with this number, of one transport if it is given."""
     rng = random.Random(number)
@@ -68,7 +71,7 @@ def _traffic(rng: random.Random) -> dict[str, Any]:
 
 
 def _transport(rng: random.Random, name: str | None) -> dict[str, Any]:
-    name = rng.choice(["newreno", "dctcp", "cubic", "powertcp", "theta_powertcp", "timely"]) if name is None else name
+    name = rng.choice([*TCP, "powertcp", "theta_powertcp", "timely"]) if name is None else name
     marks = name == "dctcp" or rng.random() < 0.5
     mixed = name == "dctcp" and rng.random() < 0.25
     return {

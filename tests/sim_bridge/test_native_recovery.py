@@ -22,7 +22,7 @@ from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.examples import draws
 from tests.scenarios import MILLISECOND, settings
-from tests.sim_bridge.drawn_settings import drawn_settings
+from tests.sim_bridge.drawn_settings import TCP, drawn_settings
 
 SEGMENT = 1400
 LEAST_RTO_NS = 10 * MILLISECOND
@@ -168,7 +168,7 @@ def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> N
 @given(number=st.integers(0, 2**32 - 1))
 def test_every_flow_that_starts_is_delivered(number: int) -> None:
     """Without drops at random, under which a timeout of two minutes may come up too often for an hour."""
-    document = drawn_settings(number)
+    document = drawn_settings(number, TCP[number % len(TCP)])
     document["transport"]["recovery"] = "linux"
     document["policy"]["flip_probability"] = 0.0
     network = NativeNetwork({**document, "drain_ns": HOUR_NS, "trace": False})
@@ -180,6 +180,12 @@ def test_every_flow_that_starts_is_delivered(number: int) -> None:
 def test_the_ns3_driver_refuses_it_by_name(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"'transport\.recovery' = linux is not simulated by ns-3: run it in the"):
         run_driver(settings(transport__recovery="linux"), tmp_path)
+
+
+@pytest.mark.parametrize("transport", ["powertcp", "irn"])
+def test_it_is_that_of_a_tcp(transport: str) -> None:
+    with pytest.raises(ForetailError, match=f"'transport.recovery' must be ns3 with {transport}, not"):
+        NativeNetwork(settings(transport__recovery="linux", transport__name=transport))
 
 
 def test_another_recovery_is_one_sentence() -> None:

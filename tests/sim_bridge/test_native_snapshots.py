@@ -21,7 +21,7 @@ from foretail.sim_bridge.native.driver import NativeRun
 from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
 from tests.scenarios import settings, with_racks
-from tests.sim_bridge.drawn_settings import drawn_settings
+from tests.sim_bridge.drawn_settings import TCP, drawn_settings
 
 OF_THE_MACHINE = {"simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"}
 
@@ -44,16 +44,17 @@ def in_one_piece(document: dict[str, Any], folder: Path) -> Output:
 @examples(max_examples=draws(25), deadline=None)
 @given(
     number=st.integers(0, 2**32 - 1),
-    recovery=st.sampled_from(["ns3", "linux"]),
+    senders=st.sampled_from(["ns3", "linux", "irn", "roce"]),
     moments=st.lists(st.integers(0, 6_000_000), min_size=1, max_size=3),
     further=st.integers(0, 3_000_000),
 )
 def test_a_run_that_went_back_writes_the_bytes_of_one_in_one_piece(
-    number: int, recovery: str, moments: list[int], further: int, tmp_path_factory: pytest.TempPathFactory
+    number: int, senders: str, moments: list[int], further: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """At each moment it goes on for a while, comes back, and does so again with the same snapshot."""
-    folder, document = tmp_path_factory.mktemp("run"), drawn_settings(number)
-    document["transport"]["recovery"] = recovery
+    transport = {"ns3": None, "linux": TCP[number % len(TCP)]}.get(senders, senders)
+    folder, document = tmp_path_factory.mktemp("run"), drawn_settings(number, transport)
+    document["transport"]["recovery"] = "linux" if senders == "linux" else "ns3"
     expected = in_one_piece(document, folder / "whole")
     (folder / "divided").mkdir()
     divided = NativeNetwork(document, folder / "divided")

@@ -44,7 +44,9 @@ def test_another_best_policy_is_in_the_verdict() -> None:
     ]
 
 
-def test_a_condition_that_is_not_native_is_refused_by_name() -> None:
+def test_a_condition_without_a_tcp_of_linux_is_refused_by_name() -> None:
     given = "+conditions.paced=['scenario=tiny','scenario.transport.name=timely','scenario.transport.mark_bytes=0']"
-    with pytest.raises(ForetailError, match=r"conditions\.paced = .* timely is not simulated by the native network"):
+    with pytest.raises(
+        ForetailError, match=r"conditions\.paced: .*recovery = linux is that of a TCP, and not of timely"
+    ):
         Plan.of(experiment_settings("recovery", "size=small", "tracking=off", given))
