@@ -160,7 +160,7 @@ def test_a_run_goes_on_from_a_snapshot_as_if_nothing_had_been(transport: str, co
 
 @pytest.mark.parametrize("control", [None, "powertcp"])
 def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -> None:
-    changes = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
+    changes: dict[str, Any] = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
     changes |= {"transport__rdma__control": control}
     network = NativeNetwork(settings(**changes))
     network.advance()
