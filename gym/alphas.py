@@ -30,8 +30,9 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     The observation has a row for every queue of every switch, leaves first, port by port, and the columns of
     :data:`foretail.features.counters.COUNTERS`; before the first interval it is zeros. An action has a number from 0 to
-    13 for every row: n sets alpha to 2**(n - 7). The reward is that of :class:`~foretail.gym.closed_loop.ClosedLoopEnv`: minus the change in the
-    cost J, so the rewards of an episode add up to 1 - J.
+    13 for every row: n sets alpha to 2**(n - 7). The reward is that of
+    :class:`~foretail.gym.closed_loop.ClosedLoopEnv`: minus the change in the cost J, so the rewards of an episode add
+    up to 1 - J.
 
     A tree that has learned such actions is exported for switches, and runs with ``policy=dt_predicted``.
 
