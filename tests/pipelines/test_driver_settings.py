@@ -138,7 +138,7 @@ CROSSED: list[Changes] = [
 
 
 VERDICTS = (
-    "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxx.xxxxxxxx.xx"
+    "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxx.xxxxxxxx.xx"
     "xxxxxxxxxxxx...x...x...x...x...x...x...x...x...x...x...x...x.."
     "xx....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxxxx.x.x.xx...."
     "........x.x.x.x.x.x.xxxxxxxx.......xxx.xxxxxx....xxxxxxxxxxxxx"
