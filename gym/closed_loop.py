@@ -14,7 +14,7 @@ from foretail.features.records import FLOW_DTYPE
 from foretail.gym.decisions import Observation, SwitchEnv, SwitchVectorEnv, require_count, space_of
 from foretail.sim_bridge._native import ClosedLoopRuns
 from foretail.sim_bridge.native.live import begin_live
-from foretail.sim_bridge.packets.cost import KINDS, cost_of, cost_of_run, plan_of_cost
+from foretail.sim_bridge.packets.cost import KINDS, cost_of_run, cost_of_sums, plan_of_cost
 
 DEFAULT_FEATURES = ("queue", "occupancy", "fill", "pressure", "message_left")
 
@@ -70,7 +70,7 @@ class _Networks:
         """Decide and go on; return by how much the cost is less."""
         was_over = self.ended.copy()
         self._runs.step(drop)
-        cost: NDArray[np.float64] = cost_of(1 + self._sums / np.maximum(self._items, 1), self._items > 0)
+        cost: NDArray[np.float64] = cost_of_sums(self._sums, self._items)
         for index in np.flatnonzero(self.ended & ~was_over).tolist():
             cost[index] = self._final_cost(index)
         cost[was_over] = self._cost[was_over]

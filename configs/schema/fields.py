@@ -11,6 +11,9 @@ from foretail.core.errors import ForetailError
 LONGEST_NS = 2**60
 """36 years: a few such times add up to what 64 bits hold."""
 
+LARGEST_BUFFER_BYTES = 2**30
+"""Of one switch; a replay takes no larger one."""
+
 FASTEST_BPS = 10**15
 LARGEST_FLOW_BYTES = 2**40
 STYLES = ("screen", "paper", "slides")

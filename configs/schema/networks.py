@@ -12,7 +12,8 @@ from omegaconf import MISSING
 from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.scenario import RDMA, Scenario
+from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.transport import RDMA
 from foretail.core.errors import ForetailError
 
 

@@ -16,7 +16,12 @@ void Flows::install(Stack& stack) {
 
 void Flows::connect(std::size_t c) {
     const FlowLedger::PlannedConnection& connection = ledger_.planned_connection(c);
-    open(c);
+    const std::size_t first = connection.flows.front();
+    const PlannedFlow& flow = ledger_.plan(first);
+    const Transport& transport = settings_->transport;
+    const std::int64_t segments = first_window_segments(transport, flow);
+    const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
+    stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));
     for (const std::size_t i : connection.flows) {
         const PlannedFlow& planned = ledger_.plan(i);
         if (!planned.after.empty()) continue;
@@ -26,15 +31,6 @@ void Flows::connect(std::size_t c) {
             stack_->send_at(planned.start_ns, static_cast<std::int32_t>(i));
         }
     }
-}
-
-void Flows::open(std::size_t c) {
-    const std::size_t first = ledger_.planned_connection(c).flows.front();
-    const PlannedFlow& flow = ledger_.plan(first);
-    const Transport& transport = settings_->transport;
-    const std::int64_t segments = first_window_segments(transport, flow);
-    const std::string& control = ledger_.has_background_control(first) ? transport.background_name : transport.name;
-    stack_->open(static_cast<std::int32_t>(c), control, static_cast<std::uint32_t>(segments * transport.segment_bytes));
 }
 
 void Flows::send(std::size_t i) {

@@ -49,7 +49,6 @@ public:
     [[nodiscard]] const FlowLedger& ledger() const { return ledger_; }
 
 private:
-    void open(std::size_t connection);
     void write_more(std::size_t connection);
     void close_if_all_sent(std::size_t connection);
 

@@ -87,11 +87,14 @@ public:
         return found;
     }
     void set_alphas(std::span<const double> alphas) override {
-        const std::size_t queues = counters(parts_.now_ns).size();
-        if (alphas.size() != queues)
-            throw std::invalid_argument("there are " + std::to_string(alphas.size()) + " alphas for " +
-                                        std::to_string(queues) + " queues");
-        if constexpr (Policy::takes_alpha) parts_.network.set_alphas(alphas);
+        if constexpr (Policy::takes_alpha) {
+            const std::size_t queues = parts_.network.counted_queues();
+            if (queues > 0 && alphas.size() != queues)
+                throw std::invalid_argument("there are " + std::to_string(alphas.size()) + " alphas for " +
+                                            std::to_string(queues) + " queues");
+            if (queues > 0) return parts_.network.set_alphas(alphas);
+        }
+        Simulation::set_alphas(alphas);
     }
 
     [[nodiscard]] std::unique_ptr<Snapshot> save() const override {

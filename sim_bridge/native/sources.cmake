@@ -1,13 +1,13 @@
 # The sources of the native network, for its program and for the extension module.
 set(NATIVE_NETWORK
     native/flows.cc
+    native/linux/connection.cc
+    native/linux/sender.cc
     native/rdma/rdma_hosts.cc
     native/simulation.cc
     native/stack.cc
     native/tcp/acknowledgements.cc
     native/tcp/connection.cc
-    native/tcp/linux_connection.cc
-    native/tcp/linux_sender.cc
     native/tcp/send_buffer.cc
     native/tcp/sending.cc
     packets/branches.cc

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "native/frame.h"
+#include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
-#include "native/tcp/linux_socket.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"

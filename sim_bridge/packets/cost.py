@@ -75,6 +75,11 @@ def cost_of_run(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any
     return float(cost_of([slowdown.mean() for slowdown in found.values() if len(slowdown)]))
 
 
+def cost_of_sums(sums: NDArray[Any], items: NDArray[np.int64]) -> Any:
+    """Return J along the last axis, the kinds, from slowdowns less 1, summed, and from the number of items."""
+    return cost_of(1 + sums / np.maximum(items, 1), items > 0)
+
+
 def cost_so_far(flows: Records, plan: tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.float64]]) -> float:
     """Return J as far as it is known: what is not complete counts with slowdown 1. `plan` is of `plan_of_cost`."""
     item_of, kind, ideal_ns = plan
@@ -83,7 +88,7 @@ def cost_so_far(flows: Records, plan: tuple[NDArray[np.int32], NDArray[np.uint8]
     complete = np.bincount(item_of[counts & (flows["fct_ns"] < 0)], minlength=len(kind)) == 0
     over = np.where(complete, time_ns / ideal_ns - 1, 0.0)
     items = np.bincount(kind, minlength=len(KINDS))
-    return float(cost_of(1 + np.bincount(kind, over, len(KINDS)) / np.maximum(items, 1), items > 0))
+    return float(cost_of_sums(np.bincount(kind, over, len(KINDS)), items))
 
 
 def plan_of_cost(

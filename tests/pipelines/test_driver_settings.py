@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.scenario import TRANSPORTS
+from foretail.configs.schema.transport import TRANSPORTS
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate

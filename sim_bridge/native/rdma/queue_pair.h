@@ -16,7 +16,6 @@ namespace foretail::packets::native {
 struct Bytes64 {
     std::int64_t begin = 0, end = 0;
     [[nodiscard]] std::int64_t size() const { return end - begin; }
-    [[nodiscard]] bool operator==(const Bytes64&) const = default;
 };
 
 /// Stretches that do not touch, in order.
@@ -94,6 +93,7 @@ public:
             next_ = std::max(next_, acknowledged_);
             sacked_.drop_before(acknowledged_);
             while (!ends_.empty() && ends_.front() <= acknowledged_) ends_.drop_front();
+            if (is_done()) ends_ = {};  // most never send again
             if (recovering_ && acknowledged_ >= recovery_end_) {
                 recovering_ = false;
                 if (sacked_.end() > acknowledged_) recover();  // losses of packets that were sent in the meantime
@@ -119,7 +119,6 @@ public:
     [[nodiscard]] std::int64_t acknowledged() const { return acknowledged_; }
     [[nodiscard]] std::int64_t in_flight() const { return next_ - acknowledged_; }
     [[nodiscard]] bool is_done() const { return acknowledged_ == total_; }
-    [[nodiscard]] bool recovers() const { return recovering_; }
 
 private:
     void recover() {

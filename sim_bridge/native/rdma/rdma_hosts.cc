@@ -151,6 +151,7 @@ void RdmaHosts::receive(const Frame& frame, const Telemetry* echo) {
     }
     const SendTimes::Sample sample = own.times.acknowledge(frame.acknowledged, stack_->now());
     if (own.sender.take(acknowledged, frame.has(nack), arrived)) restart_timer(frame.connection);
+    if (own.sender.is_done()) own.times = {};
     if (own.law) {
         if (sample.newest_ns > 0) own.law->sampled(sample.newest_ns);
         if (echo) own.law->echoed(*echo);

@@ -147,6 +147,13 @@ public:
         }
         return found;
     }
+    /// How many queues that is; 0 where nothing is counted.
+    [[nodiscard]] std::size_t counted_queues() const {
+        std::size_t queues = 0;
+        if (setters_.empty()) return queues;
+        for (const auto& node : switches_) queues += static_cast<std::size_t>(node.buffer().queues().queues());
+        return queues;
+    }
     /// Sets the alpha of each queue, in the order of `counters`.
     void set_alphas(std::span<const double> alphas) {
         auto next = alphas.begin();

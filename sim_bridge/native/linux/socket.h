@@ -5,9 +5,9 @@
 #include <string>
 
 #include "native/frame.h"
-#include "native/tcp/linux_congestion.h"
+#include "native/linux/congestion.h"
+#include "native/linux/rack.h"
 #include "native/tcp/mark_echo.h"
-#include "native/tcp/rack.h"
 #include "native/tcp/receive_buffer.h"
 #include "native/tcp/round_trip.h"
 #include "native/tcp/socket.h"
@@ -53,7 +53,7 @@ private:
     enum class Congested : std::uint8_t { open, disorder, reduced, recovery, loss };
     enum class Due : std::uint8_t { request, timeout, probe, reordering };
 
-    // The connection and its receiving half (linux_connection.cc).
+    // The connection and its receiving half (connection.cc).
     void request();
     void establish(bool ecn);
     void end_if_done();
@@ -62,7 +62,7 @@ private:
     void acknowledge();
     void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool first_time);
 
-    // The sending half (linux_sender.cc).
+    // The sending half (sender.cc).
     void receive_acknowledgement(const Frame& frame);
     void end_probe(const Frame& frame, const Rack::Report& report);
     Rack::Detected detect();

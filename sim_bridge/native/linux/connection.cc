@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "native/flows.h"
+#include "native/linux/socket.h"
 #include "native/stack.h"
-#include "native/tcp/linux_socket.h"
 
 namespace foretail::packets::native {
 

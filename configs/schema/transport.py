@@ -1,0 +1,144 @@
+"""The transport: how senders react, and how they repair losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
+from foretail.core.errors import ForetailError
+
+LONGEST_RTO_NS = 60 * 10**9
+"""The simulator's own largest retransmission timeout."""
+
+LOSS_BASED = ("cubic", "newreno")
+
+LAWS = ("theta_powertcp", "timely", "powertcp")
+
+RDMA = ("roce", "irn")
+"""Of these only the native network has the senders."""
+
+TRANSPORTS = ("dctcp", *LOSS_BASED, *LAWS, *RDMA)
+RECOVERIES = ("ns3", "linux")
+
+
+@dataclass
+class PowerTcp:
+    """PowerTCP and theta-PowerTCP (thesis, chapter 2)."""
+
+    gamma: float = setting(0.9, "Weight of the new window in the moving average.", above=0, at_most=1)
+    expected_flows: float = setting(
+        100.0, "N: a flow adds 1 / N of a server's bandwidth-delay product per round trip.", at_least=1
+    )
+
+
+@dataclass
+class Timely:
+    """TIMELY (Mittal's thesis, sections 3.3 and 3.5)."""
+
+    low_rtt_ns: int = setting(
+        50_000, "T_low: below this round-trip time the rate only grows.", at_least=0, at_most=LONGEST_NS
+    )
+    high_rtt_ns: int = setting(
+        500_000,
+        "T_high: above this round-trip time the rate falls whatever the gradient is.",
+        at_least=1,
+        at_most=LONGEST_NS,
+    )
+    increase_bps: float = setting(
+        10e6,
+        "Delta: the rate that a base round trip adds, which is also the smallest rate.",
+        at_least=1_000,
+        at_most=FASTEST_BPS,
+    )
+    decrease: float = setting(0.8, "Beta: the factor of multiplicative decrease.", above=0, at_most=1)
+    gradient_weight: float = setting(
+        0.875,
+        "Alpha: the weight of the newest difference of round-trip times; the thesis gives none, the public "
+        "simulator ns3-datacenter uses this one.",
+        above=0,
+        at_most=1,
+    )
+
+
+@dataclass
+class Rdma:
+    """RoCE, which goes back to the first packet that is missing, and IRN, which repeats missing ones alone.
+
+    Mittal's thesis, chapter 4. Senders have no handshake and begin at the rate of their link.
+    """
+
+    control: str | None = setting(
+        None, "Congestion control, which sets window and rate of a sender; null means none.", one_of=LAWS
+    )
+    low_rto_ns: int = setting(
+        100_000, "Timeout of irn with few segments in flight.", at_least=1_000, at_most=LONGEST_RTO_NS
+    )
+    high_rto_ns: int = setting(
+        320_000, "Timeout of roce, and of irn with more in flight.", at_least=1_000, at_most=LONGEST_RTO_NS
+    )
+    few_segments: int = setting(3, "Most segments in flight that are few.", at_least=0, at_most=1_000_000)
+    window_segments: int = setting(
+        0,
+        "Most segments in flight; 0 means a bandwidth-delay product for irn, and no limit for roce.",
+        at_least=0,
+        at_most=1_000_000,
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a short timeout that is the longer one."""
+        if self.low_rto_ns > self.high_rto_ns:
+            raise ForetailError(
+                f"{where}.low_rto_ns = {self.low_rto_ns} is above high_rto_ns = {self.high_rto_ns}: lower it"
+            )
+
+
+@dataclass
+class Transport:
+    """What servers send by; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
+
+    name: str = setting(
+        "dctcp", "Congestion control of TCP, or roce or irn, which send by RDMA without TCP.", one_of=TRANSPORTS
+    )
+    background_name: str | None = setting(
+        None, "Congestion control of background flows, without ECN; null means the same as name.", one_of=LOSS_BASED
+    )
+    segment_bytes: int = setting(1400, "Payload of a full segment.", at_least=64, at_most=1460)
+    initial_window_segments: int = setting(22, "Initial window of background flows.", at_least=1, at_most=10_000)
+    slow_start: bool = setting(
+        False, "Start with slow start; false means additive increase from the initial window on."
+    )
+    min_rto_ns: int = setting(10_000_000, "Smallest retransmission timeout.", at_least=1_000, at_most=LONGEST_RTO_NS)
+    delayed_ack_segments: int = setting(1, "Number of segments per acknowledgement.", at_least=1, at_most=100)
+    recovery: str = setting(
+        "ns3",
+        "How senders repair losses: as ns-3 3.44, or in the native network as Linux, with RACK and tail loss probes.",
+        one_of=RECOVERIES,
+    )
+    mark_bytes: int = setting(
+        14_400,
+        "Queue length on arrival from which a packet gets an ECN mark; 0 means no ECN.",
+        at_least=0,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
+    timely: Timely = part(Timely, "Parameters of timely.")
+    rdma: Rdma = part(Rdma, "Parameters of roce and irn.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a transport that cannot run as it is set."""
+        if self.name == "dctcp" and self.mark_bytes == 0:
+            raise ForetailError(f"{where}.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it")
+        if self.background_name is not None and self.name in LAWS:
+            raise ForetailError(
+                f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which paces all "
+                "senders: choose another name, or null"
+            )
+        if self.recovery != "ns3" and self.name not in ("dctcp", *LOSS_BASED):
+            raise ForetailError(
+                f"{where}.recovery = {self.recovery} is that of a TCP, and not of {self.name}: set it to ns3"
+            )
+        if self.timely.high_rtt_ns <= self.timely.low_rtt_ns:
+            raise ForetailError(
+                f"{where}.timely.high_rtt_ns = {self.timely.high_rtt_ns} is not above low_rtt_ns = "
+                f"{self.timely.low_rtt_ns}: raise it"
+            )
