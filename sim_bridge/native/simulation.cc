@@ -7,7 +7,6 @@
 
 #include "buffer/policies/policies.hpp"
 #include "native/policy_simulation.h"
-#include "native/racks/rack_simulation.h"
 #include "packets/settings_group.h"
 
 namespace foretail::packets::native {
@@ -22,12 +21,7 @@ void Simulation::set_alphas(std::span<const double>) { static_cast<void>(Simulat
 std::unique_ptr<Simulation> make_simulation(const nlohmann::json& document, const std::string& folder,
                                             std::optional<buffer::FeatureSet> outside) {
     const Group root(document, "");
-    if (auto racks = read_rack_run(root)) {
-        return with_rack_policy(racks->racks, [&](const auto& policy) -> std::unique_ptr<Simulation> {
-            return std::make_unique<RackSimulation<std::remove_cvref_t<decltype(policy)>>>(std::move(*racks), policy,
-                                                                                           folder);
-        });
-    }
+    if (auto racks = read_rack_run(root)) return make_rack_simulation(std::move(*racks), folder);
     Settings settings = resolved(read_settings(root));
     if (outside && !buffer::known_policy(settings.policy.name).asks)
         refuse("policy '" + settings.policy.name + "' asks nobody: choose one that asks a predictor");

@@ -14,6 +14,7 @@
 #include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
 #include "packets/flow_ledger.h"
+#include "packets/racks/rack_settings.h"
 
 namespace foretail::packets::native {
 
@@ -70,6 +71,9 @@ public:
     /// may follow.
     virtual nlohmann::json finish() = 0;
 };
+
+/// The run of racks with circuits.
+std::unique_ptr<Simulation> make_rack_simulation(RackRun run, const std::string& folder);
 
 /// The run of a settings document; files go to `folder`, or nowhere where it is empty. With `outside`, switches keep
 /// these features, and every arrival about which the policy asks waits for an answer.

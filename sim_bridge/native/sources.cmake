@@ -1,10 +1,11 @@
-# The sources of the native network, for its program and for the extension module.
+# The sources of the native network, for its program and for the extension module; first what takes longest to compile.
 set(NATIVE_NETWORK
+    native/simulation.cc
+    native/racks/rack_simulation.cc
     native/flows.cc
     native/linux/connection.cc
     native/linux/sender.cc
     native/rdma/rdma_hosts.cc
-    native/simulation.cc
     native/stack.cc
     native/tcp/acknowledgements.cc
     native/tcp/connection.cc
