@@ -93,7 +93,7 @@ OCCUPANCY_DTYPE = np.dtype(
         ("occupancy_bytes", "<i8"),
         ("longest_bytes", "<i8"),  # the longest queue
         ("switch", "<i4"),
-        ("pad", "<i4"),  # zero
+        ("lossless_bytes", "<i4"),  # of queues that may not lose a packet
     ]
 )
 

@@ -25,6 +25,9 @@ ORDERS = ("longest_queue", "lower_classes_first", "any_queue")
 ORACLES = ("lqd", "occamy")
 """Push-out policies whose decisions can be labels."""
 
+MAKES_ROOM = ("longer_queues", "any_queue", "no_queue")
+"""Lossy queues out of which LQD pushes packets for one that may not be lost."""
+
 SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
 """Which of its queues a port serves next."""
 
@@ -42,6 +45,7 @@ class BufferPolicy:
     asks: bool = False  #: whether it asks a predictor about packets
     knows_priorities: bool = True  #: whether a port may have several queues; else it has one
     pushes_out: bool = False  #: whether it removes packets that it has accepted
+    sees_ingress: bool = False  #: whether it needs to know where packets came in, as only simulated networks do
     #: what the option ``policy=NAME`` sets, beside the defaults of the parameters
     option: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""  #: in figures, where the title is an abbreviation that not every reader knows
@@ -72,7 +76,14 @@ POLICIES = {
         BufferPolicy(
             "reverie",
             "Reverie",
-            "Reverie for lossy traffic: the averaged queue against the threshold",
+            "the averaged queue against the threshold, at egress for lossy traffic and at ingress for lossless",
+            option={"alpha": 1.0},  # with which the thesis evaluates it
+        ),
+        BufferPolicy(
+            "sonic",
+            "SONiC",
+            "thresholds at ingress and at egress, each on a pool of its own, as switches have them that run SONiC",
+            sees_ingress=True,
             option={"alpha": 1.0},  # with which the thesis evaluates it
         ),
         BufferPolicy(
@@ -124,8 +135,11 @@ POLICIES = {
 
 PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
 ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
+SEE_INGRESS = tuple(name for name, policy in POLICIES.items() if policy.sees_ingress)
+OF_ARRIVALS = tuple(name for name in POLICIES if name not in SEE_INGRESS)
+"""Those that can decide arrivals at ports, which do not say where packets came in."""
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
-_WITH_THRESHOLD = ("dt", "abm", "reverie", "occamy")
+_WITH_THRESHOLD = ("dt", "abm", "reverie", "sonic", "occamy")
 _FOLLOWING_LQD = ("followlqd", "credence", "guarded")
 IN_INTERVALS = ("abm", "reverie", "guarded")
 
@@ -217,6 +231,52 @@ class SwitchParameters(NetworkParameters):
     )
     order: str | None = parameter(
         ("lqd",), None, "Queue in which LQD looks for that packet; null means scenario.rules.order.", one_of=ORDERS
+    )
+    ingress_pool_bytes: int | None = parameter(
+        ("sonic",),
+        None,
+        "Pool of all packets at ingress; null means the buffer without headroom.",
+        at_least=1,
+        at_most=2**40,
+    )
+    egress_lossless_pool_bytes: int | None = parameter(
+        ("sonic",), None, "Pool of lossless packets at egress; null means the whole buffer.", at_least=1, at_most=2**40
+    )
+    egress_lossy_pool_bytes: int | None = parameter(
+        ("sonic",),
+        None,
+        "Pool of lossy packets at egress; null means 80 % of that at ingress.",
+        at_least=1,
+        at_most=2**40,
+    )
+    ingress_alphas: list[float] = parameter(
+        ("sonic",),
+        [],
+        "Alpha of each queue of a port at ingress; [] means alpha for all, and scenario.pfc.alpha for lossless ones.",
+        at_least=0,
+    )
+    egress_alphas: list[float] = parameter(
+        ("sonic",), [], "Alpha of each queue of a port at egress; [] means as at ingress.", at_least=0
+    )
+    ingress_static_bytes: list[int] = parameter(
+        ("sonic",),
+        [],
+        "Threshold of each queue of a port at ingress instead of alpha; 0 means alpha.",
+        at_least=0,
+        at_most=2**40,
+    )
+    egress_static_bytes: list[int] = parameter(
+        ("sonic",),
+        [],
+        "Threshold of each queue of a port at egress instead of alpha; 0 means alpha.",
+        at_least=0,
+        at_most=2**40,
+    )
+    ingress_reserved_bytes: list[int] = parameter(
+        ("sonic",), [], "Bytes that each queue has for itself at ingress.", at_least=0, at_most=2**40
+    )
+    egress_reserved_bytes: list[int] = parameter(
+        ("sonic",), [], "Bytes that each queue has for itself at egress.", at_least=0, at_most=2**40
     )
     virtual_lqd: str = parameter(
         _FOLLOWING_LQD,
@@ -347,6 +407,9 @@ def policy_name(policy: str) -> str:
 _SETTINGS = {one.name: one for one in fields(SwitchParameters)}
 NUMBERS = {name: one for name, one in _SETTINGS.items() if re.match("int|float", str(one.type))}
 """Parameters in ns-3 that are numbers, by the names of their settings."""
+
+OF_QUEUES = tuple(name for name, one in _SETTINGS.items() if str(one.type).startswith("list"))
+"""Parameters with a value for each queue of a port."""
 
 _WITH_SETTINGS = re.compile(
     rf"(?P<name>{'|'.join(sorted(POLICIES, key=len, reverse=True))})"

@@ -87,6 +87,15 @@ _TINY: dict[str, Any] = {
         "background": 0,
         "incast": 0,
         "control": 0,
+        "lossless": [],
+    },
+    "pfc": {
+        "alpha": 1.0,
+        "headroom_bytes": None,
+        "headroom_pool_bytes": None,
+        "xon_bytes": 0,
+        "xon_offset_bytes": None,
+        "makes_room": "longer_queues",
     },
     "rules": {
         "counting": "counted",

@@ -15,6 +15,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.transport import RDMA
 from foretail.core.errors import ForetailError
+from foretail.sim_bridge.policies import SEE_INGRESS
 
 
 @dataclass
@@ -74,6 +75,21 @@ def require_tcp(scenario: Scenario, network: Network) -> None:
         )
 
 
+def require_egress_only(scenario: Scenario, policies: Mapping[str, Policy], network: Network) -> None:
+    """Raise ForetailError on switches that pause senders or see where packets come in, which the native network has."""
+    if scenario.queues.lossless:
+        raise ForetailError(
+            f"scenario.queues.lossless names queues that may not lose, and no switch of {network.override} pauses a "
+            "sender: use network=native, or set it to []"
+        )
+    for name, policy in policies.items():
+        if policy.name in SEE_INGRESS:
+            raise ForetailError(
+                f"policy {name} has to know where packets came in, which switches of {network.override} do not: use "
+                "network=native"
+            )
+
+
 @dataclass
 class Ns3Network(Network):
     """Simulated hosts and TCP."""
@@ -83,6 +99,7 @@ class Ns3Network(Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what only the native network simulates."""
         require_tcp(scenario, self)
+        require_egress_only(scenario, policies, self)
         recovery = scenario.transport.recovery
         if recovery != "ns3":
             raise ForetailError(
@@ -132,6 +149,7 @@ class EmulatorNetwork(Emulation, Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
         require_tcp(scenario, self)
+        require_egress_only(scenario, policies, self)
         require_emulated(scenario, self, "network")
         require_no_alphas(policies)
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:

@@ -16,6 +16,7 @@ from foretail.sim_bridge import policies
 
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
+OF_ARRIVALS = policies.OF_ARRIVALS
 ASKING = policies.ASKING
 FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
 DT_PREDICTED = "dt_predicted"
@@ -73,6 +74,13 @@ class Policy(policies.SwitchParameters, _Named):
             raise ForetailError(
                 f"{where}.virtual_lqd = fluid knows one queue per port: set it to exact, or scenario.queues.count=1"
             )
+        for name in policies.OF_QUEUES:
+            values = getattr(self, name)
+            if self.name in policies.SEE_INGRESS and values and len(values) != queues.count:
+                raise ForetailError(
+                    f"{where}.{name} has {len(values)} values for the {queues.count} queues of a port: give one for "
+                    "each, or []"
+                )
         if rules.oracle != "lqd" and self.virtual_lqd == "fluid":
             raise ForetailError(
                 f"{where}.virtual_lqd = fluid knows no oracle but LQD: set it to exact, or scenario.rules.oracle=lqd"
@@ -118,9 +126,14 @@ def require_known_policy(where: str, name: str) -> None:
 
 
 def require_distinct_policies(where: str, names: Sequence[str]) -> None:
-    """Raise ForetailError unless all policies are known and have different names in tables."""
+    """Raise ForetailError unless policies can decide arrivals at ports and have different names in tables."""
     for name in names:
         require_known_policy(where, name)
+        if name in policies.SEE_INGRESS:
+            raise ForetailError(
+                f"{where} names {name}, which has to know where packets came in, and arrivals do not say: simulate a "
+                "network, or choose another"
+            )
     require_distinct(where, [policies.policy_name(name) for name in names], "name every policy once")
 
 

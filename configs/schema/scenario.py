@@ -8,12 +8,20 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, PEERS, part, setting
+from foretail.configs.schema.fields import (
+    FASTEST_BPS,
+    LARGEST_BUFFER_BYTES,
+    LONGEST_NS,
+    PEERS,
+    part,
+    require_distinct,
+    setting,
+)
 from foretail.configs.schema.messages import Collective, Elephants, FlowSizes
 from foretail.configs.schema.transport import Transport
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import LARGEST_CELL_BYTES
-from foretail.sim_bridge.policies import BY_TAGS, MOST_QUEUES, ORACLES, ORDERS, SCHEDULERS, VICTIMS
+from foretail.sim_bridge.policies import BY_TAGS, MAKES_ROOM, MOST_QUEUES, ORACLES, ORDERS, SCHEDULERS, VICTIMS
 
 MOST_SERVERS = 65_535
 
@@ -161,9 +169,22 @@ class Queues:
     background: int = setting(0, "Queue of background flows.", at_least=0, at_most=MOST_QUEUES - 1)
     incast: int = setting(0, "Queue of the answers to queries.", at_least=0, at_most=MOST_QUEUES - 1)
     control: int = setting(0, "Queue of packets without data.", at_least=0, at_most=MOST_QUEUES - 1)
+    lossless: list[int] = setting(
+        [],
+        "Queues that may not lose a packet: switches of the native network pause those who send to them (pfc).",
+        at_least=0,
+        at_most=MOST_QUEUES - 1,
+    )
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on a class without its queue, or quanta that do not fit the queues."""
+        """Raise ForetailError on a class without its queue, or quanta or lossless queues that do not fit the queues."""
+        require_distinct(f"{where}.lossless", self.lossless, "name every queue once")
+        for queue in self.lossless:
+            if queue >= self.count:
+                raise ForetailError(
+                    f"{where}.lossless names queue {queue}, and a port has 0 to {self.count - 1}: take it out, or "
+                    f"raise {where}.count"
+                )
         for name, queue in (("background", self.background), ("incast", self.incast), ("control", self.control)):
             if queue >= self.count:
                 raise ForetailError(
@@ -171,6 +192,48 @@ class Queues:
                     f"raise {where}.count"
                 )
         require_quanta(f"{where}.quantum_bytes", self.quantum_bytes, self.scheduler, self.count)
+
+
+@dataclass
+class Pfc:
+    """Priority flow control (IEEE 802.1Qbb): how switches pause those who send to queues.lossless."""
+
+    alpha: float = setting(
+        1.0,
+        "Alpha of a queue at ingress: it pauses its sender from alpha times the free buffer on. CS and LQD have no "
+        "such threshold, and pause when the buffer is full.",
+        above=0,
+    )
+    headroom_bytes: int | None = setting(
+        None,
+        "Buffer of each lossless queue at ingress for what comes after it has paused its sender; null means what its "
+        "link needs.",
+        at_least=1,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    headroom_pool_bytes: int | None = setting(
+        None,
+        "Buffer of a switch for all such headroom together; null means that of all its queues.",
+        at_least=1,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    xon_bytes: int = setting(
+        0,
+        "A queue at ingress that is at most so long lets its sender go on, whatever its threshold.",
+        at_least=0,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    xon_offset_bytes: int | None = setting(
+        None,
+        "A queue lets its sender go on when it is so far below its threshold; null means two full packets.",
+        at_least=0,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    makes_room: str = setting(
+        "longer_queues",
+        "Lossy queues out of which LQD pushes packets for a lossless one: those longer than its own, any, or none.",
+        one_of=MAKES_ROOM,
+    )
 
 
 def require_quanta(where: str, quanta: Sequence[int], scheduler: str, queues: int) -> None:
@@ -243,6 +306,7 @@ class Scenario:
     collective: Collective = part(Collective, "Collective communication of groups of servers.")
     transport: Transport = part(Transport, "Transport: congestion control and its constants.")
     queues: Queues = part(Queues, "Queues of a port, and the packets that each takes.")
+    pfc: Pfc = part(Pfc, "Priority flow control.")
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(FeatureArithmetic, "Arithmetic of the features.")
     traffic_ns: int = setting(MISSING, "Time during which flows start.", at_least=1, at_most=LONGEST_NS)
@@ -262,6 +326,16 @@ class Scenario:
         links = (topology.server_link_bps,) if topology.is_star else (topology.server_link_bps, topology.spine_link_bps)
         crossed = [(size, bps) for size in packets for bps in links]
         return sum(2 * (topology.link_delay_ns - (-8 * 10**9 * size // bps)) for size, bps in crossed)
+
+    def headroom_needed_bytes(self, link_bps: int) -> int:
+        """Bytes that may still come after a queue at ingress of a link of this rate has paused its sender.
+
+        The packet that makes it do so, those that each end is sending when the other has something to say, the frame
+        that says it, and what is on the link both ways.
+        """
+        overhead = self.topology.wire_overhead_bytes
+        packet = self.transport.segment_bytes + 40 + overhead
+        return 3 * packet + 64 + overhead + math.ceil(2 * link_bps / 8e9 * self.topology.link_delay_ns)
 
     @property
     def spine_buffer_bytes(self) -> int:
@@ -333,6 +407,7 @@ class Scenario:
                 f"{where}.rules.order = lower_classes_first needs classes, and a port has one queue: set "
                 f"{where}.queues.count, or order=longest_queue"
             )
+        self._check_headroom(where)
         largest = max(self.leaf_buffer_bytes, self.spine_buffer_bytes)
         if largest > LARGEST_BUFFER_BYTES:
             raise ForetailError(
@@ -343,3 +418,31 @@ class Scenario:
             raise ForetailError(
                 f"{where}.incast.burst_fraction = {incast.burst_fraction:g} is less than a byte per responder: raise it"
             )
+
+    def _check_headroom(self, where: str) -> None:
+        """Raise ForetailError on headroom that loses packets, or that leaves no buffer."""
+        pfc, topology, lossless = self.pfc, self.topology, len(self.queues.lossless)
+        if lossless == 0:
+            return
+        links = [topology.server_link_bps] + ([] if topology.is_star else [topology.spine_link_bps])
+        needed = max(self.headroom_needed_bytes(bps) for bps in links)
+        if pfc.headroom_bytes is not None and pfc.headroom_bytes < needed:
+            raise ForetailError(
+                f"{where}.pfc.headroom_bytes = {pfc.headroom_bytes} is {needed - pfc.headroom_bytes} bytes less than "
+                f"the {needed} that may come after a pause over a link of {max(links)} bit/s and "
+                f"{topology.link_delay_ns} ns: raise it"
+            )
+        leaf = (topology.servers_per_leaf * [topology.server_link_bps]) + topology.spines * [topology.spine_link_bps]
+        spine = topology.leaves * [topology.spine_link_bps]
+        for name, ports, buffer_bytes in (
+            ("leaf", leaf, self.leaf_buffer_bytes),
+            ("spine", spine, self.spine_buffer_bytes),
+        )[: 1 if topology.is_star else 2]:
+            all_queues = lossless * sum(pfc.headroom_bytes or self.headroom_needed_bytes(bps) for bps in ports)
+            pool = pfc.headroom_pool_bytes or all_queues
+            if pool + 2 * (self.transport.segment_bytes + 40) > buffer_bytes:
+                raise ForetailError(
+                    f"the headroom of a {name} takes {pool} of its {buffer_bytes} bytes: raise "
+                    f"{where}.topology.buffer_bytes_per_port_per_gbps, or lower {where}.pfc.headroom_pool_bytes or the "
+                    f"number of {where}.queues.lossless"
+                )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.packet_stages import ReplayConfig
-from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.manifest import Rules
@@ -160,7 +160,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             _reported(read(predictions=source == "column"), file, progress),
             config.ports,
             config.buffer,
-            config.policies or BUFFER_POLICIES,
+            config.policies or OF_ARRIVALS,
             predictions,
             rules=Rules(**vars(config.rules)),
             parameters=parameters,

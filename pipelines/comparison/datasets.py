@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import ReplayConfig
-from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
@@ -180,7 +180,7 @@ def _replayed(
             compared.append(
                 compare_replays(
                     dataset,
-                    config.policies or BUFFER_POLICIES,
+                    config.policies or OF_ARRIVALS,
                     rows[-1].predicted,
                     parameters=config.parameters.in_network(),
                     threads=config.jobs,

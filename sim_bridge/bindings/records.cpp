@@ -68,7 +68,7 @@ RecordLayout occupancy_layout() {
     using Record = OccupancyRecord;
     return {sizeof(Record),
             {FIELD(time_ns), FIELD(occupancy_bytes), FIELD(longest_bytes), NAMED_FIELD(switch_index, "switch"),
-             FIELD(pad)}};
+             FIELD(lossless_bytes)}};
 }
 
 RecordLayout counter_layout() {

@@ -56,7 +56,7 @@ struct OccupancyRecord {
     std::int64_t occupancy_bytes = 0;
     std::int64_t longest_bytes = 0;
     std::int32_t switch_index = 0;
-    std::int32_t pad = 0;
+    std::int32_t lossless_bytes = 0;  ///< of queues that may not lose
 };
 static_assert(sizeof(OccupancyRecord) == 32);
 

@@ -404,7 +404,11 @@ inline constexpr std::size_t slot_queue_limit = std::size_t{1} << 28;
 template <class Policy>
 std::unique_ptr<RecordedRun> recorded_run(Policy policy, const SwitchSettings& settings) {
     const Shape& shape = settings.shape;
-    if constexpr (!Policy::sees_departures) {  // which SlotQueues does not show
+    if constexpr (Policy::sees_ingress)
+        throw std::invalid_argument("policy '" + std::string(Policy::name) +
+                                    "' has to know where packets came in, which these arrivals do not say: simulate a "
+                                    "network, or choose another policy");
+    if constexpr (!Policy::sees_departures && !Policy::sees_ingress) {  // which SlotQueues does not show
         if (shape.preemptive && shape.priorities == 1 && !settings.fluid_slack &&
             SlotQueues<Row>::set_bytes(shape.ports(), shape.capacity) <= detail::slot_queue_limit) {
             return std::make_unique<detail::SlottedSwitch<Policy>>(settings, std::move(policy));

@@ -13,7 +13,9 @@
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/virtual_lqd.hpp"
+#include "buffer/policies/lossless.hpp"
 #include "buffer/policies/policies.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -40,7 +42,8 @@ struct PortBytes {
 /// Per arrival: `observe`, then read `features` and `exposed` if wanted, then `admit`. A sink receives
 ///   departed(port, packet, time)  when the last bit of a packet has left,
 ///   pushed_out(port, packet)      when a queued packet is removed, that of the arrival inside its `admit` perhaps,
-///   fate(row, time, dropped)      when the virtual LQD has sent or dropped the row (only with `labels`).
+///   paused(port, priority, time, on)  when it tells the sender at an ingress port to stop, or to go on; where it has
+///   it, fate(row, time, dropped)      when the virtual LQD has sent or dropped the row (only with `labels`).
 template <class Policy, class Payload>
 class Switch {
 public:
@@ -63,6 +66,9 @@ public:
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
+        if (settings.shape.pause || sees_ingress)
+            ingress_.emplace(settings.shape.ports(), settings.shape.priorities,
+                             settings.shape.pause.value_or(PauseSettings{}));
     }
 
     /// Sends all that has left the real queues by `now`. The virtual ones follow with the next arrival.
@@ -75,8 +81,18 @@ public:
                 at(port).out += packet.size;
                 if (tracks_queues_) tracked_.departed(queue, packet.size);
                 if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
+                if (ingress_) release(queue, packet, time);
                 sink.departed(port, std::move(packet), time);
+                if (ingress_ && !ingress_->paused().empty()) resume(time, sink);
             });
+    }
+
+    /// The sender at the other end of a port's link pauses a queue of that port, or lets it go on.
+    template <class Sink>
+    void set_paused(Port port, int priority, Tick now, bool paused, Sink& sink) {
+        advance(now, sink);
+        queues_.set_paused(port, priority, paused);
+        queues_.start(port, now);
     }
 
     /// Brings queues, thresholds, averages and rates up to an arrival, before any decision on it.
@@ -117,7 +133,7 @@ public:
     [[nodiscard]] bool asks(const Arrival& arrival) const {
         bool asks = false;
         if constexpr (Policy::asks) {
-            if (!arrival.data) return false;
+            if (!arrival.data || queues_.is_lossless(queues_.queue_of(arrival))) return false;
             Policy trial = policy_;  // what it decides here does not count
             decide(
                 trial, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
@@ -137,18 +153,20 @@ public:
         at(arrival.port).in += arrival.size;
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;
-        if constexpr (Policy::pushes_out) {
+        if (queues_.is_lossless(queues_.queue_of(arrival))) {
+            outcome = admit_lossless(arrival, std::move(payload), sink);
+        } else if constexpr (Policy::pushes_out) {
+            charge(arrival);
             const bool kept = push_out_.admit(
                 queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
                 pushed_out(sink));
             if (!kept) outcome = Outcome::buffer_full;
+            if (!kept && ingress_) ingress_->release(ingress_->queue_of(arrival), arrival.size);
         } else {
-            outcome = arrival.data
-                          ? settled(decide(
-                                policy_, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
-                                std::forward<Ask>(predicts_drop)))
-                          : CompleteSharing{}.decide(arrival, queues_);
+            outcome = arrival.data ? settled(decide_lossy(arrival, std::forward<Ask>(predicts_drop)))
+                                   : CompleteSharing{}.decide(arrival, queues_);
             if (outcome == Outcome::accepted) {
+                charge(arrival);
                 queues_.push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
                 expel(arrival.time, sink);
@@ -169,6 +187,8 @@ public:
     [[nodiscard]] Row oldest_open(Row none) const { return lqd_ ? lqd_->oldest_open(none) : none; }
 
     [[nodiscard]] const PortQueues<Payload>& queues() const { return queues_; }
+    /// Where packets came in; none where nobody keeps it.
+    [[nodiscard]] const std::optional<IngressQueues>& ingress() const { return ingress_; }
     [[nodiscard]] Policy& policy() { return policy_; }
     [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
     /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when
@@ -183,6 +203,93 @@ public:
     }
 
 private:
+    static constexpr bool sees_ingress = Policy::sees_ingress;
+
+    template <class Ask>
+    Outcome decide_lossy(const Arrival& arrival, Ask&& predicts_drop) {
+        if constexpr (Policy::sees_ingress) {
+            return policy_.decide(arrival, queues_, *ingress_);
+        } else {
+            return decide(
+                policy_, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
+                std::forward<Ask>(predicts_drop));
+        }
+    }
+    /// Takes a packet that may not be lost into the shared buffer, or pauses its sender and takes it into headroom.
+    template <class Sink>
+    Outcome admit_lossless(const Arrival& arrival, Payload payload, Sink& sink) {
+        const QueueIndex queue = ingress_->queue_of(arrival);
+        ingress_about_to_change(queue, arrival.time);
+        if (!ingress_->is_paused(queue) && (pauses(queue, arrival.time) || !make_room(arrival, sink))) {
+            ingress_->pause(queue);
+            if constexpr (requires { sink.paused(Port{}, 0, arrival.time, true); })
+                sink.paused(arrival.ingress, arrival.priority, arrival.time, true);
+        }
+        if (ingress_->is_paused(queue)) {
+            if (!ingress_->has_headroom(queue, arrival.size)) return Outcome::buffer_full;
+            ingress_->charge_headroom(queue, arrival.size);
+            queues_.move_to_headroom(arrival.size);
+        } else {
+            ingress_->charge(queue, arrival.size);
+        }
+        queues_.push(arrival, std::move(payload));
+        queues_.start(arrival.port, arrival.time);
+        return Outcome::accepted;
+    }
+    template <class Sink>
+    bool make_room(const Arrival& arrival, Sink& sink) {
+        if constexpr (Policy::pushes_out) {
+            return push_out_.make_room(
+                queues_, arrival, [&](QueueIndex queue) { about_to_change(queue, arrival.time); }, pushed_out(sink));
+        } else {
+            return queues_.fits(arrival.size);
+        }
+    }
+    /// Whether a lossless queue at ingress is as long as it may be, as the policy or else a dynamic threshold says.
+    [[nodiscard]] bool pauses(QueueIndex queue, Tick now, Bytes reserve = 0) {
+        if constexpr (requires { policy_.pauses(queue, reserve, now, queues_, *ingress_); }) {
+            return policy_.pauses(queue, reserve, now, queues_, *ingress_);
+        } else {
+            return DynamicPause::pauses(queue, reserve, queues_, *ingress_);
+        }
+    }
+    [[nodiscard]] bool resumes(QueueIndex queue, Tick now) {
+        if (ingress_->headroom(queue) > 0) return false;
+        const PauseSettings& settings = ingress_->settings();
+        if (ingress_->length(queue) <= settings.xon) return true;
+        return queues_.fits(settings.xon_offset) && !pauses(queue, now, settings.xon_offset);
+    }
+    /// Tells senders to go on whose queue at ingress has room again.
+    template <class Sink>
+    void resume(Tick now, Sink& sink) {
+        for (std::size_t i = 0; i < ingress_->paused().size();) {
+            const QueueIndex queue = ingress_->paused()[i];
+            if (!resumes(queue, now)) {
+                ++i;
+                continue;
+            }
+            ingress_->resume(queue);
+            if constexpr (requires { sink.paused(Port{}, 0, now, false); })
+                sink.paused(ingress_->port_of(queue), ingress_->priority_of(queue), now, false);
+        }
+    }
+    /// Counts a lossy packet where it came in, if anybody asks for it.
+    void charge(const Arrival& arrival) {
+        if (!ingress_) return;
+        const QueueIndex queue = ingress_->queue_of(arrival);
+        ingress_about_to_change(queue, arrival.time);
+        ingress_->charge(queue, arrival.size);
+    }
+    void ingress_about_to_change(QueueIndex queue, [[maybe_unused]] Tick now) {
+        if constexpr (requires { policy_.ingress_about_to_change(queue, now, Bytes{}); })
+            policy_.ingress_about_to_change(queue, now, ingress_->length(queue));
+    }
+    /// A packet of a queue is gone.
+    void release(QueueIndex queue, const Packet& packet, Tick now) {
+        const QueueIndex at_ingress = ingress_->queue_of(packet.ingress, queues_.priority_of(queue));
+        ingress_about_to_change(at_ingress, now);
+        queues_.move_to_headroom(-ingress_->release(at_ingress, packet.size));
+    }
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
     [[nodiscard]] Bytes threshold(QueueIndex queue) const {
         return fluid_ ? fluid_->threshold(queue) : lqd_->threshold(queue);
@@ -206,6 +313,8 @@ private:
         return [this, &sink](QueueIndex queue, Packet victim) {
             const Port port = queues_.port_of(queue);
             at(port).pushed_out += victim.size;
+            if (ingress_)
+                ingress_->release(ingress_->queue_of(victim.ingress, queues_.priority_of(queue)), victim.size);
             sink.pushed_out(port, std::move(victim));
         };
     }
@@ -218,6 +327,7 @@ private:
 
     Policy policy_;
     PortQueues<Payload> queues_;
+    std::optional<IngressQueues> ingress_;
     LongestQueueDrop push_out_;
     QueueAverages averages_;
     TrackedQueues tracked_;

@@ -75,6 +75,7 @@ struct Arrival {
     std::uint8_t priority = 0;
     Bytes sent = 0;                  ///< bytes of its message that come before it
     Bytes left = not_said_how_much;  ///< bytes of its message that come after it
+    Port ingress = 0;                ///< by which it came, where somebody knows
 };
 
 /// What became of an arrival under the policy of its switch.

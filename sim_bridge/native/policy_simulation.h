@@ -35,6 +35,9 @@ public:
     PolicySimulation(Settings settings, const std::string& folder, std::optional<buffer::FeatureSet> outside)
         : settings_(std::move(settings)), folder_(folder), parts_(*this, outside) {
         parts_.network.give_lost_to(frames_);
+        parts_.network.tell_hosts([this](int host, int queue, bool paused, std::int64_t now) {
+            parts_.stack.set_paused(host, queue, paused, now);
+        });
         parts_.flows.install(parts_.stack);
         const std::int64_t begin_ns = settings_.incast.connect_ahead_ns,
                            traffic_end_ns = begin_ns + settings_.traffic_ns;
@@ -132,6 +135,8 @@ public:
             summary["switches"].push_back(switch_summary(settings_.topology, node.index(), node.counts(),
                                                          node.buffer().queues().occupancy(),
                                                          node.buffer().threshold_deficits()));
+            if (node.buffer().ingress())
+                summary["switches"].back()["lossless"] = lossless_summary(node.lossless(parts_.now_ns));
         }
         if (parts_.branches) summary["branches"] = branches();
         if (parts_.trace) {

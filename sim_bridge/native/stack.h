@@ -45,6 +45,13 @@ public:
     /// What was sent since the last call, in order; the caller takes it away.
     [[nodiscard]] std::vector<Outgoing>& outgoing() { return outgoing_; }
 
+    /// A server has to stop sending to a queue, or may go on. Only cards that send by RDMA know; what TCP sends waits
+    /// in the server's interface.
+    void set_paused(std::int32_t server, int queue, bool paused, std::int64_t now) {
+        now_ = now;
+        if (rdma_) rdma_->set_paused(server, queue, paused);
+    }
+
     // For flows.
     void connect_at(std::int64_t time, std::int32_t connection) { schedule(time, Kind::connect, connection); }
     void send_at(std::int64_t time, std::int32_t flow) { schedule(time, Kind::send, flow); }

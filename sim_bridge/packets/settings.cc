@@ -78,17 +78,22 @@ std::vector<Message> read_messages(const Group& group, const Topology& topology,
 }
 
 /// The parameters of policies among the settings of a policy, by their names in C++, which have no unit.
-std::map<std::string, double, std::less<>> policy_numbers(const Group& group) {
-    std::map<std::string, double, std::less<>> numbers;
+buffer::PolicySettings policy_settings(const Group& group, buffer::Alphas alpha) {
+    buffer::PolicySettings found{std::move(alpha), {}};
     for (const auto& known : buffer::Policies::known) {
         for (const std::string_view parameter : known.parameters) {
             for (const char* unit : {"", "_ns", "_bytes"}) {
                 const auto key = std::string(parameter) + unit;
-                if (parameter != "alpha" && group.has(key)) numbers[std::string(parameter)] = group.get<double>(key);
+                if (parameter == "alpha" || !group.has(key) || group.is_null(key)) continue;
+                if (group.is_list(key)) {
+                    found.lists[std::string(parameter)] = group.get<std::vector<double>>(key);
+                } else {
+                    found.numbers[std::string(parameter)] = group.get<double>(key);
+                }
             }
         }
     }
-    return numbers;
+    return found;
 }
 
 Topology read_topology(const Group& group) {
@@ -171,7 +176,22 @@ PortQueueing read_queues(const Group& group) {
         if (queue >= queues.count) group.refuse(key, "must be one of the queues of a port");
         queues.queue_of[static_cast<std::size_t>(flow_class)] = queue;
     }
+    for (std::size_t i = 0; i < group.items("lossless").size(); ++i)
+        queues.lossless |= static_cast<std::uint8_t>(1U << group.entry("lossless", i, 0, queues.count - 1));
     return queues;
+}
+
+Pauses read_pauses(const Group& group) {
+    const auto bytes_or_null = [&](const char* key) -> std::optional<std::int64_t> {
+        if (group.is_null(key)) return {};
+        return group.get<std::int64_t>(key);
+    };
+    return {.alpha = group.get<double>("alpha"),
+            .headroom_bytes = bytes_or_null("headroom_bytes"),
+            .headroom_pool_bytes = bytes_or_null("headroom_pool_bytes"),
+            .xon_bytes = group.get<std::int64_t>("xon_bytes"),
+            .xon_offset_bytes = bytes_or_null("xon_offset_bytes"),
+            .makes_room = group.choice<buffer::MakesRoom>("makes_room", buffer::makes_room_names)};
 }
 
 PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
@@ -180,7 +200,7 @@ PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
     policy.name.erase(0, policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
     policy.takes_alpha = buffer::known_policy(policy.name).takes_alpha;
     const auto alpha = group.get<double>("alpha");
-    policy.settings = {buffer::Alphas(static_cast<std::size_t>(queues.count), alpha), policy_numbers(group)};
+    policy.settings = policy_settings(group, buffer::Alphas(static_cast<std::size_t>(queues.count), alpha));
     policy.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
         group.get_or("incast_alpha", alpha);
     const auto slack = group.get<std::int64_t>("fluid_slack_bytes");
@@ -269,6 +289,7 @@ Settings read_settings(const Group& root) {
     s.traffic_ns = root.get<std::int64_t>("traffic_ns");
     s.drain_ns = root.get<std::int64_t>("drain_ns");
     s.queues = root.group("queues", read_queues);
+    s.pfc = root.group("pfc", read_pauses);
     s.policy = root.group("policy", [&](const Group& group) { return read_policy(group, s.queues); });
     s.rules = root.group("rules", [&](const Group& group) { return read_rules(group, s); });
     const auto [cell_shift, average_shift] = root.group("features", [](const Group& group) {
@@ -286,6 +307,38 @@ Settings read_settings(const Group& root) {
     root.leave("emulation");
     root.require_all_read("is unknown: leave it out");
     return s;
+}
+
+std::int64_t Settings::headroom_needed_bytes(const buffer::LineRate& link) const {
+    const double on_the_link = 2 * link.bytes_per_tick() * static_cast<double>(topology.link_delay_ns);
+    return 3 * (packet_bytes(transport.segment_bytes) + topology.wire_overhead_bytes) + Pauses::frame_bytes +
+           topology.wire_overhead_bytes + static_cast<std::int64_t>(std::ceil(on_the_link));
+}
+
+std::optional<buffer::PauseSettings> Settings::pause_settings(const std::vector<buffer::LineRate>& rates) const {
+    if (queues.lossless == 0) return {};
+    buffer::PauseSettings pauses{.lossless = queues.lossless,
+                                 .alpha = pfc.alpha,
+                                 .headroom = {},
+                                 .xon = pfc.xon_bytes,
+                                 .makes_room = pfc.makes_room};
+    std::int64_t all = 0;
+    for (const buffer::LineRate& link : rates) {
+        pauses.headroom.push_back(pfc.headroom_bytes.value_or(headroom_needed_bytes(link)));
+        all += pauses.headroom.back() * std::popcount(queues.lossless);
+    }
+    pauses.headroom_pool = pfc.headroom_pool_bytes.value_or(all);
+    pauses.xon_offset = pfc.xon_offset_bytes.value_or(2 * packet_bytes(transport.segment_bytes));
+    return pauses;
+}
+
+void Settings::require_lossy(const std::string& network) const {
+    if (buffer::known_policy(policy.name).sees_ingress)
+        refuse("policy '" + policy.name + "' has to know where packets came in, and switches of " + network +
+               " do not: run it in the native network");
+    if (queues.lossless != 0)
+        refuse("setting 'queues.lossless' names a queue that may not lose, and " + network +
+               " pauses no senders: run it in the native network, or set it to []");
 }
 
 void Transport::require_tcp(const std::string& network) const {

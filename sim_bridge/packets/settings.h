@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "buffer/features/shift_average.hpp"
+#include "buffer/queues/ingress_queues.hpp"
+#include "buffer/queues/line_rate.hpp"
 #include "buffer/run.hpp"
 #include "buffer/types.hpp"
 
@@ -140,6 +142,19 @@ struct PortQueueing {
     buffer::Scheduler scheduler = buffer::Scheduler::round_robin;
     std::vector<std::int64_t> quantum_bytes;  ///< deficit round robin: one for each queue
     std::array<std::uint8_t, 3> queue_of{};   ///< by buffer::FlowClass
+    std::uint8_t lossless = 0;                ///< those that may not lose a packet, one bit each
+};
+
+/// Priority flow control: how switches pause those who send to lossless queues.
+struct Pauses {
+    double alpha = 1;  ///< of the threshold at ingress of policies that have none of their own
+    std::optional<std::int64_t> headroom_bytes;       ///< of a queue at ingress; none: what its link needs
+    std::optional<std::int64_t> headroom_pool_bytes;  ///< of a switch; none: that of all its queues
+    std::int64_t xon_bytes = 0;
+    std::optional<std::int64_t> xon_offset_bytes;  ///< none: two full packets
+    buffer::MakesRoom makes_room = buffer::MakesRoom::longer_queues;
+
+    static constexpr int frame_bytes = 64;  ///< of the frame that pauses or resumes
 };
 
 /// Arrivals at which the run is forked (branches.h).
@@ -160,6 +175,7 @@ struct Settings {
     Transport transport;
     std::int64_t traffic_ns = 0, drain_ns = 0;
     PortQueueing queues;
+    Pauses pfc;
     PolicyChoice policy;
     buffer::PushOutRules rules;
     std::optional<buffer::PolicySettings> occamy_oracle;
@@ -174,8 +190,17 @@ struct Settings {
     [[nodiscard]] std::int64_t packet_bytes(std::int64_t payload) const { return payload + header_bytes; }
     /// Round trip of a full segment and its acknowledgement between the servers farthest apart in an idle network.
     [[nodiscard]] std::int64_t base_rtt_ns() const;
+    /// Throws std::runtime_error where switches pause senders or look at where packets come in, in a network whose
+    /// switches do neither.
+    void require_lossy(const std::string& network) const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
+    /// What may still come after a queue at ingress of a link has paused its sender: the packet that
+    /// makes it do so, those that each end is sending when the other has something to say, the frame that says it, and
+    /// what is on the link both ways.
+    [[nodiscard]] std::int64_t headroom_needed_bytes(const buffer::LineRate& link) const;
+    /// How a switch with ports of these rates pauses, if it does.
+    [[nodiscard]] std::optional<buffer::PauseSettings> pause_settings(const std::vector<buffer::LineRate>& rates) const;
 };
 
 /// The settings in a document that Foretail has resolved and checked (configs/schema/). Here only its structure is

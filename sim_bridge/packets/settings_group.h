@@ -38,6 +38,7 @@ public:
         return found;
     }
     [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
+    [[nodiscard]] bool is_list(const std::string& key) const { return value(key).is_array(); }
     [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }
 
     /// A value of exactly this type; a number of another kind would be rounded or wrapped.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "packets/arrival_trace.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
+#include "packets/settings_group.h"
 #include "packets/switch_counts.h"
 
 namespace foretail::packets {
@@ -25,6 +27,15 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
     buffer::SwitchSettings settings;
     settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
                       s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
+    settings.shape.pause = s.pause_settings(settings.shape.rates);
+    if (settings.shape.pause) {
+        settings.shape.capacity -= settings.shape.pause->headroom_pool;
+        if (settings.shape.capacity < 2 * s.packet_bytes(s.transport.segment_bytes))
+            refuse("the headroom of a switch takes " + std::to_string(settings.shape.pause->headroom_pool) +
+                   " of its " + std::to_string(buffer_bytes) +
+                   " bytes, which leaves less than two packets: lower setting " +
+                   "'pfc.headroom_pool_bytes', or give the switch a larger buffer");
+    }
     settings.rules = s.rules;
     settings.occamy_oracle = s.occamy_oracle;
     settings.scale = s.scale;
@@ -74,9 +85,16 @@ public:
         Sink<Wires> sink{*this, wires};
         buffer_.advance(now, sink);
     }
+    /// Pauses a queue of a port, or lets it go on, as the other end of the port's link has said.
+    template <class Wires>
+    void set_paused(buffer::Port port, int priority, std::int64_t now, bool paused, Wires& wires) {
+        Sink<Wires> sink{*this, wires};
+        buffer_.set_paused(port, priority, now, paused, sink);
+    }
 
     template <class Frame>
-    [[nodiscard]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port, std::int64_t now) const {
+    [[nodiscard]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port, std::int64_t now,
+                                             buffer::Port ingress = 0) const {
         return {now,
                 port,
                 frame.size_bytes,
@@ -84,7 +102,8 @@ public:
                 frame.first_rtt,
                 queue_of_[static_cast<std::size_t>(frame.flow_class)],
                 frame.sent_bytes,
-                frame.left_bytes};
+                frame.left_bytes,
+                ingress};
     }
 
     /// Decides about an arrival. `mark(frame)` sets the congestion mark; `settled` is that of buffer::Switch::admit.
@@ -146,6 +165,7 @@ public:
         } else {
             decision.outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, sink, settled);
         }
+        if (buffer_.queues().is_lossless(buffer_.queues().queue_of(arrival))) count_lossless(arrival, decision.outcome);
         if (decision.outcome == buffer::Outcome::accepted) return decision;
         const auto why = static_cast<std::size_t>(decision.outcome);
         (data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
@@ -155,10 +175,13 @@ public:
     }
 
     [[nodiscard]] buffer::OccupancyRecord sample(std::int64_t now) const {
+        const auto& ingress = buffer_.ingress();
         return {.time_ns = now,
-                .occupancy_bytes = buffer_.queues().occupancy(),
+                .occupancy_bytes = buffer_.queues().occupancy() + (ingress ? ingress->headroom_bytes() : 0),
                 .longest_bytes = buffer_.queues().longest(),
-                .switch_index = index_};
+                .switch_index = index_,
+                .lossless_bytes =
+                    ingress ? static_cast<std::int32_t>(ingress->lossless_bytes() + ingress->headroom_bytes()) : 0};
     }
     /// Settles the labels of what the virtual LQD still holds. Call when no arrival can follow.
     void settle_labels() {
@@ -178,7 +201,11 @@ public:
             if (!buffer_.conserves_bytes(port)) fail_conservation("port " + std::to_string(port));
             queued += buffer_.queues().port_length(port);
         }
-        if (queued != buffer_.queues().occupancy() || counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
+        const auto& ingress = buffer_.ingress();
+        const std::int64_t in_headroom = ingress ? ingress->headroom_bytes() : 0;
+        if (ingress) check_ingress(*ingress, queued);
+        if (queued != buffer_.queues().occupancy() + in_headroom ||
+            counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
             fail_conservation("the buffer");
     }
 
@@ -186,6 +213,12 @@ public:
     [[nodiscard]] Buffer& buffer() { return buffer_; }
     [[nodiscard]] const Buffer& buffer() const { return buffer_; }
     [[nodiscard]] const SwitchCounts& counts() const { return counts_; }
+    /// What is known of lossless packets at the end of the run.
+    [[nodiscard]] LosslessCounts lossless(std::int64_t now) const {
+        LosslessCounts counts = counts_.lossless;
+        counts.paused_ns += now * (counts.pauses - counts.resumes);
+        return counts;
+    }
 
 private:
     template <class Wires>
@@ -198,6 +231,7 @@ private:
             const bool data = is_data(*queued.frame);
             if (Policy::expels && queued.row != buffer::no_row && data) core.trace_->let_go(queued.row);
             (data ? core.counts_.data_out : core.counts_.control_out).add(packet.size);
+            if (core.is_lossless(queued.frame->flow_class)) core.counts_.lossless.out.add(packet.size);
             wires.departed(port, std::move(queued.frame), packet.size, time);
         }
         void pushed_out(buffer::Port port, const typename Buffer::Packet& packet) {
@@ -208,6 +242,12 @@ private:
             if (packet.payload.row == buffer::no_row) return;
             core.trace_->record(packet.payload.row).outcome = outcome;
             core.trace_->let_go(packet.payload.row);
+        }
+        void paused(buffer::Port port, int priority, buffer::Tick time, bool on) {
+            LosslessCounts& counts = core.counts_.lossless;
+            ++(on ? counts.pauses : counts.resumes);
+            counts.paused_ns += on ? -time : time;
+            if constexpr (requires { wires.paused(port, priority, time, on); }) wires.paused(port, priority, time, on);
         }
         void fate(buffer::Row row, buffer::Tick time, bool dropped) { core.trace_->settle(row, time, dropped); }
     };
@@ -228,6 +268,33 @@ private:
         record.first_rtt = frame.first_rtt;
         record.asked = Policy::asks ? buffer::Asked::no : buffer::Asked::never;
         return record;
+    }
+    [[nodiscard]] bool is_lossless(buffer::FlowClass flow_class) const {
+        const auto& ingress = buffer_.ingress();
+        return ingress && ingress->settings().is_lossless(queue_of_[static_cast<std::size_t>(flow_class)]);
+    }
+    void count_lossless(const buffer::Arrival& arrival, buffer::Outcome outcome) {
+        LosslessCounts& counts = counts_.lossless;
+        counts.in.add(arrival.size);
+        if (outcome != buffer::Outcome::accepted) counts.drops.add(arrival.size);
+        counts.most_headroom_bytes = std::max(counts.most_headroom_bytes, buffer_.ingress()->headroom_bytes());
+    }
+    /// What is counted at ingress is what is queued, every sender that was paused goes on or is known as paused, and
+    /// what may not be lost is where it was sent.
+    void check_ingress(const buffer::IngressQueues& ingress, std::int64_t queued) const {
+        std::int64_t counted = 0;
+        for (buffer::QueueIndex queue = 0; queue < ingress.queues(); ++queue)
+            counted += ingress.length(queue) + ingress.headroom(queue);
+        std::int64_t lossless = 0;
+        for (buffer::QueueIndex queue = 0; queue < buffer_.queues().queues(); ++queue) {
+            if (buffer_.queues().is_lossless(queue)) lossless += buffer_.queues().length(queue);
+        }
+        const LosslessCounts& counts = counts_.lossless;
+        if (counted != queued || lossless != ingress.lossless_bytes() + ingress.headroom_bytes() ||
+            counts.in.bytes != counts.out.bytes + counts.drops.bytes + lossless)
+            fail_conservation("the ports at which they came in");
+        if (counts.pauses != counts.resumes + static_cast<std::int64_t>(ingress.paused().size()))
+            throw std::logic_error("switch " + std::to_string(index_) + " has lost count of whom it paused");
     }
     [[noreturn]] void fail_conservation(const std::string& where) const {
         throw std::logic_error("switch " + std::to_string(index_) + " lost or invented bytes on " + where);

@@ -16,7 +16,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import part, setting
-from foretail.configs.schema.policies import BUFFER_POLICIES, PolicyParameters, require_distinct_policies
+from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
 from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
 from foretail.features.dataset import manifest
@@ -206,8 +206,8 @@ def row_of(case: SlotCase, counts: Mapping[str, Any], settings: SlotSettings) ->
 def policies_of(points: pd.DataFrame, prefix: str) -> list[str]:
     """The policies that have a column with this prefix, in the order of the config schema, those from outside last."""
     run = [name.removeprefix(SENT) for name in map(str, points.columns) if name.startswith(SENT)]
-    guests = [policy for policy in run if policy not in BUFFER_POLICIES]
-    return [policy for policy in (*BUFFER_POLICIES, *guests) if f"{prefix}{policy}" in points]
+    guests = [policy for policy in run if policy not in OF_ARRIVALS]
+    return [policy for policy in (*OF_ARRIVALS, *guests) if f"{prefix}{policy}" in points]
 
 
 def over_seeds(points: pd.DataFrame, by: str | list[str], column: str) -> dict[Any, PairedDifference]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
@@ -74,7 +74,7 @@ def test_every_policy_transmits_what_the_slow_model_does(folder: Path, capsys: p
         BUFFER,
         len(slots),
     )
-    assert set(found["policies"]) == set(BUFFER_POLICIES)
+    assert set(found["policies"]) == set(OF_ARRIVALS)
     lqd = run_slotted("lqd", PORTS, BUFFER, slots, ports)
     for policy, figures in found["policies"].items():
         slow = run_slotted(policy, PORTS, BUFFER, slots, ports, predictions=lqd.lqd_drop)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.policies import BUFFER_POLICIES
+from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.dataset.reader import Dataset
@@ -83,9 +83,9 @@ def test_bytes_and_packets_of_every_policy_over_all_datasets(
     found = replayed(folder)
     said = capsys.readouterr()
     assert said.err == ""
-    assert set(found["policies"]) == set(BUFFER_POLICIES)
+    assert set(found["policies"]) == set(OF_ARRIVALS)
     predicted = [labels(dataset)["lqd_drop"] for dataset in traces]
-    compared = [compare_replays(d, BUFFER_POLICIES, p) for d, p in zip(traces, predicted, strict=True)]
+    compared = [compare_replays(d, OF_ARRIVALS, p) for d, p in zip(traces, predicted, strict=True)]
     assert found["arrivals"] == sum(dataset.manifest.rows for dataset in traces)
     lqd = Sent.together([one.transmitted["lqd"] for one in compared])
     for policy, figures in found["policies"].items():

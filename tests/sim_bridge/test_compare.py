@@ -26,7 +26,7 @@ from foretail.sim_bridge.open_loop.slotted import (
     labelled,
     perfect,
 )
-from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES, SlotParameters
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS, SlotParameters
 from tests.sim_bridge.slow_lqd import Rules as SlowRules
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
@@ -74,12 +74,12 @@ def test_every_figure_is_that_of_the_slow_model(data: st.DataObject, case: Slott
         batches(case, cuts_of(data, case), prediction=told),
         case.ports,
         case.buffer,
-        list(POLICIES),
+        list(OF_ARRIVALS),
         in_file,
         rules=Rules(rules.counting, rules.tie, rules.victim),  # type: ignore[arg-type]
         threads=1,
     )
-    for policy in POLICIES:
+    for policy in OF_ARRIVALS:
         slow = run_slotted(policy, *case, predictions=told if policy in ASKING else None, rules=rules)
         assert found.transmitted[policy] == slow.transmitted, policy
     lqd = run_slotted("lqd", *case, rules=rules)
@@ -117,7 +117,7 @@ def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, 
                 batches(case, cuts, **optional),
                 case.ports,
                 case.buffer,
-                list(POLICIES),
+                list(OF_ARRIVALS),
                 flipped(probability, 5),
                 parameters=parameters,
                 optimum=True,
@@ -132,7 +132,7 @@ def test_batches_make_no_difference(data: st.DataObject, case: SlottedArrivals, 
         assert whole["transmitted"]["credence"] == whole["lqd"]
     slot, port = np.array(case.slot, np.int64), np.array(case.port, np.int32)
     assert whole["optimum"] == late_qd(case.ports, case.buffer, slot, port)["transmitted"]
-    for policy in set(KNOW_PRIORITIES) - set(ASKING):
+    for policy in set(OF_ARRIVALS) & set(KNOW_PRIORITIES) - set(ASKING):
         alone = slotted(
             policy,
             case.ports,

@@ -11,7 +11,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
-from foretail.sim_bridge.policies import ASKING, POLICIES, NetworkParameters
+from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS, NetworkParameters
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace
@@ -36,7 +36,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     parts: list[float] = []
     found = compare_replays(
         dataset,
-        list(POLICIES),
+        list(OF_ARRIVALS),
         predicted,
         parameters=NetworkParameters(
             alpha=0.25, first_rtt_alpha=8.0, spare_bandwidth=0.5, spares_first_rtt=0, answers_needed=1
@@ -44,7 +44,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         threads=3,
         report=parts.append,
     )
-    assert list(found.transmitted) == list(POLICIES)
+    assert list(found.transmitted) == list(OF_ARRIVALS)
     assert parts == [1.0]
     assert found.offered == Sent(len(predicted), int(records["size_bytes"][is_data].sum()))
     settings = Settings(
@@ -86,7 +86,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
     assert found.scores.credence_bytes == found.transmitted["credence"].bytes
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
-        compare_replays(dataset, list(POLICIES), predicted[:1])
+        compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
 
 
 def test_traces_add_up() -> None:

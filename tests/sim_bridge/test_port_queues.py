@@ -20,7 +20,7 @@ from foretail.sim_bridge.native.collection import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_of
-from foretail.sim_bridge.policies import KNOW_PRIORITIES
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS
 from tests.composed import composed
 from tests.scenarios import MILLISECOND, settings
 
@@ -105,7 +105,7 @@ def test_labels_are_the_fates_under_lqd(tmp_path: Path, scheduler: str, order: s
 
 
 @pytest.mark.ns3
-@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+@pytest.mark.parametrize("policy", [name for name in OF_ARRIVALS if name in KNOW_PRIORITIES])
 def test_bytes_are_conserved_and_all_flows_end(tmp_path: Path, policy: str) -> None:
     run = run_driver(settings(policy__name=policy, queues__scheduler="strict", **CLASSES, **TIGHT), tmp_path)
     for node in run.summary["switches"]:

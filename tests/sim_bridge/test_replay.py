@@ -18,7 +18,7 @@ from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, OF_ARRIVALS
 from tests.examples import draws
 from tests.sim_bridge.slow_bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_lqd import Rules, Settings
@@ -104,7 +104,7 @@ def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
 @pytest.mark.nightly
 @settings(max_examples=draws(200))
 @given(data=st.data(), case=byte_arrivals(), rules=st.sampled_from(ANY_RULES), alpha=st.sampled_from((0.25, 0.5, 2.0)))
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case, rules: Rules, alpha: float) -> None:
     geometry, packets = case
     chosen = data.draw(byte_settings((alpha,)))
@@ -124,7 +124,7 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, case: Case
     case=byte_arrivals(priorities=3),
     alpha=st.lists(st.sampled_from((0.25, 0.5, 2.0)), min_size=3, max_size=3),
 )
-@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+@pytest.mark.parametrize("policy", [name for name in OF_ARRIVALS if name in KNOW_PRIORITIES])
 def test_several_queues_are_those_of_the_slow_model(
     policy: str, data: st.DataObject, case: Case, alpha: list[float]
 ) -> None:
@@ -167,7 +167,7 @@ def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
 @given(case=byte_arrivals(), rules=st.sampled_from(ANY_RULES))
 def test_bytes_are_conserved(case: Case, rules: Rules) -> None:
     geometry, packets = case
-    for policy in POLICIES:
+    for policy in OF_ARRIVALS:
         replay = begin(policy, [geometry], rules)
         outcome = feed(replay, packets)["outcome"]
         sent = [packet.size for packet, fate in zip(packets, outcome, strict=True) if packet.data and fate == 0]
@@ -237,7 +237,7 @@ def test_switches_of_one_replay_know_nothing_of_each_other(cases: list[Case]) ->
 @given(case=byte_arrivals())
 def test_features_do_not_change_what_happens(case: Case) -> None:
     geometry, packets = case
-    for policy in POLICIES:
+    for policy in OF_ARRIVALS:
         with_features, without = begin(policy, [geometry]), begin(policy, [geometry], cell_bytes=0)
         seen, blind = feed(with_features, packets), feed(without, packets)
         assert "features" not in blind
@@ -276,7 +276,7 @@ SLOT_NS = 1024
 
 
 @given(data=st.data(), case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")))
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "occamy"])
+@pytest.mark.parametrize("policy", [name for name in OF_ARRIVALS if name != "occamy"])
 def test_unit_packets_on_equal_links_are_the_slotted_model(
     policy: str, data: st.DataObject, case: SlottedArrivals, counting: str
 ) -> None:

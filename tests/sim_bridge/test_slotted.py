@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from foretail.features.catalog import REAL_FEATURES
 from foretail.sim_bridge._native import SlottedRun as NativeRun
 from foretail.sim_bridge._native import feature_names, slotted
-from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
 from tests.examples import draws
 from tests.sim_bridge.slow_features import NEVER, ShiftAverage, TrafficFeatures
 from tests.sim_bridge.slow_lqd import Rules, Settings
@@ -118,7 +118,7 @@ def test_occamy_is_the_slow_model(
 
 @settings(max_examples=draws(300))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
-@pytest.mark.parametrize("policy", KNOW_PRIORITIES)
+@pytest.mark.parametrize("policy", [name for name in OF_ARRIVALS if name in KNOW_PRIORITIES])
 def test_several_queues_are_those_of_the_slow_model(
     policy: str, data: st.DataObject, case: SlottedArrivals, alpha: list[float], rtt: int
 ) -> None:
@@ -286,7 +286,7 @@ def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
     assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
     virtual = slice(len(REAL_FEATURES), None)
-    for policy in POLICIES:
+    for policy in OF_ARRIVALS:
         other = run_native(policy, case, rules=rules)
         np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
         np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
@@ -314,7 +314,7 @@ def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]
 
 @settings(max_examples=draws(150))
 @given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules, features=st.booleans())
-@pytest.mark.parametrize("policy", [*POLICIES, "priorities"])
+@pytest.mark.parametrize("policy", [*OF_ARRIVALS, "priorities"])
 def test_batches_are_one_run_but_for_fates_that_come_later(
     policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool
 ) -> None:
@@ -364,7 +364,7 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
 
 @settings(max_examples=draws(50))
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_what_is_written_down_does_not_change_what_happens(
     policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules
 ) -> None:
@@ -385,7 +385,7 @@ def test_what_is_written_down_does_not_change_what_happens(
 @given(case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules)
 # credence_artifact forgets only with real departures, occamy never whose turn it was
 @pytest.mark.parametrize(
-    "policy", [*(name for name in POLICIES if name not in ("credence_artifact", "occamy")), "priorities"]
+    "policy", [*(name for name in OF_ARRIVALS if name not in ("credence_artifact", "occamy")), "priorities"]
 )
 def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
     chosen = Settings((0.5, 2.0), priorities=2) if policy == "priorities" else Settings()

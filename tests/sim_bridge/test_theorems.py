@@ -21,7 +21,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.open_loop.worst_cases.objectives import by_safeguard, nth
-from foretail.sim_bridge.policies import ASKING, POLICIES
+from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
 from tests.examples import draws
 from tests.sim_bridge.slow_policies import is_safe_in_the_paper
 from tests.sim_bridge.slow_slotted import parse, run_slotted
@@ -103,7 +103,7 @@ def test_with_tail_victims_perfect_predictions_need_no_limit_on_the_arrivals_of_
 def test_nobody_beats_the_optimum(case: SlottedArrivals, predictions: Any) -> None:
     told = [predictions.randrange(2) for _ in case.slot]
     optimum = sent("opt", *case)
-    for policy in POLICIES:
+    for policy in OF_ARRIVALS:
         assert sent(policy, *case, told if policy in ASKING else None) <= optimum
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import OF_ARRIVALS
 from foretail.testing import check_policy
 
 RULE = """
@@ -31,7 +31,7 @@ def rule(folder: Path, body: str) -> str:
     return f"{header}:Rule"
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_policies_keep_the_contract(policy: str) -> None:
     check_policy(policy)
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
@@ -14,7 +15,8 @@ namespace foretail::buffer {
 ///
 /// The one implementation behind the LQD policy, its labels, and every threshold that imitates it, so that all share
 /// the counting, tie and victim rules. Control packets occupy the buffer but are never victims; when no data packet is
-/// left to push out, the arrival is dropped. With `Order::any_queue` the victim may be in any queue.
+/// left to push out, the arrival is dropped. With `Order::any_queue` the victim may be in any queue. A packet that may
+/// not be lost is no victim either, and is always kept, beyond the buffer's end if room cannot be made for it.
 class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}
@@ -24,6 +26,14 @@ public:
     template <class Queues, class Payload, class PushingOut, class PushedOut>
     bool admit(Queues& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
                PushedOut&& pushed_out) {
+        if constexpr (requires { queues.makes_room(); }) {
+            if (queues.is_lossless(queues.queue_of(arrival))) {
+                static_cast<void>(make_room(queues, arrival, pushing_out, pushed_out));
+                push(queues, arrival, std::move(payload));
+                queues.start(arrival.port, arrival.time);
+                return true;
+            }
+        }
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
@@ -50,6 +60,20 @@ public:
             }
         }
         queues.start(arrival.port, arrival.time);
+        return true;
+    }
+
+    /// Pushes lossy packets out until a packet fits that may not be lost; false when there are none to push out for it.
+    template <class Queues, class PushingOut, class PushedOut>
+    bool make_room(Queues& queues, const Arrival& arrival, PushingOut&& pushing_out, PushedOut&& pushed_out) {
+        while (!queues.fits(arrival.size)) {
+            if (queues.makes_room() == MakesRoom::no_queue) return false;
+            const QueueIndex loser = losing_queue(queues);
+            if (loser < 0) return false;
+            const Bytes own = queues.length(queues.queue_of(arrival)) + arrival.size;
+            if (queues.makes_room() == MakesRoom::longer_queues && queues.length(loser) <= own) return false;
+            push_out(queues, loser, pick(queues, loser, false), pushing_out, pushed_out);
+        }
         return true;
     }
 

@@ -9,6 +9,7 @@
 
 #include "buffer/policies/policy.hpp"
 #include "buffer/queues/congested_queues.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -28,7 +29,8 @@ public:
           weights_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta
                                                                      : std::vector<Bytes>(alpha_.size(), 1)),
           first_rtt_alpha_(settings.number("first_rtt_alpha")),
-          congested_(alpha_.size(), settings.whole("rtt")) {}
+          congested_(alpha_.size(), settings.whole("rtt")),
+          congested_at_ingress_(congested_) {}
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) {
@@ -41,6 +43,19 @@ public:
         return static_cast<double>(queues.length(queue)) < threshold(alpha, queue, arrival.priority, queues)
                    ? Outcome::accepted
                    : Outcome::over_threshold;
+    }
+
+    /// At ingress, over the congested queues of the priority there, as if each drained at the rate of its port.
+    template <class Queues>
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+                              const IngressQueues& ingress) {
+        const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
+        const auto threshold = [&](QueueIndex, std::size_t priority) {
+            return shared / congested_at_ingress_.of(priority);
+        };
+        congested_at_ingress_.count(now, ingress, threshold);
+        return static_cast<double>(ingress.length(queue) + reserve) >=
+               threshold(queue, static_cast<std::size_t>(ingress.priority_of(queue)));
     }
 
 private:
@@ -73,7 +88,7 @@ private:
     bool strict_;
     std::vector<Bytes> weights_;
     double first_rtt_alpha_;
-    CongestedQueues congested_;
+    CongestedQueues congested_, congested_at_ingress_;
 };
 
 }  // namespace foretail::buffer

@@ -3,13 +3,14 @@
 
 #include <string_view>
 
+#include "buffer/policies/lossless.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
 /// Accepts whatever fits. (N + 1)-competitive.
-struct CompleteSharing : PolicyTraits {
+struct CompleteSharing : PolicyTraits, PauseWhenFull {
     static constexpr std::string_view name = "cs";
 
     template <class Queues>

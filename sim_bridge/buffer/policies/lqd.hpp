@@ -3,12 +3,13 @@
 
 #include <string_view>
 
+#include "buffer/policies/lossless.hpp"
 #include "buffer/policies/policy.hpp"
 
 namespace foretail::buffer {
 
 /// Longest Queue Drop pushes out, which the switch does itself (longest_queue_drop.hpp).
-struct PushOut : PolicyTraits {
+struct PushOut : PolicyTraits, PauseWhenFull {
     static constexpr std::string_view name = "lqd";
     static constexpr bool pushes_out = true;
 };

@@ -31,6 +31,7 @@
 #include "buffer/policies/occamy.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/policies/reverie.hpp"
+#include "buffer/policies/sonic.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 // After these, which the header of a policy from outside may use.
@@ -42,7 +43,7 @@ namespace foretail::buffer {
 struct KnownPolicy {
     std::string_view name;
     std::span<const std::string_view> parameters;
-    bool asks, knows_priorities, pushes_out, takes_alpha;
+    bool asks, knows_priorities, pushes_out, takes_alpha, sees_ingress;
 };
 
 template <class... Policy>
@@ -50,10 +51,10 @@ struct PolicyList {
     static constexpr std::array<std::string_view, sizeof...(Policy)> names = {Policy::name...};
     static constexpr std::array<KnownPolicy, sizeof...(Policy)> known = {
         KnownPolicy{Policy::name, Policy::parameters, Policy::asks, Policy::knows_priorities,
-                    Policy::pushes_out || Policy::expels, Policy::takes_alpha}...};
+                    Policy::pushes_out || Policy::expels, Policy::takes_alpha, Policy::sees_ingress}...};
 };
-using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, Occamy,
-                            PushOut, FollowLqd, Credence, Guarded, Learned, CredenceArtifact
+using Policies = PolicyList<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, Sonic,
+                            Occamy, PushOut, FollowLqd, Credence, Guarded, Learned, CredenceArtifact
 #ifdef FORETAIL_GUEST_TYPE
                             ,
                             Guest

@@ -21,13 +21,29 @@ using Alphas = std::vector<double>;
 /// The parameters of the policies by name, without units. sim_bridge/policies.py has the meaning, default and bounds of
 /// each; a policy reads those that it names in `parameters` while it is made.
 struct PolicySettings {
-    Alphas alpha;                                        ///< one for each of the switch's priorities
-    std::map<std::string, double, std::less<>> numbers;  ///< all others; ticks and bytes are whole
+    Alphas alpha;                                                     ///< one for each of the switch's priorities
+    std::map<std::string, double, std::less<>> numbers;               ///< all others; ticks and bytes are whole
+    std::map<std::string, std::vector<double>, std::less<>> lists{};  ///< those with a value for each priority
 
     [[nodiscard]] double number(std::string_view name) const {
         const auto found = numbers.find(name);
         if (found == numbers.end())
             throw std::invalid_argument("the policy parameter " + std::string(name) + " is missing: give it");
+        return found->second;
+    }
+    [[nodiscard]] double number_or(std::string_view name, double otherwise) const {
+        const auto found = numbers.find(name);
+        return found == numbers.end() ? otherwise : found->second;
+    }
+    /// One value for each of so many priorities; throws std::invalid_argument when there are others than one or none.
+    [[nodiscard]] std::vector<double> list(std::string_view name, std::size_t priorities,
+                                           const std::vector<double>& otherwise) const {
+        const auto found = lists.find(name);
+        if (found == lists.end() || found->second.empty()) return otherwise;
+        if (found->second.size() != priorities)
+            throw std::invalid_argument("the policy parameter " + std::string(name) + " has " +
+                                        std::to_string(found->second.size()) + " values for " +
+                                        std::to_string(priorities) + " queues of a port: give one for each, or none");
         return found->second;
     }
     [[nodiscard]] std::int64_t whole(std::string_view name) const { return static_cast<std::int64_t>(number(name)); }
@@ -42,6 +58,7 @@ struct PolicyTraits {
     static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
     static constexpr bool pushes_out = false;          ///< the switch runs LongestQueueDrop instead of `decide`
     static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets
+    static constexpr bool sees_ingress = false;        ///< `decide` takes where packets came in (IngressQueues)
     static constexpr bool takes_alpha = false;         ///< it has `set_alpha`: a predictor may move alphas in ns-3
 };
 

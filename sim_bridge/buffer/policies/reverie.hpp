@@ -9,6 +9,7 @@
 
 #include "buffer/policies/policy.hpp"
 #include "buffer/queues/congested_queues.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -33,8 +34,9 @@ private:
     Tick last_ = 0;
 };
 
-/// Reverie for lossy traffic (thesis equations 5.10-5.12): the low-passed length of the queue against alpha times the
-/// free buffer over the number of congested queues. The buffer's end is a limit of its own.
+/// Reverie (thesis equations 5.10-5.12): the low-passed length of the queue against alpha times the free buffer over
+/// the number of congested queues. The queue is that at egress for lossy packets, and at ingress for those that may not
+/// be lost. The buffer's end is a limit of its own.
 class Reverie : public PolicyTraits {
 public:
     static constexpr std::string_view name = "reverie";
@@ -43,8 +45,10 @@ public:
     Reverie(const PolicySettings& settings, const Shape& shape)
         : alpha_(settings.alpha),
           congested_(alpha_.size(), settings.whole("rtt")),
+          congested_at_ingress_(congested_),
           keep_(1 - 1 / settings.number("low_pass")),
-          averages_(static_cast<std::size_t>(shape.queues())) {}
+          averages_(static_cast<std::size_t>(shape.queues())),
+          ingress_averages_(averages_) {}
 
     void about_to_change(QueueIndex queue, Tick time, Bytes length) {
         averages_[static_cast<std::size_t>(queue)].observe(time, length, keep_);
@@ -64,11 +68,27 @@ public:
                    : Outcome::over_threshold;
     }
 
+    void ingress_about_to_change(QueueIndex queue, Tick time, Bytes length) {
+        ingress_averages_[static_cast<std::size_t>(queue)].observe(time, length, keep_);
+    }
+    template <class Queues>
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+                              const IngressQueues& ingress) {
+        const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
+        const auto threshold = [&](QueueIndex, std::size_t priority) {
+            return shared / congested_at_ingress_.of(priority);
+        };
+        congested_at_ingress_.count(now, ingress, threshold);
+        ingress_about_to_change(queue, now, ingress.length(queue));
+        return ingress_averages_[static_cast<std::size_t>(queue)].value() + static_cast<double>(reserve) >
+               threshold(queue, static_cast<std::size_t>(ingress.priority_of(queue)));
+    }
+
 private:
     Alphas alpha_;
-    CongestedQueues congested_;
+    CongestedQueues congested_, congested_at_ingress_;
     double keep_;
-    std::vector<LowPass> averages_;
+    std::vector<LowPass> averages_, ingress_averages_;
 };
 
 }  // namespace foretail::buffer

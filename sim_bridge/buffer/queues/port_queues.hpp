@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/ring.hpp"
 #include "buffer/queues/tournament.hpp"
@@ -28,6 +29,7 @@ struct Shape {
     Scheduler scheduler = Scheduler::round_robin;  ///< of the queues of a port
     std::vector<Bytes> quanta{};                   ///< deficit round robin: what each queue may send in its turn
     std::optional<RackLinks> voqs{};               ///< ports are VOQs: these links serve them, not line rates
+    std::optional<PauseSettings> pause{};  ///< some queues may not lose; `capacity` is then what headroom leaves
 
     [[nodiscard]] Port ports() const { return static_cast<Port>(rates.size()); }
     [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
@@ -48,12 +50,15 @@ public:
         Bytes size = 0;
         std::uint64_t order = 0;
         std::uint8_t rank = 0;  ///< of several that could be pushed out, the highest goes first
+        Port ingress = 0;       ///< by which it came
     };
 
     explicit PortQueues(const Shape& shape)
         : capacity_(shape.capacity),
           priorities_(shape.priorities),
           preemptive_(shape.preemptive),
+          lossless_(shape.pause ? shape.pause->lossless : std::uint8_t{0}),
+          makes_room_(shape.pause ? shape.pause->makes_room : MakesRoom::longer_queues),
           scheduler_(shape.scheduler),
           quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
           deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
@@ -93,7 +98,8 @@ public:
     void push(const Arrival& arrival, Payload payload, std::uint8_t rank = 0) {
         const QueueIndex index = queue_of(arrival);
         auto& queue = at(index);
-        (arrival.data ? queue.data : queue.control).push_back({std::move(payload), arrival.size, next_order_++, rank});
+        (arrival.data ? queue.data : queue.control)
+            .push_back({std::move(payload), arrival.size, next_order_++, rank, arrival.ingress});
         ++link(arrival.port).packets;
         resize(index, arrival.size);
     }
@@ -102,11 +108,23 @@ public:
     void start(Port port, Tick now) {
         auto& link = this->link(port);
         if (link.sending || link.packets == 0 || server_) return;
+        if (link.paused != 0 && !is_any_ready(port)) return;
         link.sending = true;
         if (!preemptive_) choose(port);
         link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
         next_departure_.set(port, -link.busy_until);
     }
+
+    /// Pauses a queue of a port, or resumes it. The packet that is being sent goes on; `start` has to follow.
+    void set_paused(Port port, int priority, bool paused) {
+        auto& link = this->link(port);
+        const auto bit = static_cast<std::uint8_t>(1U << priority);
+        link.paused = static_cast<std::uint8_t>(paused ? link.paused | bit : link.paused & ~bit);
+    }
+    [[nodiscard]] bool is_paused(Port port, int priority) const { return (link(port).paused >> priority & 1) != 0; }
+
+    /// Takes bytes of queued packets out of the shared buffer into headroom, or brings them back.
+    void move_to_headroom(Bytes size) { occupancy_ -= size; }
 
     /// Packets of a port.
     [[nodiscard]] std::int64_t packets(Port port) const { return link(port).packets; }
@@ -148,8 +166,17 @@ public:
         }
     }
 
+    /// Whether a queue may not lose a packet.
+    [[nodiscard]] bool is_lossless(QueueIndex queue) const {
+        return lossless_ != 0 && (lossless_ >> priority_of(queue) & 1) != 0;
+    }
+
+    /// Whose packets may be pushed out for one that may not be lost.
+    [[nodiscard]] MakesRoom makes_room() const { return makes_room_; }
+
     /// Number of data packets of a queue that can still be removed.
     [[nodiscard]] std::size_t removable(QueueIndex queue) const {
+        if (is_lossless(queue)) return 0;
         return at(queue).data.size() - first_removable(queue);
     }
 
@@ -230,6 +257,7 @@ private:
         QueueIndex queue = 0;  // that it sends from
         int last_priority = 0;
         bool sending = false, sending_control = false;
+        std::uint8_t paused = 0;  ///< priorities, one bit each
 
         [[nodiscard]] Tick duration(Bytes size) {
             if (size != last_size) {
@@ -287,7 +315,7 @@ private:
             while (!affords(first + priority)) {
                 priority = priority + 1 == priorities_ ? 0 : priority + 1;
                 const QueueIndex queue = first + priority;
-                if (length(queue) > 0) deficit(queue) += quanta_[static_cast<std::size_t>(priority)];
+                if (is_ready(queue)) deficit(queue) += quanta_[static_cast<std::size_t>(priority)];
             }
             deficit(first + priority) -= head(first + priority).size;
             return priority;
@@ -295,12 +323,22 @@ private:
         if (scheduler_ == Scheduler::strict) priority = priorities_ - 1;
         do {
             priority = priority + 1 == priorities_ ? 0 : priority + 1;
-        } while (length(first + priority) == 0);
+        } while (!is_ready(first + priority));
         return priority;
+    }
+    /// Whether a queue has something that may be sent.
+    [[nodiscard]] bool is_ready(QueueIndex queue) const {
+        return length(queue) > 0 && !is_paused(port_of(queue), priority_of(queue));
+    }
+    [[nodiscard]] bool is_any_ready(Port port) const {
+        for (int p = 0; p < priorities_; ++p) {
+            if (is_ready(port * priorities_ + p)) return true;
+        }
+        return false;
     }
     [[nodiscard]] Bytes& deficit(QueueIndex queue) { return deficits_[static_cast<std::size_t>(queue)]; }
     /// Whether the head of a queue fits into its deficit.
-    [[nodiscard]] bool affords(QueueIndex queue) { return length(queue) > 0 && head(queue).size <= deficit(queue); }
+    [[nodiscard]] bool affords(QueueIndex queue) { return is_ready(queue) && head(queue).size <= deficit(queue); }
     [[nodiscard]] static bool control_first(const Queue& queue) {
         if (queue.control.empty() || queue.data.empty()) return queue.data.empty();
         return queue.control.front().order < queue.data.front().order;
@@ -320,6 +358,8 @@ private:
     Bytes capacity_;
     int priorities_;
     bool preemptive_;
+    std::uint8_t lossless_;  ///< priorities, one bit each
+    MakesRoom makes_room_;
     std::optional<VoqServer> server_;
     Scheduler scheduler_;
     std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue

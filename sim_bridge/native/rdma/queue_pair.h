@@ -166,7 +166,7 @@ public:
                 early_.add(packet);
                 return {.missing = true, .arrived = packet};
             }
-            return {.sent = !std::exchange(told_, true), .missing = true};
+            return {.sent = !std::exchange(told_, true), .missing = true, .arrived = {}};
         }
         const std::int64_t before = expected_;
         if (packet.end > expected_) {
@@ -174,7 +174,7 @@ public:
             early_.drop_before(expected_);
             told_ = false;
         }
-        return {.fresh = expected_ - before};
+        return {.arrived = {}, .fresh = expected_ - before};
     }
     /// The first byte that has not arrived.
     [[nodiscard]] std::int64_t expected() const { return expected_; }

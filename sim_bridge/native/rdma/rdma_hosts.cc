@@ -53,7 +53,7 @@ void RdmaHosts::arm(std::int32_t connection, std::int64_t delay_ns) {
 void RdmaHosts::restart_timer(std::int32_t connection) {
     QueuePair& own = pair(connection);
     own.extended = false;
-    if (own.sender.in_flight() == 0) return own.timer.cancel();
+    if (own.sender.in_flight() == 0 || cannot_lose(connection)) return own.timer.cancel();
     const RdmaSettings& rdma = settings_->transport.rdma;
     arm(connection, repair_of(settings_->transport) == Repair::selective ? rdma.low_rto_ns : rdma.high_rto_ns);
 }
@@ -107,6 +107,10 @@ void RdmaHosts::send_from(std::int32_t server) {
             return;
         }
         const std::int32_t connection = card.turns.pop_front();
+        if ((card.paused >> queue_of(connection) & 1) != 0) {
+            card.held.push_back(connection);
+            continue;
+        }
         QueuePair& own = pair(connection);
         own.waits_for_card = false;
         const auto packet = ready(own);
@@ -117,6 +121,16 @@ void RdmaHosts::send_from(std::int32_t server) {
         own.waits_for_card = true;
         card.turns.push_back(connection);
     }
+}
+
+void RdmaHosts::set_paused(std::int32_t server, int queue, bool paused) {
+    Card& card = cards_[static_cast<std::size_t>(server)];
+    const auto bit = static_cast<std::uint8_t>(1U << queue);
+    card.paused = static_cast<std::uint8_t>(paused ? card.paused | bit : card.paused & ~bit);
+    if (paused) return;
+    for (const std::int32_t connection : card.held) card.turns.push_back(connection);
+    card.held.clear();
+    send_from(server);
 }
 
 void RdmaHosts::send(std::int32_t connection, Bytes64 packet) {
@@ -191,9 +205,19 @@ void RdmaHosts::step() {
     send_from(what);
 }
 
-std::int32_t RdmaHosts::server_of(std::int32_t connection) const {
+const PlannedFlow& RdmaHosts::first_flow(std::int32_t connection) const {
     const FlowLedger& ledger = stack_->flows().ledger();
-    return ledger.plan(ledger.planned_connection(static_cast<std::size_t>(connection)).flows.front()).source;
+    return ledger.plan(ledger.planned_connection(static_cast<std::size_t>(connection)).flows.front());
+}
+
+bool RdmaHosts::cannot_lose(std::int32_t connection) const {
+    const PortQueueing& queues = settings_->queues;
+    const int control = queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::control)];
+    return (queues.lossless >> queue_of(connection) & queues.lossless >> control & 1) != 0;
+}
+
+int RdmaHosts::queue_of(std::int32_t connection) const {
+    return settings_->queues.queue_of[static_cast<std::size_t>(first_flow(connection).flow_class)];
 }
 
 }  // namespace foretail::packets::native

@@ -14,6 +14,7 @@
 #include "native/timer.h"
 #include "packets/network/event_queue.h"
 #include "packets/settings.h"
+#include "packets/traffic.h"
 #include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::native {
@@ -38,6 +39,8 @@ public:
     void write(std::int32_t connection, std::int64_t bytes);
     /// Gets a packet at its server; `echo` is the telemetry that an answer brings back.
     void receive(const Frame& frame, const Telemetry* echo);
+    /// A server's card has to stop sending to a queue, or may go on.
+    void set_paused(std::int32_t server, int queue, bool paused);
     /// When the next timer ends or a card is free.
     [[nodiscard]] Moment next() const { return events_.next(); }
     /// Lets that happen. There must be something.
@@ -63,6 +66,8 @@ private:
     };
     struct Card {
         buffer::Ring<std::int32_t> turns;  ///< of connections that have something to send
+        std::vector<std::int32_t> held;    ///< connections whose turn came while their queue was paused
+        std::uint8_t paused = 0;           ///< queues, one bit each
         std::int64_t free_at_ns = 0;
         bool awaited = false;
     };
@@ -78,7 +83,12 @@ private:
     void send(std::int32_t connection, Bytes64 packet);
     void answer(std::int32_t connection, const QueuePairReceiver::Answer& answer);
     [[nodiscard]] QueuePair& pair(std::int32_t connection) { return pairs_[static_cast<std::size_t>(connection)]; }
-    [[nodiscard]] std::int32_t server_of(std::int32_t connection) const;
+    [[nodiscard]] const PlannedFlow& first_flow(std::int32_t connection) const;
+    [[nodiscard]] std::int32_t server_of(std::int32_t connection) const { return first_flow(connection).source; }
+    /// Whether neither its packets nor the answers to them may be lost, so that it needs no timer.
+    [[nodiscard]] bool cannot_lose(std::int32_t connection) const;
+    /// The queue of its data at every port.
+    [[nodiscard]] int queue_of(std::int32_t connection) const;
 
     const Settings* settings_;
     Stack* stack_;

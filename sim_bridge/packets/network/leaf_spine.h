@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -13,6 +15,7 @@
 
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/line_rate.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
 #include "packets/alpha_predictor.h"
 #include "packets/arrival_trace.h"
@@ -34,6 +37,10 @@ namespace foretail::packets {
 /// scheduled when it is sent, that of a switch when it is the next on its link. A link has at most one event, that of
 /// the packet sent longest ago; so events are never taken back, and their number is that of links. `order` numbers
 /// them, and may number events outside the network too.
+///
+/// Where some queues may not lose a packet, switches pause those who send to them. The frame that says so waits for the
+/// packet that its port is sending, and takes the time of its bytes and of the link, but no room on it. The interfaces
+/// of hosts then have the queues of a switch's port, without limit.
 ///
 /// FramePtr is a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame). Frames
 /// that are lent can be copied with the network: a copy is its state, which can be assigned to the network that it is
@@ -63,6 +70,14 @@ public:
                        trace);
         }
         events_.reserve(lines_.size() + 1);
+        if (settings.queues.lossless == 0) return;
+        buffer::Shape shape{.capacity = std::numeric_limits<buffer::Bytes>::max(),
+                            .rates = {server_rate},
+                            .priorities = settings.queues.count,
+                            .scheduler = settings.queues.scheduler,
+                            .quanta = settings.queues.quantum_bytes};
+        for (int host = 0; host < topology_.servers(); ++host) interfaces_.emplace_back(shape);
+        queue_of_ = settings.queues.queue_of;
     }
 
     /// Divides the run where these say so; with policies that do not push out.
@@ -72,6 +87,8 @@ public:
         telemetry_ = &telemetry;
         sent_bytes_.resize(lines_.size());
     }
+    /// Calls `tell(host, priority, paused, time)` when a host has to stop sending to a lossless queue, or may go on.
+    void tell_hosts(std::function<void(int, int, bool, std::int64_t)> tell) { tell_ = std::move(tell); }
     /// Hands frames that are lost to a pool, which has lent them.
     void give_lost_to(Pool& pool) { pool_ = &pool; }
 
@@ -81,6 +98,14 @@ public:
     void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
         const auto host = static_cast<std::size_t>(frame->source);
         const auto size = frame->size_bytes;
+        if (!interfaces_.empty()) {
+            collect_host(host, now);
+            const buffer::Arrival arrival{
+                .time = now, .size = size, .priority = queue_of_[static_cast<std::size_t>(frame->flow_class)]};
+            interfaces_[host].push(arrival, std::move(frame));
+            interfaces_[host].start(0, now);
+            return schedule(host, now);
+        }
         lines_[host].link.send(std::move(frame), size, now, order);
         schedule(host, now);
     }
@@ -94,10 +119,12 @@ public:
     template <class Deliver>
     void step(Deliver&& deliver) {
         const auto event = events_.pop();
-        if (event.link == lines_.size()) {
+        if (event.link < lines_.size()) {
+            arrive(event.link, event.time, deliver);
+        } else if (event.link == lines_.size()) {
             take_samples(event.time);
         } else {
-            arrive(event.link, event.time, deliver);
+            set_paused(event.link - lines_.size() - 1, event.time);
         }
     }
     /// When the next thing happens; the largest number when nothing will.
@@ -106,7 +133,7 @@ public:
     /// Whether that is the arrival of a packet at a switch. There must be something.
     [[nodiscard]] bool next_reaches_switch() const {
         const std::size_t link = events_.front().link;
-        if (link == lines_.size()) return false;
+        if (link >= lines_.size()) return false;
         const Line& line = lines_[link];
         return line.node < 0 || line.node >= topology_.leaves || line.port >= topology_.servers_per_leaf;
     }
@@ -197,6 +224,9 @@ private:
         {
             network.pool_->give_back(frame);
         }
+        void paused(buffer::Port port, int priority, std::int64_t time, bool on) {
+            network.send_pause(first + static_cast<std::size_t>(port), priority, time, on);
+        }
     };
     enum class Kind { arrival_or_sample };
 
@@ -222,26 +252,37 @@ private:
     template <class Deliver>
     void arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
         Line& line = lines_[index];
-        if (line.node >= 0) collect(switches_[static_cast<std::size_t>(line.node)], time);
+        if (line.node >= 0) {
+            collect(switches_[static_cast<std::size_t>(line.node)], time);
+        } else if (!interfaces_.empty()) {
+            collect_host(index, time);
+        }
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
-        if (line.node < 0) {
-            receive(topology_.leaf_of(static_cast<int>(index)), std::move(frame), time);
-        } else if (line.node >= topology_.leaves) {
-            receive(line.port, std::move(frame), time);  // port of a spine: a leaf
-        } else if (line.port >= topology_.servers_per_leaf) {
-            receive(topology_.leaves + line.port - topology_.servers_per_leaf, std::move(frame), time);
-        } else {
+        const auto [node, ingress] = far_end(index);
+        if (node < 0) {
             deliver(std::move(frame), time);
+        } else {
+            receive(node, ingress, std::move(frame), time);
         }
     }
-    void receive(int number, FramePtr frame, std::int64_t now) {
+    /// The switch and its port at the other end of a line; -1 and the host where that is a host.
+    [[nodiscard]] std::pair<int, buffer::Port> far_end(std::size_t index) const {
+        const Line& line = lines_[index];
+        const int below = topology_.servers_per_leaf;
+        const auto host = static_cast<int>(index);
+        if (line.node < 0) return {topology_.leaf_of(host), host % below};
+        if (line.node >= topology_.leaves) return {line.port, below + line.node - topology_.leaves};
+        if (line.port >= below) return {topology_.leaves + line.port - below, line.node};
+        return {-1, line.node * below + line.port};
+    }
+    void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
         const buffer::Port port = topology_.port_towards(number, frame->destination, frame->path_hash);
         Wires wires{*this, first_line_[index]};
         Switch& node = switches_[index];
-        const buffer::Arrival arrival = node.arrival_of(*frame, port, now);
+        const buffer::Arrival arrival = node.arrival_of(*frame, port, now, ingress);
         if (branches_) branches_->arrived();
         if constexpr (Policy::takes_alpha) {
             if (!setters_.empty()) setters_[index].advance(now, node.buffer().policy());
@@ -300,6 +341,47 @@ private:
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
         node.advance(now, wires);
     }
+    void collect_host(std::size_t host, std::int64_t now) {
+        interfaces_[host].advance(
+            now, [](buffer::QueueIndex, std::int64_t) {},
+            [&](buffer::QueueIndex, auto packet, std::int64_t time) {
+                lines_[host].link.carry(std::move(packet.payload), time);
+            });
+    }
+
+    /// Events beyond those of lines and samples: each priority of each line stops, or goes on.
+    static constexpr std::size_t pause_events = 2 * 8;
+
+    /// A switch tells the sender at the other end of a line to stop, or to go on.
+    void send_pause(std::size_t index, int priority, std::int64_t now, bool on) {
+        const Line& line = lines_[index];
+        const Switch& node = switches_[static_cast<std::size_t>(line.node)];
+        const auto& queues = node.buffer().queues();
+        const std::int64_t free_at = queues.sending(line.port) ? std::max(now, queues.busy_until(line.port)) : now;
+        const auto [other, port] = far_end(index);
+        const std::size_t stops = other < 0
+                                      ? static_cast<std::size_t>(port)
+                                      : first_line_[static_cast<std::size_t>(other)] + static_cast<std::size_t>(port);
+        push(free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(),
+             lines_.size() + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0),
+             order_->take());
+    }
+    void set_paused(std::size_t what, std::int64_t now) {
+        const std::size_t index = what / pause_events;
+        const Line& line = lines_[index];
+        const int priority = static_cast<int>(what % pause_events / 2);
+        const bool on = what % 2 == 1;
+        if (line.node >= 0) {
+            Wires wires{*this, first_line_[static_cast<std::size_t>(line.node)]};
+            switches_[static_cast<std::size_t>(line.node)].set_paused(line.port, priority, now, on, wires);
+        } else {
+            collect_host(index, now);
+            interfaces_[index].set_paused(0, priority, on);
+            interfaces_[index].start(0, now);
+            if (tell_) tell_(static_cast<int>(index), priority, on, now);
+        }
+        schedule(index, now);
+    }
     void take_samples(std::int64_t now) {
         for (auto& node : switches_) {
             collect(node, now);
@@ -315,14 +397,16 @@ private:
         if (!line.link.empty()) {
             time = line.link.next_ns();
         } else if (line.node < 0) {
-            return;
+            if (interfaces_.empty() || !interfaces_[index].sending(0)) return;
+            time = interfaces_[index].busy_until(0) + line.link.delay_ns();
         } else {
             const auto& queues = switches_[static_cast<std::size_t>(line.node)].buffer().queues();
             if (!queues.sending(line.port)) return;
             time = queues.busy_until(line.port) + line.link.delay_ns();
         }
         line.scheduled = true;
-        push(std::max(time, now), index, line.node < 0 ? line.link.next_order() : order_->take());
+        const bool numbered = line.node < 0 && interfaces_.empty();
+        push(std::max(time, now), index, numbered ? line.link.next_order() : order_->take());
     }
     void push(std::int64_t time, std::size_t line, std::uint64_t order) {
         events_.push(time, Kind::arrival_or_sample, line, order);
@@ -339,6 +423,9 @@ private:
     std::vector<Line> lines_;              // one more stands for the sampler
     std::vector<std::size_t> first_line_;  // of each switch
     std::vector<Switch> switches_;
+    std::vector<buffer::PortQueues<FramePtr>> interfaces_;  // of hosts, where somebody may pause them
+    std::array<std::uint8_t, 3> queue_of_{};                // of a port, by FlowClass
+    std::function<void(int, int, bool, std::int64_t)> tell_;
     std::optional<Waiting> waiting_;
     std::vector<AlphaSetter> setters_;  // of switches, where alphas are set or counters logged
     EventQueue<Kind> events_;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "buffer/policies/policy.hpp"
+#include "buffer/queues/ingress_queues.hpp"
+#include "buffer/queues/port_queues.hpp"
+#include "buffer/types.hpp"
+
+namespace foretail::buffer {
+
+/// The buffer of a switch that runs SONiC (thesis section 5.1.2): every packet counts in a queue at ingress and in one
+/// at egress, each with a threshold of its own. A lossy packet has to be below both. Lossless packets pause their
+/// sender from the threshold at ingress on, and when the pool for them at egress is full.
+///
+/// A threshold is what the queue has for itself, and beyond that a fixed number of bytes or alpha times what is free of
+/// its pool (equation 5.1). Pools are the one at ingress, and one each for lossy and lossless packets at egress.
+class Sonic : public PolicyTraits {
+public:
+    static constexpr std::string_view name = "sonic";
+    static constexpr std::array<std::string_view, 10> parameters = {
+        "alpha",         "ingress_pool",   "egress_lossless_pool", "egress_lossy_pool", "ingress_alphas",
+        "egress_alphas", "ingress_static", "egress_static",        "ingress_reserved",  "egress_reserved"};
+    static constexpr bool sees_ingress = true;
+
+    Sonic(const PolicySettings& settings, const Shape& shape)
+        : ingress_pool_(settings.number_or("ingress_pool", static_cast<double>(shape.capacity))),
+          egress_lossless_pool_(settings.number_or("egress_lossless_pool", static_cast<double>(whole_buffer(shape)))),
+          egress_lossy_pool_(settings.number_or("egress_lossy_pool", lossy_share * ingress_pool_)),
+          ingress_(read(settings, shape, "ingress_alphas", "ingress_static", "ingress_reserved")),
+          egress_(read(settings, shape, "egress_alphas", "egress_static", "egress_reserved")) {}
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, const IngressQueues& ingress) const {
+        if (!queues.fits(arrival.size)) return Outcome::buffer_full;
+        const double occupancy = static_cast<double>(queues.occupancy());
+        const double lossy = occupancy - static_cast<double>(ingress.lossless_bytes());
+        const bool below =
+            is_below(ingress_[arrival.priority], ingress.length(ingress.queue_of(arrival)),
+                     ingress_pool_ - occupancy) &&
+            is_below(egress_[arrival.priority], queues.length(queues.queue_of(arrival)), egress_lossy_pool_ - lossy);
+        return below ? Outcome::accepted : Outcome::over_threshold;
+    }
+
+    template <class Queues>
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick, const Queues& queues,
+                              const IngressQueues& ingress) const {
+        const double lossless = static_cast<double>(ingress.lossless_bytes() + ingress.headroom_bytes());
+        return lossless >= egress_lossless_pool_ ||
+               !is_below(ingress_[static_cast<std::size_t>(ingress.priority_of(queue))],
+                         ingress.length(queue) + reserve, ingress_pool_ - static_cast<double>(queues.occupancy()));
+    }
+
+private:
+    static constexpr double lossy_share = 0.8;  ///< of the pool at ingress: the pool of lossy packets at egress
+
+    /// The thresholds of a priority.
+    struct Limit {
+        double alpha = 0;
+        double fixed_bytes = 0;  ///< instead of alpha, where it is not 0
+        double reserved_bytes = 0;
+    };
+
+    static Bytes whole_buffer(const Shape& shape) {
+        return shape.capacity + (shape.pause ? shape.pause->headroom_pool : 0);
+    }
+    static std::vector<Limit> read(const PolicySettings& settings, const Shape& shape, const char* alphas,
+                                   const char* fixed, const char* reserved) {
+        const auto priorities = static_cast<std::size_t>(shape.priorities);
+        std::vector<double> usual = settings.alpha;
+        for (std::size_t p = 0; p < priorities; ++p) {
+            if (shape.pause && shape.pause->is_lossless(static_cast<int>(p))) usual[p] = shape.pause->alpha;
+        }
+        const std::vector<double> none(priorities);
+        const std::vector<double> alpha = settings.list(alphas, priorities, usual);
+        const std::vector<double> bytes = settings.list(fixed, priorities, none);
+        const std::vector<double> own = settings.list(reserved, priorities, none);
+        std::vector<Limit> limits;
+        for (std::size_t p = 0; p < priorities; ++p) limits.push_back({alpha[p], bytes[p], own[p]});
+        return limits;
+    }
+    [[nodiscard]] static bool is_below(const Limit& limit, Bytes length, double free_of_pool) {
+        const double shared = limit.fixed_bytes > 0 ? limit.fixed_bytes : limit.alpha * std::max(free_of_pool, 0.0);
+        return static_cast<double>(length) < limit.reserved_bytes + shared;
+    }
+
+    double ingress_pool_, egress_lossless_pool_, egress_lossy_pool_;
+    std::vector<Limit> ingress_, egress_;  ///< of priorities
+};
+
+}  // namespace foretail::buffer
