@@ -1,0 +1,104 @@
+"""A configuration with other thresholds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge.imports.sonic.tables import (
+    LARGEST_DYNAMIC_TH,
+    SMALLEST_DYNAMIC_TH,
+    Port,
+    Profile,
+    SonicBuffers,
+)
+
+
+def dynamic_th_of(alpha: float) -> int:
+    """log2(alpha); ForetailError unless alpha is a power of two from 1/256 to 128."""
+    if not (0 < alpha < math.inf):
+        raise ForetailError(f"alpha = {alpha} is no power of two: choose one from 1/256 to 128")
+    return _whole(math.log2(alpha))
+
+
+def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBuffers:
+    """Return the configuration with other thresholds of traffic classes, on all ports.
+
+    It is the threshold of the queue of a lossy class, and that of the priority group of a lossless one, which decides
+    on pauses. The profile gets a sibling ``NAME_thN``; others that had it keep it. ForetailError on a threshold that
+    SONiC does not take, or a class that has no profile.
+
+    Parameters
+    ----------
+    dynamic_th : log2(alpha) from -8 to 7, by traffic class
+    """
+    profiles, ports = dict(buffers.profiles), dict(buffers.ports)
+    for priority, exponent in dynamic_th.items():
+        threshold, changed = _whole(exponent), 0
+        for name, port in buffers.ports.items():
+            lossless = priority in buffers.lossless_priorities(name)
+            number = (port.group_of_class if lossless else port.queue_of_class).get(priority)
+            entries = port.groups if lossless else port.queues
+            if number not in entries or number is None:
+                continue
+            profile = replace(buffers.profiles[entries[number]], dynamic_th=threshold, static_th_bytes=None)
+            sibling = _sibling(profiles, entries[number], profile)
+            profiles[sibling] = profile
+            ports[name] = _with_entry(ports[name], lossless, number, sibling)
+            changed += 1
+        if not changed:
+            raise ForetailError(f"traffic class {priority} has no profile on any port: choose a class that has one")
+    return replace(buffers, profiles=profiles, ports=ports)
+
+
+def with_lossy_profiles(buffers: SonicBuffers, added: Mapping[str, Profile], first: str) -> SonicBuffers:
+    """Return the configuration with further profiles, of which lossy queues get the `first`.
+
+    These are the queues of no lossless class that draw on its pool. ForetailError when there is none, or when one of
+    these names is a profile of something else.
+    """
+    pool = added[first].pool
+    ports = {}
+    for name, port in buffers.ports.items():
+        lossless = buffers.lossless_queues(name)
+        queues = {
+            queue: first if queue not in lossless and buffers.profiles[profile].pool == pool else profile
+            for queue, profile in port.queues.items()
+        }
+        elsewhere = {*port.groups.values(), *(queues[queue] for queue in queues if queue in lossless)} & set(added)
+        if elsewhere:
+            raise ForetailError(
+                f"{name} has {min(elsewhere)} for other things than a lossy queue: export under another name"
+            )
+        ports[name] = replace(port, queues=queues)
+    if not any(first in port.queues.values() for port in ports.values()):
+        raise ForetailError(f"no lossy queue draws on {pool}: name the egress pool of lossy queues in sonic.pool")
+    return replace(buffers, profiles={**buffers.profiles, **added}, ports=ports)
+
+
+def _with_entry(port: Port, lossless: bool, number: int, profile: str) -> Port:
+    if lossless:
+        return replace(port, groups={**port.groups, number: profile})
+    return replace(port, queues={**port.queues, number: profile})
+
+
+def _sibling(profiles: Mapping[str, Profile], name: str, profile: Profile) -> str:
+    """The name of a profile that is as `name` but for its threshold."""
+    if profiles[name] == profile:
+        return name
+    sibling = f"{name}_th{profile.dynamic_th}"
+    while profiles.get(sibling, profile) != profile:
+        sibling += "_"
+    return sibling
+
+
+def _whole(exponent: float) -> int:
+    low = min(max(math.floor(exponent), SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
+    high = min(max(math.ceil(exponent), SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
+    if low == high == exponent:
+        return low
+    choice = " or ".join(f"{taken} (alpha {Fraction(2) ** taken})" for taken in sorted({low, high}))
+    raise ForetailError(f"dynamic_th = {exponent:.4g} is no whole number that SONiC takes: choose {choice}")
