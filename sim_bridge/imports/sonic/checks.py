@@ -8,7 +8,7 @@ from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.sonic.rows import shown
 from foretail.sim_bridge.imports.sonic.tables import Port, SonicBuffers
 
-PACKET_BYTES = 1_500
+MTU_BYTES = 1_500
 """The largest packet on a link, unless told otherwise."""
 
 NS_PER_M = 5
@@ -36,7 +36,7 @@ def headroom_bytes_needed(speed_bps: int, cable_m: int, mtu_bytes: int) -> int:
     return in_flight_bytes + 2 * mtu_bytes + PAUSE_FRAME_BYTES + REACTION_BYTES
 
 
-def require_headroom(buffers: SonicBuffers, mtu_bytes: int = PACKET_BYTES) -> None:
+def require_headroom(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
     """Raise ForetailError when a lossless group has less headroom than its port's speed and cable need."""
     for name, port in buffers.ports.items():
         for group, profile_name in _lossless(buffers, port):

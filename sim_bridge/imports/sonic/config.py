@@ -11,9 +11,10 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.impostors import refuse_impostor
 from foretail.core.json_text import parse_json
 from foretail.core.limits import MOST_PORTS
-from foretail.sim_bridge.imports.sonic.checks import PACKET_BYTES, require_consistent, require_headroom
+from foretail.sim_bridge.imports.sonic.checks import MTU_BYTES, require_consistent, require_headroom
 from foretail.sim_bridge.imports.sonic.rows import (
     Row,
     number_of,
@@ -65,15 +66,16 @@ _DYNAMIC_MODEL = (
 )
 
 
-def read_config(path: Path, packet_bytes: int = PACKET_BYTES) -> SonicBuffers:
+def read_config(path: Path, mtu_bytes: int = MTU_BYTES) -> SonicBuffers:
     """Read a configuration; ForetailError on anything in its tables of buffers that a switch could not do.
 
     Parameters
     ----------
     path : ``config_db.json``, as ``config save`` writes it
-    packet_bytes : the largest packet on the links, for which lossless groups need headroom
+    mtu_bytes : the largest packet on the links, for which lossless groups need headroom
     """
     try:
+        refuse_impostor(path)
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
@@ -82,7 +84,7 @@ def read_config(path: Path, packet_bytes: int = PACKET_BYTES) -> SonicBuffers:
         ) from None
     try:
         buffers = parse_config(content)
-        require_headroom(buffers, packet_bytes)
+        require_headroom(buffers, mtu_bytes)
     except ForetailError as error:
         raise ForetailError(f"{path}: {error}") from None
     return buffers

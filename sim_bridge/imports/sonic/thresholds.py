@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from foretail.core.errors import ForetailError
+from foretail.sim_bridge.imports.sonic.checks import require_consistent
 from foretail.sim_bridge.imports.sonic.tables import (
     LARGEST_DYNAMIC_TH,
     SMALLEST_DYNAMIC_TH,
@@ -19,9 +20,10 @@ from foretail.sim_bridge.imports.sonic.tables import (
 
 def dynamic_th_of(alpha: float) -> int:
     """log2(alpha); ForetailError unless alpha is a power of two from 1/256 to 128."""
-    if not (0 < alpha < math.inf):
-        raise ForetailError(f"alpha = {alpha} is no power of two: choose one from 1/256 to 128")
-    return _whole(math.log2(alpha))
+    if not 0 < alpha < math.inf:
+        return _taken(math.inf if alpha == math.inf else -math.inf, f"alpha = {alpha}")
+    part, exponent = math.frexp(alpha)  # alpha = part * 2**exponent, part from 1/2 on and below 1
+    return _taken(exponent - (1 if part == 0.5 else 0.5), f"alpha = {alpha}")
 
 
 def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBuffers:
@@ -37,7 +39,7 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
     """
     profiles, ports = dict(buffers.profiles), dict(buffers.ports)
     for priority, exponent in dynamic_th.items():
-        threshold, changed = _whole(exponent), 0
+        threshold, changed = _taken(exponent, f"dynamic_th = {exponent}"), 0
         for name, port in buffers.ports.items():
             lossless = priority in buffers.lossless_priorities(name)
             number = (port.group_of_class if lossless else port.queue_of_class).get(priority)
@@ -57,26 +59,35 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
 def with_lossy_profiles(buffers: SonicBuffers, added: Mapping[str, Profile], first: str) -> SonicBuffers:
     """Return the configuration with further profiles, of which lossy queues get the `first`.
 
-    These are the queues of no lossless class that draw on its pool. ForetailError when there is none, or when one of
-    these names is a profile of something else.
+    These are the queues of no lossless class that draw on its pool. ForetailError when there is none, when these
+    profiles reserve other bytes, or when one of their names is a profile of something else.
     """
-    pool = added[first].pool
-    ports = {}
+    pool, size_bytes = added[first].pool, added[first].size_bytes
+    ports, sizes = {}, set()
     for name, port in buffers.ports.items():
         lossless = buffers.lossless_queues(name)
-        queues = {
-            queue: first if queue not in lossless and buffers.profiles[profile].pool == pool else profile
-            for queue, profile in port.queues.items()
-        }
-        elsewhere = {*port.groups.values(), *(queues[queue] for queue in queues if queue in lossless)} & set(added)
-        if elsewhere:
-            raise ForetailError(
-                f"{name} has {min(elsewhere)} for other things than a lossy queue: export under another name"
-            )
+        queues = {}
+        for queue, profile in port.queues.items():
+            lossy = queue not in lossless and buffers.profiles[profile].pool == pool
+            queues[queue] = first if lossy else profile
+            if lossy:
+                sizes.add(buffers.profiles[profile].size_bytes)
+            elif profile in added:
+                raise ForetailError(
+                    f"BUFFER_QUEUE|{name}|{queue} has {profile} and is no lossy queue of {pool}: export with another "
+                    "name"
+                )
         ports[name] = replace(port, queues=queues)
-    if not any(first in port.queues.values() for port in ports.values()):
-        raise ForetailError(f"no lossy queue draws on {pool}: name the egress pool of lossy queues in sonic.pool")
-    return replace(buffers, profiles={**buffers.profiles, **added}, ports=ports)
+    if not sizes:
+        raise ForetailError(f"no lossy queue draws on {pool}: name the egress pool of the lossy queues in sonic.pool")
+    if size_bytes not in sizes:
+        raise ForetailError(
+            f"the lossy queues reserve {min(sizes):,} bytes each, and sonic.size_bytes = {size_bytes}: set "
+            f"sonic.size_bytes={min(sizes)}"
+        )
+    changed = replace(buffers, profiles={**buffers.profiles, **added}, ports=ports)
+    require_consistent(changed)
+    return changed
 
 
 def _with_entry(port: Port, lossless: bool, number: int, profile: str) -> Port:
@@ -95,10 +106,11 @@ def _sibling(profiles: Mapping[str, Profile], name: str, profile: Profile) -> st
     return sibling
 
 
-def _whole(exponent: float) -> int:
-    low = min(max(math.floor(exponent), SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
-    high = min(max(math.ceil(exponent), SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
-    if low == high == exponent:
-        return low
-    choice = " or ".join(f"{taken} (alpha {Fraction(2) ** taken})" for taken in sorted({low, high}))
-    raise ForetailError(f"dynamic_th = {exponent:.4g} is no whole number that SONiC takes: choose {choice}")
+def _taken(exponent: float, given: str) -> int:
+    """The exponent if SONiC takes it; ForetailError with its neighbours otherwise, which calls it `given`."""
+    within = min(max(exponent, SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
+    neighbours = sorted({math.floor(within), math.ceil(within)})
+    if neighbours == [exponent]:
+        return neighbours[0]
+    choice = " or ".join(f"{taken} (alpha {Fraction(2) ** taken})" for taken in neighbours)
+    raise ForetailError(f"{given} is no power of two that SONiC takes: choose the dynamic_th {choice}")
