@@ -100,7 +100,7 @@ def test_a_configuration_is_written_whole(tmp_path: Path) -> None:
     for name, port in after.ports.items():
         assert port.groups == before.ports[name].groups
         lossy = dict.fromkeys((0, 1, 2, 5, 6), "slow_alpha_16")  # the leaf of an idle interval
-        assert port.queues == before.ports[name].queues | lossy
+        assert port.queues == {**before.ports[name].queues, **lossy}
     export(TREE, Sonic(size_bytes=1536, config=after), tmp_path / "again", "slow")
     assert read_config(tmp_path / "again" / "slow_config_db.json") == after
 
@@ -121,7 +121,7 @@ def test_profiles_for_other_queues_than_the_configurations_are_refused(target: S
 def test_a_profile_of_the_configuration_keeps_its_name() -> None:
     before = read_config(LEAF)
     taken = replace(before.profiles["egress_lossless_profile"])
-    queues = before.ports["Ethernet0"].queues | dict.fromkeys((3, 4), "slow_alpha_16")
+    queues = {**before.ports["Ethernet0"].queues, **dict.fromkeys((3, 4), "slow_alpha_16")}
     port = replace(before.ports["Ethernet0"], queues=queues)
     config = replace(
         before, profiles={**before.profiles, "slow_alpha_16": taken}, ports={**before.ports, "Ethernet0": port}

@@ -52,7 +52,7 @@ def test_a_leaf_is_read() -> None:
     assert buffers.profiles["egress_lossy_profile"] == Profile("egress_lossy_pool", 1536, dynamic_th=1)
     port = buffers.ports["Ethernet124"]
     assert (port.speed_bps, port.cable_m, port.up, port.pfc_priorities) == (100 * 10**9, 10, True, (3, 4))
-    assert port.groups == {0: "ingress_lossy_profile"} | dict.fromkeys((3, 4), "pg_lossless_100000_10m_profile")
+    assert port.groups == {0: "ingress_lossy_profile", 3: LOSSLESS, 4: LOSSLESS}
     assert {queue for queue, profile in port.queues.items() if profile == "egress_lossless_profile"} == {3, 4}
     assert (port.group_of_class[6], port.queue_of_class[6], port.class_of_dscp[26]) == (0, 6, 3)
     assert buffers.lossless_priorities("Ethernet124") == (3, 4)
@@ -252,7 +252,7 @@ def test_a_port_that_is_off_needs_no_headroom_for_pfc() -> None:
         ({"incast": 8}, None, "incast has priority 8: choose from 0 to 7"),
         ({"incast": True}, None, "incast has priority True"),
         ({"incast": 7}, None, "traffic class 7 of Ethernet0 has queue 7, which has no row of BUFFER_QUEUE"),
-        ({"incast": 1}, None, "traffic classes 0 and 1 share group 0 of Ethernet0"),
+        ({"incast": 1}, None, "traffic classes 0 and 1 share priority group 0 of Ethernet0"),
         ({}, changed("BUFFER_PROFILE", LOSSLESS, "packet_discard_action", "trim"), "trims packets"),
         (
             {},

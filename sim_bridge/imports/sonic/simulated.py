@@ -101,50 +101,30 @@ def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Seque
     ports : those to simulate; empty means all that are up and have rows of their own
     """
     used = _used(priorities)
-    chosen = _chosen(buffers, ports)
-    pairs = {port: [_pair(buffers, port, priority) for priority in used] for port in chosen}
-    for port in chosen:
-        for what in ("group", "queue"):
-            numbers = [getattr(pair, what) for pair in pairs[port]]
-            for place, number in enumerate(numbers):
-                if number in numbers[:place]:
-                    raise ForetailError(
-                        f"traffic classes {used[numbers.index(number)]} and {used[place]} share {what} {number} of "
-                        f"{port}, which the simulation does not: give both kinds of packets one of the two classes"
-                    )
+    pairs = {port: [_pair(buffers, port, priority) for priority in used] for port in _chosen(buffers, ports)}
+    _require_apart(used, pairs)
     _require_alike(buffers, used, pairs)
-    first = pairs[chosen[0]]
-    lossless = [place for place, pair in enumerate(first) if pair.ingress.lossless]
-    ingress_pool = _one_pool("ingress", (pair.ingress.pool for pair in first))
-    of_lossless = _one_pool("lossless egress", (first[place].egress.pool for place in lossless))
+    first = next(iter(pairs.values()))
+    ingress, egress = [pair.ingress for pair in first], [pair.egress for pair in first]
+    lossless = [queue for queue, profile in enumerate(ingress) if profile.lossless]
+    ingress_pool = _one_pool("ingress", (profile.pool for profile in ingress))
+    of_lossless = _one_pool("lossless egress", (egress[queue].pool for queue in lossless))
     of_lossy = _one_pool("lossy egress", (pair.egress.pool for pair in first if not pair.ingress.lossless))
     if of_lossless is not None and of_lossless == of_lossy:
         raise ForetailError(
             f"lossless and lossy queues both draw on {of_lossy}, and the simulation has a pool for each: give lossy "
             "queues an egress pool of their own, or simulate classes of one kind"
         )
-
-    def size_bytes(pool: str | None) -> int:
-        return 0 if pool is None else buffers.pools[pool].size_bytes
-
-    headrooms = [pair.ingress for of_port in pairs.values() for pair in of_port if pair.ingress.lossless]
-    widest = max(headrooms, key=lambda profile: profile.xoff_bytes or 0, default=None)
-    shared_bytes = 0 if ingress_pool is None else buffers.pools[ingress_pool].xoff_bytes or 0
-    pfc = SimulatedPfc(0, 0, 0, 0)
-    if widest is not None:
-        own_bytes = sum(profile.xoff_bytes or 0 for profile in headrooms)
-        pfc = SimulatedPfc(
-            widest.xoff_bytes or 0, shared_bytes or own_bytes, widest.xon_bytes or 0, widest.xon_offset_bytes or 0
-        )
-    ingress, egress = [pair.ingress for pair in first], [pair.egress for pair in first]
+    pool_bytes = {None: 0} | {name: pool.size_bytes for name, pool in buffers.pools.items()}
+    shared_bytes = sum(pool.xoff_bytes or 0 for name, pool in buffers.pools.items() if name == ingress_pool)
     return Simulated(
         SimulatedQueues(len(used), lossless, **{name: used.index(priorities[name]) for name in CLASSES}),
-        pfc,
+        _pfc([pair.ingress for port in pairs.values() for pair in port if pair.ingress.lossless], shared_bytes),
         SimulatedPolicy(
             "sonic",
-            size_bytes(ingress_pool),
-            size_bytes(of_lossless),
-            size_bytes(of_lossy),
+            pool_bytes[ingress_pool],
+            pool_bytes[of_lossless],
+            pool_bytes[of_lossy],
             [_alpha(profile) for profile in ingress],
             [_alpha(profile) for profile in egress],
             [profile.static_th_bytes or 0 for profile in ingress],
@@ -153,6 +133,17 @@ def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Seque
             [profile.reserved_bytes for profile in egress],
         ),
         tuple(used),
+    )
+
+
+def _pfc(lossless: Sequence[Profile], shared_bytes: int) -> SimulatedPfc:
+    """That of the lossless groups of all ports, of which the one with the largest headroom counts."""
+    headrooms = [profile.xoff_bytes or 0 for profile in lossless]
+    if not headrooms:
+        return SimulatedPfc(0, 0, 0, 0)
+    widest = lossless[headrooms.index(max(headrooms))]
+    return SimulatedPfc(
+        max(headrooms), shared_bytes or sum(headrooms), widest.xon_bytes or 0, widest.xon_offset_bytes or 0
     )
 
 
@@ -179,16 +170,17 @@ def _chosen(buffers: SonicBuffers, ports: Sequence[str]) -> list[str]:
 
 def _pair(buffers: SonicBuffers, port: str, priority: int) -> _Pair:
     item = buffers.ports[port]
-    places = (
-        ("priority group", "BUFFER_PG", item.group_of_class.get(priority), item.groups),
-        ("queue", "BUFFER_QUEUE", item.queue_of_class.get(priority), item.queues),
-    )
+    group, queue = item.group_of_class.get(priority, -1), item.queue_of_class.get(priority, -1)
     profiles = []
-    for what, table, number, entries in places:
-        if number is None or number not in entries:
+    for what, table, number, entries in (
+        ("priority group", "BUFFER_PG", group, item.groups),
+        ("queue", "BUFFER_QUEUE", queue, item.queues),
+    ):
+        if number not in entries:
+            has = f"{what} {number}, which has no row of {table}" if number >= 0 else f"no {what}"
             raise ForetailError(
-                f"traffic class {priority} of {port} has {what} {number}, which has no row of {table}: add "
-                f"{table}|{port}|{number}, choose another class, or leave the port out with ports="
+                f"traffic class {priority} of {port} has {has}: add it, choose another class, or leave the port out "
+                "with ports="
             )
         profile = buffers.profiles[entries[number]]
         if profile.packet_discard_action == "trim":
@@ -197,7 +189,22 @@ def _pair(buffers: SonicBuffers, port: str, priority: int) -> _Pair:
                 "packet_discard_action to drop"
             )
         profiles.append(profile)
-    return _Pair(places[0][2] or 0, places[1][2] or 0, *profiles)
+    return _Pair(group, queue, *profiles)
+
+
+def _require_apart(used: list[int], pairs: Mapping[str, list[_Pair]]) -> None:
+    """Raise ForetailError when two traffic classes share a priority group or a queue."""
+    for port, of_port in pairs.items():
+        for what, numbers in (
+            ("priority group", [pair.group for pair in of_port]),
+            ("queue", [pair.queue for pair in of_port]),
+        ):
+            for place, number in enumerate(numbers):
+                if number in numbers[:place]:
+                    raise ForetailError(
+                        f"traffic classes {used[numbers.index(number)]} and {used[place]} share {what} {number} of "
+                        f"{port}, which the simulation does not: give both kinds of packets one of the two classes"
+                    )
 
 
 def _require_alike(buffers: SonicBuffers, used: list[int], pairs: Mapping[str, list[_Pair]]) -> None:
