@@ -36,7 +36,7 @@ def of(document: Any) -> SonicBuffers:
 def leaf_of(*ports: str, **tables: Any) -> dict[str, Any]:
     """The leaf with these ports alone, and other tables in the place of its own."""
     names = ",".join(ports)
-    document = deepcopy(LEAF)
+    document: dict[str, Any] = deepcopy(LEAF)
     every = ",".join(document["PORT"])
     for table in ("PORT", "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP"):
         document[table] = {

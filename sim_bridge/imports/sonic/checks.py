@@ -61,16 +61,16 @@ def require_consistent(buffers: SonicBuffers) -> None:
     for name, profile in buffers.profiles.items():
         if profile.pool not in buffers.pools:
             raise ForetailError(
-                f"BUFFER_PROFILE|{name} draws on {shown(profile.pool)}, which is no row of BUFFER_POOL: name one of "
-                f"{_listed(buffers.pools)}"
+                f"BUFFER_PROFILE|{name} draws on {shown(profile.pool)}, which is no row of BUFFER_POOL: "
+                f"{_choice(buffers.pools)}"
             )
     for name, port in buffers.ports.items():
         for table, side, entries in (("BUFFER_PG", "ingress", port.groups), ("BUFFER_QUEUE", "egress", port.queues)):
             for number, profile_name in entries.items():
                 if profile_name not in buffers.profiles:
                     raise ForetailError(
-                        f"{table}|{name}|{number} has {shown(profile_name)}, which is no row of BUFFER_PROFILE: name "
-                        f"one of {_listed(buffers.profiles)}"
+                        f"{table}|{name}|{number} has {shown(profile_name)}, which is no row of BUFFER_PROFILE: "
+                        f"{_choice(buffers.profiles)}"
                     )
                 pool = buffers.profiles[profile_name].pool
                 if buffers.pools[pool].ingress != (side == "ingress"):
@@ -106,5 +106,5 @@ def _lossless(buffers: SonicBuffers, port: Port) -> Iterator[tuple[int, str]]:
             yield group, profile_name
 
 
-def _listed(names: Mapping[str, object]) -> str:
-    return ", ".join(list(names)[:8]) or "none, for there is none"
+def _choice(names: Mapping[str, object]) -> str:
+    return f"name one of {', '.join(list(names)[:8])}" if names else "add one"

@@ -15,8 +15,9 @@ _RANGE = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 
 
 def shown(text: str) -> str:
-    """A name as sentences have it, on one line."""
-    return text if re.fullmatch(r"[ -~]{1,100}", text) else ascii(text)[:100]
+    """A name as sentences have it: on one line, and without the middle of a long list of ports."""
+    plain = ascii(text)[1:-1]
+    return plain if len(plain) <= 100 else f"{plain[:60]}...{plain[-30:]}"
 
 
 class Row:
