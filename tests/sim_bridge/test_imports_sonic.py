@@ -1,6 +1,6 @@
 """SONiC configurations: read, refused in one sentence, written back, simulated, and given other thresholds.
 
-It takes some three seconds, most of it for drawn configurations. ``sonic/`` has two of our own making.
+It takes a second, half of it for drawn configurations. ``sonic/`` has two of our own making.
 """
 
 from __future__ import annotations
@@ -307,6 +307,11 @@ def test_thresholds_are_those_of_queues_or_of_lossless_groups() -> None:
     assert before == of(LEAF)
     with pytest.raises(ForetailError, match="traffic class 7 has no profile on any port"):
         with_alphas(before, {7: 1})
+    one_queue = deepcopy(LEAF)
+    one_queue["TC_TO_QUEUE_MAP"]["MINE"]["1"] = "0"
+    assert with_alphas(of(one_queue), {0: 3, 1: 3}).ports["Ethernet0"].queues[0] == f"{PROFILE}_th3"
+    with pytest.raises(ForetailError, match="traffic classes 0 and 1 share queue 0 of Ethernet0: give both the same"):
+        with_alphas(of(one_queue), {0: 3, 1: 2})
 
 
 @pytest.mark.parametrize(

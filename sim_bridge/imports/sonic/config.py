@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from foretail.sim_bridge.imports.sonic.tables import (
 LARGEST_FILE_BYTES = 1 << 26
 """Of a configuration; that of a chassis has a few million bytes."""
 
-_POOL_FIELDS = {"type": "", "mode": "", "size": "size_bytes", "xoff": "xoff_bytes"}
+_POOL_FIELDS = {"type": "ingress", "mode": "dynamic", "size": "size_bytes", "xoff": "xoff_bytes"}
 _PROFILE_FIELDS = {
     "pool": "pool",
     "size": "size_bytes",
@@ -49,6 +49,8 @@ _PROFILE_FIELDS = {
     "headroom_type": "headroom_type",
     "packet_discard_action": "packet_discard_action",
 }
+"""The attribute that has the value of a field."""
+
 _ENTRIES = {"BUFFER_PG": ("priority group", PRIORITIES - 1), "BUFFER_QUEUE": ("queue", 15)}
 """What numbers in the keys of a table are, and the largest."""
 
@@ -119,22 +121,7 @@ def parse_config(content: bytes) -> SonicBuffers:
         pool = row.needed(row.text("pool"), "pool", _DYNAMIC_MODEL)
         profiles[key] = _profile(row, name_in(row, pool, "BUFFER_POOL"))
     names = _port_names(document)
-    entries: dict[str, dict[str, dict[int, str]]] = {table: {name: {} for name in names} for table in _ENTRIES}
-    for table, (numbered, at_most) in _ENTRIES.items():
-        for key, fields in table_of(document, table).items():
-            row = Row(table, key, fields, ("profile",))
-            ports, numbers = ports_and_numbers(row, key, at_most)
-            profile = name_in(row, row.needed(row.text("profile"), "profile", "name one"), "BUFFER_PROFILE")
-            if profile == "NULL":
-                raise ForetailError(f"{row.name} has the profile NULL: {_DYNAMIC_MODEL}")
-            for port in ports:
-                of_port = entries[table][_known(row, port, names)]
-                for number in numbers:
-                    if number in of_port:
-                        raise ForetailError(
-                            f"{row.name} is a second row for {numbered} {number} of {port}: leave it out of one row"
-                        )
-                    of_port[number] = profile
+    entries = {table: _entries(document, table, names, name_in) for table in _ENTRIES}
     cables, maps = _cables(document, names), _port_maps(document, names)
     ports_by_name = {
         name: _port(row, cables.get(name), maps[name], *(entries[table][name] for table in _ENTRIES))
@@ -153,7 +140,7 @@ def config_text(buffers: SonicBuffers) -> str:
         return f"[{table}|{name}]" if buffers.in_brackets else name
 
     def fields(row: Pool | Profile, names: Mapping[str, str]) -> dict[str, str]:
-        values = {field: getattr(row, attribute) for field, attribute in names.items() if attribute}
+        values = {field: getattr(row, attribute) for field, attribute in names.items()}
         return {field: str(value) for field, value in values.items() if value is not None}
 
     tables: dict[str, dict[str, dict[str, str]]] = {table: {} for table in _BUFFER_TABLES}
@@ -258,6 +245,29 @@ def _port(
         qos.get("pfc_to_pg_map", itself),
         qos.get("dscp_to_tc_map", {}),
     )
+
+
+def _entries(
+    document: Mapping[str, Any], table: str, names: Mapping[str, Any], name_in: Callable[[Row, str, str], str]
+) -> dict[str, dict[int, str]]:
+    """The profile of each priority group, or of each queue, by port."""
+    numbered, at_most = _ENTRIES[table]
+    entries: dict[str, dict[int, str]] = {name: {} for name in names}
+    for key, fields in table_of(document, table).items():
+        row = Row(table, key, fields, ("profile",))
+        ports, numbers = ports_and_numbers(row, key, at_most)
+        profile = name_in(row, row.needed(row.text("profile"), "profile", "name one"), "BUFFER_PROFILE")
+        if profile == "NULL":
+            raise ForetailError(f"{row.name} has the profile NULL: {_DYNAMIC_MODEL}")
+        for port in ports:
+            of_port = entries[_known(row, port, names)]
+            for number in numbers:
+                if number in of_port:
+                    raise ForetailError(
+                        f"{row.name} is a second row for {numbered} {number} of {port}: leave it out of one row"
+                    )
+                of_port[number] = profile
+    return entries
 
 
 def _cables(document: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, int | None]:

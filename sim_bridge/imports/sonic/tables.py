@@ -71,7 +71,7 @@ class Port:
 
 @dataclass(frozen=True)
 class SonicBuffers:
-    """A configuration; :func:`write_config` writes pools, profiles, groups and queues anew, and the rest as it is."""
+    """A configuration; ``write_config`` writes pools, profiles, groups and queues anew, and the rest as it is."""
 
     pools: Mapping[str, Pool]
     profiles: Mapping[str, Profile]

@@ -38,19 +38,26 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
     dynamic_th : log2(alpha) from -8 to 7, by traffic class
     """
     profiles, ports = dict(buffers.profiles), dict(buffers.ports)
+    class_of: dict[tuple[str, bool, int], int] = {}  # that has set the threshold of a group or queue
     for priority, exponent in dynamic_th.items():
-        threshold, changed = _taken(exponent, f"dynamic_th = {exponent}"), 0
+        threshold, changed = _taken(exponent, f"dynamic_th = {exponent}"), False
         for name, port in buffers.ports.items():
             lossless = priority in buffers.lossless_priorities(name)
-            number = (port.group_of_class if lossless else port.queue_of_class).get(priority)
+            number = (port.group_of_class if lossless else port.queue_of_class).get(priority, -1)
             entries = port.groups if lossless else port.queues
-            if number not in entries or number is None:
+            if number not in entries:
                 continue
+            first = class_of.setdefault((name, lossless, number), priority)
+            if dynamic_th[first] != exponent:
+                raise ForetailError(
+                    f"traffic classes {first} and {priority} share {'priority group' if lossless else 'queue'} "
+                    f"{number} of {name}: give both the same dynamic_th"
+                )
             profile = replace(buffers.profiles[entries[number]], dynamic_th=threshold, static_th_bytes=None)
             sibling = _sibling(profiles, entries[number], profile)
             profiles[sibling] = profile
             ports[name] = _with_entry(ports[name], lossless, number, sibling)
-            changed += 1
+            changed = True
         if not changed:
             raise ForetailError(f"traffic class {priority} has no profile on any port: choose a class that has one")
     return replace(buffers, profiles=profiles, ports=ports)
@@ -59,16 +66,16 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
 def with_lossy_profiles(buffers: SonicBuffers, added: Mapping[str, Profile], first: str) -> SonicBuffers:
     """Return the configuration with further profiles, of which lossy queues get the `first`.
 
-    These are the queues of no lossless class that draw on its pool. ForetailError when there is none, when these
+    These are the queues of lossy classes alone that draw on its pool. ForetailError when there is none, when these
     profiles reserve other bytes, or when one of their names is a profile of something else.
     """
     pool, size_bytes = added[first].pool, added[first].size_bytes
     ports, sizes = {}, set()
     for name, port in buffers.ports.items():
-        lossless = buffers.lossless_queues(name)
+        of_lossy = set(port.queue_of_class.values()) - buffers.lossless_queues(name)
         queues = {}
         for queue, profile in port.queues.items():
-            lossy = queue not in lossless and buffers.profiles[profile].pool == pool
+            lossy = queue in of_lossy and buffers.profiles[profile].pool == pool
             queues[queue] = first if lossy else profile
             if lossy:
                 sizes.add(buffers.profiles[profile].size_bytes)
