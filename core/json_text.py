@@ -17,16 +17,26 @@ def _finite(text: str) -> float:
     raise ValueError(f"the number {text} is not finite")
 
 
-def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float) -> Any:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"it has {ascii(key)[:100]} twice in one object")
+        made[key] = value
+    return made
+
+
+def parse_json(text: str | bytes, parse_float: Callable[[str], Any] = float, *, distinct_keys: bool = False) -> Any:
     """Return the document of a JSON text; raise ValueError, a few words on one line, for any text that has none.
 
     Bytes are UTF-8, UTF-16 or UTF-32. `parse_float` makes the value of a number that is not an integer; it may raise
-    ValueError.
+    ValueError. With `distinct_keys` a key that an object has twice is refused, else the last one counts.
     """
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
+    hook = _distinct if distinct_keys else None
     try:
-        document = json.loads(text, parse_float=parse_float, parse_constant=_finite)
+        document = json.loads(text, parse_float=parse_float, parse_constant=_finite, object_pairs_hook=hook)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     containers = [document] if isinstance(document, (dict, list)) else []

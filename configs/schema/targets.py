@@ -141,6 +141,11 @@ class SonicTarget:
 
     pool: str = setting("egress_lossy_pool", "Buffer pool that the queues share.")
     size_bytes: int = setting(0, "Bytes of the pool that are reserved for each queue.", at_least=0, at_most=2**30)
+    config: str | None = setting(
+        None,
+        "Configuration of a switch, config_db.json, to write whole with the profiles in its lossy queues; null "
+        "writes the profiles alone.",
+    )
     smallest_dynamic_th: int = setting(
         FIRST_EXPONENT,
         "Smallest dynamic_th, the log2 of alpha, that the platform takes.",

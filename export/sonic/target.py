@@ -18,6 +18,9 @@ from foretail.export.target import Files, Loaded, Rendered
 from foretail.models.drop.alpha_tree import require_alpha_tree
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.sim_bridge.imports.sonic.config import config_text, parse_config
+from foretail.sim_bridge.imports.sonic.tables import Profile, SonicBuffers
+from foretail.sim_bridge.imports.sonic.thresholds import with_lossy_profiles
 
 IntArray = npt.NDArray[np.int64]
 
@@ -41,6 +44,7 @@ class Sonic:
 
     pool: str = "egress_lossy_pool"  #: the buffer pool that the queues share
     size_bytes: int = 0  #: of the pool, reserved for each queue
+    config: SonicBuffers | None = None  #: of a switch; NAME_config_db.json is then the same with the profiles
     name: ClassVar[str] = "sonic"
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
@@ -75,15 +79,21 @@ class Sonic:
                 for lows, highs, score in zip(boxes.low, boxes.high, boxes.votes.tolist(), strict=True)
             ],
         }
-        return Rendered(
-            encoded(
-                {
-                    f"{prefix}.json": _text(config),
-                    f"{prefix}_rules.json": _text(rules),
-                    f"{prefix}.p4": _P4.format(shift=SHIFT),
-                }
-            )
-        )
+        texts = {
+            f"{prefix}.json": _text(config),
+            f"{prefix}_rules.json": _text(rules),
+            f"{prefix}.p4": _P4.format(shift=SHIFT),
+        }
+        if self.config is not None:
+            read = ExportedRules.read(*encoded(texts).values())
+            texts[f"{prefix}_config_db.json"] = config_text(self._complete(self.config, read))
+        return Rendered(encoded(texts))
+
+    def _complete(self, config: SonicBuffers, read: ExportedRules) -> SonicBuffers:
+        """The configuration whose lossy queues have the profile of an idle interval, until a controller changes it."""
+        profiles = {rule.profile.name: rule.profile for rule in read.rules}
+        added = {name: Profile(self.pool, self.size_bytes, profile.exponent) for name, profile in profiles.items()}
+        return with_lossy_profiles(config, added, read.profile(dict.fromkeys(read.counters, 0)).name)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
         """Read profiles, rules and register back, and follow them."""
@@ -92,6 +102,10 @@ class Sonic:
         names = [item.name for item in ensemble.features]
         if list(read.counters) != names or read.interval_ns != require_alpha_tree(ensemble, "the model"):
             raise ProofError("the exported SONiC rules read other counters or another interval: report this as a bug")
+        if self.config is not None:
+            written = parse_config(files[f"{prefix}_config_db.json"])
+            if written != self._complete(self.config, read):
+                raise ProofError("the exported SONiC configuration has other profiles or queues: report this as a bug")
         bounds = [[rule.bounds.get(name, (0, LARGEST)) for name in names] for rule in read.rules]
         ends = np.array(bounds, np.int64).reshape(len(bounds), len(names), 2)
         scores = np.array([2 * rule.profile.exponent for rule in read.rules], np.int64)

@@ -43,6 +43,7 @@ from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.sim_bridge.imports.sonic.config import read_config
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -237,11 +238,16 @@ def frame_for(model: Ensemble, trees: int, banks: P4Banks) -> Frame:
     return Frame({feature.name: feature.params for feature in model.features}, trees, banks.words, banks.rows)
 
 
+def _sonic(config: ExportConfig, model: Ensemble) -> Target:
+    sonic = config.sonic
+    return Sonic(sonic.pool, sonic.size_bytes, None if sonic.config is None else read_config(Path(sonic.config)))
+
+
 TARGETS: dict[str, Callable[[ExportConfig, Ensemble], Target]] = {
     "c": _c,
     "p4": _p4,
     "onnx": lambda config, model: Onnx(),
-    "sonic": lambda config, model: Sonic(config.sonic.pool, config.sonic.size_bytes),
+    "sonic": _sonic,
 }
 """The target of a model, as the settings have it."""
 

@@ -15,6 +15,7 @@ from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.pipelines.tracking.loading import load_network
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.imports.pcap.log import read_captures
+from foretail.sim_bridge.imports.sonic.config import read_config
 
 READERS: dict[str, Callable[[Path], object]] = {
     "capture": lambda path: read_captures(None, {0: path}, None, 2),
@@ -22,6 +23,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "log.csv": lambda path: read_demand_logs([path], Steps()),
     "arrivals.csv": ArrivalFile,
     "network.onnx": load_network,
+    "config_db.json": read_config,
 }
 IMPOSTORS = {
     b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n": "is a pointer of Git LFS .* git lfs pull",

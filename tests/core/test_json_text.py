@@ -43,6 +43,13 @@ def test_depth_has_a_bound(levels: int, opening: str, closing: str) -> None:
         parse_json(opening * levels + "0" + closing * levels)
 
 
+def test_a_key_may_have_to_be_distinct() -> None:
+    assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
+    assert parse_json('[{"a": {"a": 1}}, {"a": 2}]', distinct_keys=True) == [{"a": {"a": 1}}, {"a": 2}]
+    with pytest.raises(ValueError, match="it has 'a' twice in one object"):
+        parse_json('[{"a": 1, "b": 2, "a": 1}]', distinct_keys=True)
+
+
 @pytest.mark.parametrize("text", ["NaN", "[-Infinity]", '{"a": Infinity}'])
 def test_numbers_are_finite(text: str) -> None:
     with pytest.raises(ValueError, match="is not finite"):

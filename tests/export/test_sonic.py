@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from foretail.models.drop.alpha_tree import alpha_exponents, within_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
+from foretail.sim_bridge.imports.sonic.config import read_config
+from foretail.sim_bridge.imports.sonic.tables import Profile
 from tests.models.test_alpha_tree import model as stump
 
+LEAF = Path(__file__).parents[1] / "sim_bridge" / "sonic" / "leaf_32x100g.json"
 READ = ("queue_dropped", "switch_marked", "queue_flows")
 
 
@@ -79,6 +83,65 @@ def test_a_platform_takes_some_alphas_only() -> None:
         within_exponents(TREE, -7, 3, nearest=False)
     near = within_exponents(TREE, -1, 3, nearest=True)
     assert near == of(("queue_dropped", 12, ("switch_marked", 99, 3.0, -1.0), 3.0))
+
+
+def test_a_configuration_is_written_whole(tmp_path: Path) -> None:
+    before = read_config(LEAF)
+    target = Sonic(size_bytes=1536, config=before)
+    export(TREE, target, tmp_path / "out", "slow")
+    assert set(files_of(tmp_path / "out")) == set(
+        Sonic(size_bytes=1536).render(lower(TREE), "slow", 10**6).files.values()
+    )
+    after = read_config(tmp_path / "out" / "slow_config_db.json")
+    assert (after.pools, after.rest) == (before.pools, before.rest)
+    added = {name: profile for name, profile in after.profiles.items() if name not in before.profiles}
+    assert set(added) == {"slow_alpha_1_4", "slow_alpha_16", "slow_alpha_64"}
+    assert added["slow_alpha_16"] == Profile("egress_lossy_pool", 1536, dynamic_th=4)
+    for name, port in after.ports.items():
+        assert port.groups == before.ports[name].groups
+        lossy = dict.fromkeys((0, 1, 2, 5, 6), "slow_alpha_16")  # the leaf of an idle interval
+        assert port.queues == {**before.ports[name].queues, **lossy}
+    export(TREE, Sonic(size_bytes=1536, config=after), tmp_path / "again", "slow")
+    assert read_config(tmp_path / "again" / "slow_config_db.json") == after
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (Sonic("mine", 1536), "no lossy queue draws on mine: name the egress pool of the lossy queues in sonic.pool"),
+        (Sonic("egress_lossless_pool", 1536), "no lossy queue draws on egress_lossless_pool"),
+        (Sonic(), "the lossy queues reserve 1,536 bytes each, and sonic.size_bytes = 0: set sonic.size_bytes=1536"),
+    ],
+)
+def test_profiles_for_other_queues_than_the_configurations_are_refused(target: Sonic, sentence: str) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        replace(target, config=read_config(LEAF)).render(lower(TREE), "slow", 10**6)
+
+
+def test_a_profile_of_the_configuration_keeps_its_name() -> None:
+    before = read_config(LEAF)
+    taken = replace(before.profiles["egress_lossless_profile"])
+    queues = {**before.ports["Ethernet0"].queues, **dict.fromkeys((3, 4), "slow_alpha_16")}
+    port = replace(before.ports["Ethernet0"], queues=queues)
+    config = replace(
+        before, profiles={**before.profiles, "slow_alpha_16": taken}, ports={**before.ports, "Ethernet0": port}
+    )
+    sentence = r"BUFFER_QUEUE\|Ethernet0\|3 has slow_alpha_16 and is no lossy queue .*: export with another name"
+    with pytest.raises(ForetailError, match=sentence):
+        Sonic(size_bytes=1536, config=config).render(lower(TREE), "slow", 10**6)
+
+
+def test_a_configuration_that_says_something_else_is_noticed() -> None:
+    lowered, target = lower(TREE), Sonic(size_bytes=1536, config=read_config(LEAF))
+    files = dict(target.render(lowered, "slow", 10**6).files)
+    prove_files(lowered, target, files)
+    for change in (
+        lambda text: text.replace('"dynamic_th": "4"', '"dynamic_th": "3"'),
+        lambda text: text.replace('"profile": "slow_alpha_16"', '"profile": "slow_alpha_64"', 1),
+        lambda text: text.replace('"hostname": "leaf1"', '"hostname": "leaf2"'),
+    ):
+        with pytest.raises(ProofError, match="configuration has other profiles or queues"):
+            prove_files(lowered, target, _swap(files, "slow_config_db.json", change))
 
 
 @pytest.mark.nightly
@@ -171,3 +234,8 @@ def test_a_model_of_drops_has_no_profile(tmp_path: Path, capsys: pytest.CaptureF
     assert "names no pool" in capsys.readouterr().err
     assert cli.main(["export", f"model={tmp_path / 'alphas.json'}", "target=sonic", place]) == 0
     assert (tmp_path / "run" / "sonic" / "drop_predictor.json").is_file()
+    command = ["export", f"model={tmp_path / 'alphas.json'}", "target=sonic", "sonic.size_bytes=1536", place]
+    assert cli.main([*command, f"sonic.config={LEAF}"]) == 0
+    assert (tmp_path / "run" / "sonic" / "drop_predictor_config_db.json").is_file()
+    assert cli.main([*command, f"sonic.config={tmp_path / 'alphas.json'}"]) == 2
+    assert "PORT has 0 ports" in capsys.readouterr().err

@@ -47,6 +47,7 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.pcap.log import read_captures
 from foretail.sim_bridge.imports.pcap.ports import PortTable
 from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture
+from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from tests.export.p4_texts import small_ensemble, texts_of
 from tests.traces import RUN, write_bursts
@@ -156,6 +157,10 @@ def _read_artifact(path: Path) -> None:
         write_artifact_rows(Path(folder) / "dataset", ARTIFACT, path)
 
 
+def _sonic(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((Path(__file__).parents[1] / "sim_bridge" / "sonic").glob("*.json"))]
+
+
 def _read_arrivals(path: Path) -> None:
     for _ in ArrivalFile(path).batches(4, priorities=2, predictions=True):
         pass
@@ -263,6 +268,7 @@ READERS: dict[str, Reader] = {
     "etalon log": Reader("log.txt", _etalon, _read_etalon, inputs=5_000),
     "capture": Reader("a.pcap", _capture, _read_capture, inputs=5_000),
     "table of ports": Reader("ports.csv", _listed(PORT_TABLE), lambda path: PortTable.read(path, 4)),
+    "SONiC configuration": Reader("config_db.json", _sonic, read_config),
     "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact, inputs=1_500),
     "P4 profile": Reader(
         "mine.yaml",

@@ -1,0 +1,1 @@
+"""The buffers of a SONiC switch: its ``config_db.json`` read, checked, simulated, and written with other thresholds."""

@@ -1,0 +1,241 @@
+"""What a simulation needs to know of a SONiC configuration, under the names of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge.imports.sonic.tables import PRIORITIES, Profile, SonicBuffers
+
+CLASSES = ("background", "incast", "control")
+"""Of simulated packets, as in ``scenario.queues``."""
+
+
+@dataclass(frozen=True)
+class SimulatedQueues:
+    """Settings of ``scenario.queues``."""
+
+    count: int
+    lossless: list[int]
+    background: int
+    incast: int
+    control: int
+
+
+@dataclass(frozen=True)
+class SimulatedPfc:
+    """Settings of ``scenario.pfc``; all are 0 without a lossless queue."""
+
+    headroom_bytes: int  #: of one ingress queue, the largest of all
+    headroom_pool_bytes: int  #: that they share; the sum of all where each has its own
+    xon_bytes: int
+    xon_offset_bytes: int
+
+
+@dataclass(frozen=True)
+class SimulatedPolicy:
+    """Settings of ``policy``; a list has a value per queue, and 0 for the threshold that it does not have."""
+
+    name: str
+    ingress_pool_bytes: int
+    egress_lossless_pool_bytes: int  #: 0 without a lossless queue
+    egress_lossy_pool_bytes: int  #: 0 without a lossy queue
+    ingress_alphas: list[float]
+    egress_alphas: list[float]
+    ingress_static_bytes: list[int]
+    egress_static_bytes: list[int]
+    ingress_reserved_bytes: list[int]
+    egress_reserved_bytes: list[int]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The settings of a run that has the buffers of a configuration."""
+
+    queues: SimulatedQueues
+    pfc: SimulatedPfc
+    policy: SimulatedPolicy
+    priorities: tuple[int, ...]  #: the traffic class of each queue
+
+    def settings(self) -> dict[str, Any]:
+        """As they are nested in a configuration: ``scenario.queues``, ``scenario.pfc`` and ``policy``."""
+        return {
+            "scenario": {"queues": asdict(self.queues), "pfc": asdict(self.pfc)},
+            "policy": asdict(self.policy),
+        }
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The profiles of one traffic class on one port."""
+
+    group: int
+    queue: int
+    ingress: Profile
+    egress: Profile
+
+    def without_headroom(self) -> tuple[Profile, Profile, bool]:
+        plain = replace(
+            self.ingress,
+            size_bytes=self.ingress.reserved_bytes,
+            xoff_bytes=None,
+            xon_bytes=None,
+            xon_offset_bytes=None,
+        )
+        return plain, self.egress, self.ingress.lossless
+
+
+def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Sequence[str] = ()) -> Simulated:
+    """Return the settings that give a simulated switch the buffers of a configuration.
+
+    A simulated port has a queue for each traffic class in use, in their order, and an ingress queue for each. The ports
+    of one speed have to agree, and those of different speeds but for their headroom, of which the largest counts.
+    ForetailError names what does not, and what the simulation does not have: several ingress pools, lossless and lossy
+    queues of one egress pool, two classes in one priority group or queue, trimmed packets.
+
+    Parameters
+    ----------
+    priorities : traffic class from 0 to 7 of ``background``, ``incast`` and ``control``
+    ports : those to simulate; empty means all that are up and have rows of their own
+    """
+    used = _used(priorities)
+    pairs = {port: [_pair(buffers, port, priority) for priority in used] for port in _chosen(buffers, ports)}
+    _require_apart(used, pairs)
+    _require_alike(buffers, used, pairs)
+    first = next(iter(pairs.values()))
+    ingress, egress = [pair.ingress for pair in first], [pair.egress for pair in first]
+    lossless = [queue for queue, profile in enumerate(ingress) if profile.lossless]
+    ingress_pool = _one_pool("ingress", (profile.pool for profile in ingress))
+    of_lossless = _one_pool("lossless egress", (egress[queue].pool for queue in lossless))
+    of_lossy = _one_pool("lossy egress", (pair.egress.pool for pair in first if not pair.ingress.lossless))
+    if of_lossless is not None and of_lossless == of_lossy:
+        raise ForetailError(
+            f"lossless and lossy queues both draw on {of_lossy}, and the simulation has a pool for each: give lossy "
+            "queues an egress pool of their own, or simulate classes of one kind"
+        )
+    pool_bytes = {None: 0} | {name: pool.size_bytes for name, pool in buffers.pools.items()}
+    shared_bytes = sum(pool.xoff_bytes or 0 for name, pool in buffers.pools.items() if name == ingress_pool)
+    return Simulated(
+        SimulatedQueues(len(used), lossless, **{name: used.index(priorities[name]) for name in CLASSES}),
+        _pfc([pair.ingress for port in pairs.values() for pair in port if pair.ingress.lossless], shared_bytes),
+        SimulatedPolicy(
+            "sonic",
+            pool_bytes[ingress_pool],
+            pool_bytes[of_lossless],
+            pool_bytes[of_lossy],
+            [_alpha(profile) for profile in ingress],
+            [_alpha(profile) for profile in egress],
+            [profile.static_th_bytes or 0 for profile in ingress],
+            [profile.static_th_bytes or 0 for profile in egress],
+            [profile.reserved_bytes for profile in ingress],
+            [profile.reserved_bytes for profile in egress],
+        ),
+        tuple(used),
+    )
+
+
+def _pfc(lossless: Sequence[Profile], shared_bytes: int) -> SimulatedPfc:
+    """That of the lossless groups of all ports, of which the one with the largest headroom counts."""
+    headrooms = [profile.xoff_bytes or 0 for profile in lossless]
+    if not headrooms:
+        return SimulatedPfc(0, 0, 0, 0)
+    widest = lossless[headrooms.index(max(headrooms))]
+    return SimulatedPfc(
+        max(headrooms), shared_bytes or sum(headrooms), widest.xon_bytes or 0, widest.xon_offset_bytes or 0
+    )
+
+
+def _used(priorities: Mapping[str, int]) -> list[int]:
+    if set(priorities) != set(CLASSES):
+        raise ForetailError(f"priorities are of {', '.join(map(str, priorities))}: give those of {', '.join(CLASSES)}")
+    for name, priority in priorities.items():
+        if type(priority) is not int or not 0 <= priority < PRIORITIES:
+            raise ForetailError(f"{name} has priority {priority!r}: choose from 0 to {PRIORITIES - 1}")
+    return sorted(set(priorities.values()))
+
+
+def _chosen(buffers: SonicBuffers, ports: Sequence[str]) -> list[str]:
+    for port in ports:
+        if port not in buffers.ports:
+            raise ForetailError(f"ports has {port}, which is no PORT: choose from {', '.join(list(buffers.ports)[:8])}")
+    chosen = list(dict.fromkeys(ports)) or [
+        name for name, port in buffers.ports.items() if port.up and (port.groups or port.queues)
+    ]
+    if not chosen:
+        raise ForetailError("no port is up and has rows of BUFFER_PG or BUFFER_QUEUE: add rows, or give ports=")
+    return chosen
+
+
+def _pair(buffers: SonicBuffers, port: str, priority: int) -> _Pair:
+    item = buffers.ports[port]
+    group, queue = item.group_of_class.get(priority, -1), item.queue_of_class.get(priority, -1)
+    profiles = []
+    for what, table, number, entries in (
+        ("priority group", "BUFFER_PG", group, item.groups),
+        ("queue", "BUFFER_QUEUE", queue, item.queues),
+    ):
+        if number not in entries:
+            has = f"{what} {number}, which has no row of {table}" if number >= 0 else f"no {what}"
+            raise ForetailError(
+                f"traffic class {priority} of {port} has {has}: add it, choose another class, or leave the port out "
+                "with ports="
+            )
+        profile = buffers.profiles[entries[number]]
+        if profile.packet_discard_action == "trim":
+            raise ForetailError(
+                f"BUFFER_PROFILE|{entries[number]} trims packets, which the simulation does not: set its "
+                "packet_discard_action to drop"
+            )
+        profiles.append(profile)
+    return _Pair(group, queue, *profiles)
+
+
+def _require_apart(used: list[int], pairs: Mapping[str, list[_Pair]]) -> None:
+    """Raise ForetailError when two traffic classes share a priority group or a queue."""
+    for port, of_port in pairs.items():
+        for what, numbers in (
+            ("priority group", [pair.group for pair in of_port]),
+            ("queue", [pair.queue for pair in of_port]),
+        ):
+            for place, number in enumerate(numbers):
+                if number in numbers[:place]:
+                    raise ForetailError(
+                        f"traffic classes {used[numbers.index(number)]} and {used[place]} share {what} {number} of "
+                        f"{port}, which the simulation does not: give both kinds of packets one of the two classes"
+                    )
+
+
+def _require_alike(buffers: SonicBuffers, used: list[int], pairs: Mapping[str, list[_Pair]]) -> None:
+    """Raise ForetailError when the ports of a speed differ, or others in more than headroom."""
+    first_of: dict[int, str] = {}
+    for port, of_port in pairs.items():
+        speed_bps = buffers.ports[port].speed_bps
+        same, any_first = first_of.setdefault(speed_bps, port), next(iter(pairs))
+        for place, priority in enumerate(used):
+            pair, of_same, of_any = of_port[place], pairs[same][place], pairs[any_first][place]
+            if (pair.ingress, pair.egress) != (of_same.ingress, of_same.egress):
+                raise ForetailError(
+                    f"{same} and {port} have one speed and different profiles for traffic class {priority}: give "
+                    "ports= of one kind"
+                )
+            if pair.without_headroom() != of_any.without_headroom():
+                raise ForetailError(
+                    f"{any_first} and {port} have profiles for traffic class {priority} that differ in more than "
+                    "headroom: give ports= of one kind"
+                )
+
+
+def _one_pool(side: str, pools: Iterable[str]) -> str | None:
+    distinct = sorted(set(pools))
+    if len(distinct) > 1:
+        raise ForetailError(
+            f"the traffic classes have the {side} pools {', '.join(distinct)}, and the simulation has one: choose "
+            "classes of one pool"
+        )
+    return distinct[0] if distinct else None
+
+
+def _alpha(profile: Profile) -> float:
+    return 0.0 if profile.dynamic_th is None else 2.0**profile.dynamic_th
