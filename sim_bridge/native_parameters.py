@@ -10,7 +10,14 @@ from typing import Any, Literal
 
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
-from foretail.sim_bridge.policies import IN_INTERVALS, NetworkParameters, SlotParameters, parameter
+from foretail.sim_bridge.policies import (
+    IN_INTERVALS,
+    SEE_INGRESS,
+    NetworkParameters,
+    SlotParameters,
+    heeded_settings,
+    parameter,
+)
 
 
 @dataclass
@@ -89,4 +96,6 @@ def native_names(policy: str) -> list[str]:
         for name, one in table.items()
         if policy in one.metadata["heeding"]
     }
+    if policy in SEE_INGRESS:  # which only networks run, where incast_alpha is one of the alphas
+        names |= {without_unit(name) for name in heeded_settings(policy) if name != "incast_alpha"}
     return sorted(names)
