@@ -86,9 +86,11 @@ std::optional<Bytes64> RdmaHosts::ready(const QueuePair& pair) const {
 void RdmaHosts::write(std::int32_t connection, std::int64_t bytes) {
     QueuePair& own = pair(connection);
     const Transport& transport = settings_->transport;
-    if (has_dcqcn_ && !own.dcqcn) own.dcqcn.emplace(transport.dcqcn, path_of(*settings_, 0));
-    if (!transport.rdma.control.empty() && !has_dcqcn_ && !own.law)
+    if (has_dcqcn_) {
+        if (!own.dcqcn) own.dcqcn.emplace(transport.dcqcn, path_of(*settings_, 0));
+    } else if (!transport.rdma.control.empty() && !own.law) {
         own.law.emplace(*settings_, transport.initial_window_segments * std::int64_t{transport.segment_bytes});
+    }
     own.sender.add(bytes);
     want_to_send(connection);
 }
