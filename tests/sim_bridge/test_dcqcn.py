@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -318,6 +319,37 @@ def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
         counts(star([[1_000_000]], transport__rdma__control=control))[1]["fct_ns"] for control in ("dcqcn", None)
     )
     assert with_dcqcn == without
+
+
+@pytest.mark.parametrize("transport", ["roce", "irn"])
+def test_packets_leave_when_the_law_lets_them(tmp_path: Path, transport: str) -> None:
+    """Each sender of a run: its notifications at the switch tell when its packets have to come there."""
+    document = star(
+        [[8_400_000], [5_600_000]],
+        transport__name=transport,
+        transport__rdma__window_segments=10**6,
+        transport__mark_bytes=10_000,
+        transport__mark_full_bytes=100_000,
+        transport__mark_probability=0.3,
+        transport__dcqcn__increase_bytes=500_000,
+        trace=True,
+    )
+    _, flows = simulated(document, tmp_path)
+    assert (flows["timeouts"] == 0).all()
+    arrivals = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
+    delay_ns, packet_ns, notification_ns = 3000, 1154, 50  # of a link, and of 1,442 and 62 bytes on it
+    for flow in range(2):
+        own = arrivals[arrivals["flow"] == flow]
+        is_data = own["flow_class"] != FlowClass.CONTROL
+        sent_ns = (own["time_ns"][is_data] - delay_ns - packet_ns).tolist()
+        notified_ns = (own["time_ns"][~is_data & (own["size_bytes"] == 60)] + notification_ns + delay_ns).tolist()
+        assert len(notified_ns) > 10
+        law = SlowDcqcn(LINE_BYTES_PER_NS, 1 / 256, 55_000, 55_000, 500_000, 5, 40e6, 400e6)
+        for now, following in itertools.pairwise(sent_ns):
+            while notified_ns and notified_ns[0] <= now:
+                law.happens(notified_ns.pop(0), 0)
+            pause_ns = int(SEGMENT / law.happens(now, SEGMENT))
+            assert following - now == pytest.approx(max(pause_ns, packet_ns), abs=1)
 
 
 def delivered(flows: Records, sender: int, begin_ns: int, end_ns: int) -> int:
