@@ -58,6 +58,8 @@ _TINY: dict[str, Any] = {
         "delayed_ack_segments": 1,
         "recovery": "ns3",
         "mark_bytes": 14_400,
+        "mark_full_bytes": 0,
+        "mark_probability": 0.01,
         "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
         "timely": {
             "low_rtt_ns": 50_000,
@@ -65,6 +67,16 @@ _TINY: dict[str, Any] = {
             "increase_bps": 10e6,
             "decrease": 0.8,
             "gradient_weight": 0.875,
+        },
+        "dcqcn": {
+            "cnp_interval_ns": 50_000,
+            "gain": 1 / 256,
+            "alpha_interval_ns": 55_000,
+            "increase_interval_ns": 55_000,
+            "increase_bytes": 10_000_000,
+            "fast_rounds": 5,
+            "additive_bps": 40e6,
+            "hyper_bps": 400e6,
         },
         "rdma": {
             "control": None,

@@ -68,11 +68,13 @@ class Network:
 
 def require_tcp(scenario: Scenario, network: Network) -> None:
     """Raise ForetailError on a transport that only the native network has."""
-    if scenario.transport.name in RDMA:
-        raise ForetailError(
-            f"scenario.transport.name = {scenario.transport.name} is no TCP, which {network.override} sends: use "
-            "network=native"
-        )
+    for setting_name in ("name", "background_name"):
+        transport = getattr(scenario.transport, setting_name)
+        if transport in RDMA:
+            raise ForetailError(
+                f"scenario.transport.{setting_name} = {transport} is no TCP, which {network.override} sends: use "
+                "network=native"
+            )
 
 
 def require_egress_only(scenario: Scenario, policies: Mapping[str, Policy], network: Network) -> None:

@@ -17,7 +17,10 @@ LAWS = ("theta_powertcp", "timely", "powertcp")
 RDMA = ("roce", "irn")
 """Of these only the native network has the senders."""
 
-TRANSPORTS = ("dctcp", *LOSS_BASED, *LAWS, *RDMA)
+OF_TCP = ("dctcp", *LOSS_BASED)
+"""Beside these another transport can send the background."""
+
+TRANSPORTS = (*OF_TCP, *LAWS, *RDMA)
 RECOVERIES = ("ns3", "linux")
 
 
@@ -61,6 +64,49 @@ class Timely:
 
 
 @dataclass
+class Dcqcn:
+    """DCQCN (Zhu et al., SIGCOMM 2015); defaults from its section 5 where nothing else is said."""
+
+    cnp_interval_ns: int = setting(
+        50_000,
+        "Least time between two notifications of congestion that a receiver sends for one queue pair.",
+        at_least=0,
+        at_most=LONGEST_NS,
+    )
+    gain: float = setting(
+        1 / 256, "g: the weight of one notification in alpha, which decides how far the rate falls.", above=0, at_most=1
+    )
+    alpha_interval_ns: int = setting(
+        55_000,
+        "Time without a notification after which alpha falls by its share g.",
+        at_least=1_000,
+        at_most=LONGEST_NS,
+    )
+    increase_interval_ns: int = setting(
+        55_000, "Time after which the rate rises, again and again.", at_least=1_000, at_most=LONGEST_NS
+    )
+    increase_bytes: int = setting(
+        10_000_000, "Payload sent after which the rate rises too.", at_least=1_000, at_most=LONGEST_NS
+    )
+    fast_rounds: int = setting(
+        5, "F: from this rise on, of the timer or of the bytes, the target rate rises too.", at_least=1, at_most=1_000
+    )
+    additive_bps: float = setting(
+        40e6,
+        "R_AI: what one rise adds to the target rate, which is also the smallest rate.",
+        at_least=1_000,
+        at_most=FASTEST_BPS,
+    )
+    hyper_bps: float = setting(
+        400e6,
+        "R_HAI: the same after more than F rises of the timer and of the bytes; ten times R_AI, as in QCN, since the "
+        "paper gives none.",
+        at_least=1_000,
+        at_most=FASTEST_BPS,
+    )
+
+
+@dataclass
 class Rdma:
     """RoCE, which goes back to the first packet that is missing, and IRN, which repeats missing ones alone.
 
@@ -68,7 +114,9 @@ class Rdma:
     """
 
     control: str | None = setting(
-        None, "Congestion control, which sets window and rate of a sender; null means none.", one_of=LAWS
+        None,
+        "Congestion control, which sets window and rate of a sender, or with dcqcn the rate alone; null means none.",
+        one_of=(*LAWS, "dcqcn"),
     )
     low_rto_ns: int = setting(
         100_000, "Timeout of irn with few segments in flight.", at_least=1_000, at_most=LONGEST_RTO_NS
@@ -100,7 +148,10 @@ class Transport:
         "dctcp", "Congestion control of TCP, or roce or irn, which send by RDMA without TCP.", one_of=TRANSPORTS
     )
     background_name: str | None = setting(
-        None, "Congestion control of background flows, without ECN; null means the same as name.", one_of=LOSS_BASED
+        None,
+        "Transport of background flows: a congestion control of TCP, without ECN, or roce or irn beside a TCP; null "
+        "means the same as name.",
+        one_of=(*LOSS_BASED, *RDMA),
     )
     segment_bytes: int = setting(1400, "Payload of a full segment.", at_least=64, at_most=1460)
     initial_window_segments: int = setting(22, "Initial window of background flows.", at_least=1, at_most=10_000)
@@ -120,20 +171,38 @@ class Transport:
         at_least=0,
         at_most=LARGEST_BUFFER_BYTES,
     )
+    mark_full_bytes: int = setting(
+        0,
+        "Queue length from which every packet gets a mark, where from mark_bytes on only some do, as in RED; 0 means "
+        "that all do from mark_bytes on.",
+        at_least=0,
+        at_most=LARGEST_BUFFER_BYTES,
+    )
+    mark_probability: float = setting(
+        0.01,
+        "Share of packets with a mark just below mark_full_bytes; it rises linearly from 0 at mark_bytes.",
+        above=0,
+        at_most=1,
+    )
     powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
     timely: Timely = part(Timely, "Parameters of timely.")
+    dcqcn: Dcqcn = part(Dcqcn, "Parameters of dcqcn, a congestion control of roce and irn.")
     rdma: Rdma = part(Rdma, "Parameters of roce and irn.")
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a transport that cannot run as it is set."""
-        if self.name == "dctcp" and self.mark_bytes == 0:
-            raise ForetailError(f"{where}.mark_bytes = 0 leaves dctcp without ECN marks, which it lives on: raise it")
+        self._check_marks(where)
         if self.background_name is not None and self.name in LAWS:
             raise ForetailError(
                 f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which paces all "
                 "senders: choose another name, or null"
             )
-        if self.recovery != "ns3" and self.name not in ("dctcp", *LOSS_BASED):
+        if self.background_name in RDMA and self.name in RDMA:
+            raise ForetailError(
+                f"{where}.background_name = {self.background_name} cannot stand beside {self.name}, which sends by "
+                "RDMA too: choose a TCP for one of them, or null"
+            )
+        if self.recovery != "ns3" and self.name not in OF_TCP:
             raise ForetailError(
                 f"{where}.recovery = {self.recovery} is that of a TCP, and not of {self.name}: set it to ns3"
             )
@@ -141,4 +210,23 @@ class Transport:
             raise ForetailError(
                 f"{where}.timely.high_rtt_ns = {self.timely.high_rtt_ns} is not above low_rtt_ns = "
                 f"{self.timely.low_rtt_ns}: raise it"
+            )
+
+    def _check_marks(self, where: str) -> None:
+        lives_on_marks = ["dctcp"] if self.name == "dctcp" else []
+        if self.rdma.control == "dcqcn" and (self.name in RDMA or self.background_name in RDMA):
+            lives_on_marks.append("dcqcn")
+        if lives_on_marks and self.mark_bytes == 0:
+            raise ForetailError(
+                f"{where}.mark_bytes = 0 leaves {lives_on_marks[0]} without ECN marks, which it lives on: raise it"
+            )
+        if self.mark_full_bytes > 0 and self.mark_bytes == 0:
+            raise ForetailError(
+                f"{where}.mark_full_bytes = {self.mark_full_bytes} means nothing beside mark_bytes = 0, which is no "
+                "ECN: raise mark_bytes, or set mark_full_bytes to 0"
+            )
+        if 0 < self.mark_full_bytes <= self.mark_bytes:
+            raise ForetailError(
+                f"{where}.mark_full_bytes = {self.mark_full_bytes} is not above mark_bytes = {self.mark_bytes}: raise "
+                "it, or set it to 0"
             )

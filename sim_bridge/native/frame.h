@@ -10,8 +10,20 @@
 
 namespace foretail::packets::native {
 
-/// Flags of a TCP header, and `nack`, by which the receiver of a queue pair tells that something is missing.
-enum Flag : std::uint8_t { fin = 0x01, syn = 0x02, rst = 0x04, ack = 0x10, nack = 0x20, ece = 0x40, cwr = 0x80 };
+/// Flags of a TCP header. The receiver of a queue pair has two of its own: `nack` tells that something is missing, and
+/// `cnp` makes a packet a notification of congestion, which acknowledges nothing.
+enum Flag : std::uint8_t {
+    fin = 0x01,
+    syn = 0x02,
+    rst = 0x04,
+    cnp = 0x08,
+    ack = 0x10,
+    nack = 0x20,
+    ece = 0x40,
+    cwr = 0x80
+};
+
+inline constexpr std::int32_t notification_bytes = 60;  ///< of a notification of congestion of RoCEv2, with IP
 
 /// A TCP segment on a link: what switches need of it, and what its header says.
 struct Frame {

@@ -25,7 +25,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
       listeners_(static_cast<std::size_t>(settings.topology.servers())) {
-    if (settings.transport.is_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
+    if (settings.transport.has_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
     for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
     events_.reserve(2 * senders_.size());
 }
@@ -57,7 +57,8 @@ void Stack::send(const Header& header, std::span<const Range> blocks) {
         std::ranges::copy(blocks, frame->sacked.begin());
         options_bytes += 4 + 8 * static_cast<std::int32_t>(blocks.size());
     }
-    frame->size_bytes = Settings::header_bytes + options_bytes + static_cast<std::int32_t>(header.payload);
+    frame->size_bytes = (header.flags & cnp) != 0 ? notification_bytes : Settings::header_bytes;
+    frame->size_bytes += options_bytes + static_cast<std::int32_t>(header.payload);
     send(frame);
 }
 
@@ -71,7 +72,7 @@ void Stack::arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int
 RdmaHosts* Stack::rdma_of(std::size_t connection) {
     if (!rdma_) return nullptr;
     const FlowLedger& ledger = flows_->ledger();
-    return ledger.has_background_control(ledger.planned_connection(connection).flows.front()) ? nullptr : &*rdma_;
+    return ledger.goes_by_rdma(ledger.planned_connection(connection).flows.front()) ? &*rdma_ : nullptr;
 }
 
 void Stack::step() {

@@ -24,8 +24,8 @@ namespace foretail::packets::native {
 
 class Flows;
 
-/// TCP of all servers: sockets, their timers, and what they send. A copy is its state, which can be assigned to the
-/// original.
+/// TCP and RDMA of all servers: sockets, their timers, what they send, and queue pairs. A copy is its state, which can
+/// be assigned to the original.
 class Stack {
 public:
     struct Outgoing {
@@ -110,7 +110,7 @@ private:
         return as_linux_ ? use(linux_sockets_[number]) : use(sockets_[number]);
     }
     [[nodiscard]] std::size_t sender(std::int32_t connection) const;
-    /// The hosts that send a connection without TCP; none where TCP does.
+    /// The hosts that send a connection by RDMA, such as those of all background flows; none where TCP sends it.
     [[nodiscard]] RdmaHosts* rdma_of(std::size_t connection);
     void receive(const Frame& frame, std::size_t connection, std::int32_t socket);
     std::int32_t make_socket();

@@ -40,7 +40,9 @@ FlowLedger::Plan FlowLedger::planned(const Settings& settings, std::vector<Plann
               .connection_of = {},
               .dependants = {},
               .first_rtt_bytes = settings.first_rtt_bytes(),
-              .has_background_control = !settings.transport.background_name.empty()};
+              .has_background_control = !settings.transport.background_name.empty(),
+              .background_by_rdma = Transport::is_rdma(settings.transport.background_name),
+              .others_by_rdma = Transport::is_rdma(settings.transport.name)};
     std::unordered_map<std::int64_t, std::size_t> connection_of_number;
     std::vector<std::uint32_t> of_servers(static_cast<std::size_t>(settings.topology.servers()));  // how many leave
     plan.dependants.resize(plan.flows.size());

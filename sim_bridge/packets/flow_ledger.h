@@ -97,9 +97,13 @@ public:
     [[nodiscard]] std::size_t connection_of(std::size_t flow) const { return plan_->connection_of[flow]; }
     [[nodiscard]] std::vector<Connection>& connections() { return connections_; }
     [[nodiscard]] const std::vector<Connection>& connections() const { return connections_; }
-    /// Whether a flow has the transport of the background, without ECN, beside that of the others.
+    /// Whether a flow has the transport of the background beside that of the others.
     [[nodiscard]] bool has_background_control(std::size_t flow) const {
         return plan_->has_background_control && plan(flow).flow_class == buffer::FlowClass::background;
+    }
+    /// Whether a flow goes by RDMA, and not by TCP.
+    [[nodiscard]] bool goes_by_rdma(std::size_t flow) const {
+        return has_background_control(flow) ? plan_->background_by_rdma : plan_->others_by_rdma;
     }
 
 private:
@@ -110,7 +114,7 @@ private:
         std::vector<std::size_t> connection_of;            ///< flows
         std::vector<std::vector<std::size_t>> dependants;  ///< flows that wait for a flow
         std::int64_t first_rtt_bytes = 0;
-        bool has_background_control = false;
+        bool has_background_control = false, background_by_rdma = false, others_by_rdma = false;
     };
     struct Progress {
         buffer::FlowRecord record;
@@ -170,7 +174,7 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     frame.flow_class = buffer::FlowClass::control;
     frame.first_rtt = false;
     frame.sent_bytes = frame.left_bytes = 0;
-    if (has_background_control(i)) frame.ecn_capable = false;
+    if (has_background_control(i) && !plan_->background_by_rdma) frame.ecn_capable = false;
     if (segment.answer) return;
     buffer::FlowRecord& record = progress_[i].record;
     if (segment.payload == 0) {

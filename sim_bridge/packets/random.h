@@ -30,4 +30,26 @@ private:
     std::mt19937_64 engine_;
 };
 
+/// A random stream with a state of eight bytes (SplitMix64), for what is copied often.
+class SmallRandom {
+public:
+    SmallRandom(std::uint64_t seed, std::uint64_t index) : state_(mixed(seed) + index) { state_ = mixed(state_); }
+
+    /// Uniform in [0, 1).
+    double uniform() {
+        state_ += step;
+        return static_cast<double>(mixed(state_) >> 11) * 0x1p-53;
+    }
+
+private:
+    static constexpr std::uint64_t step = 0x9e3779b97f4a7c15;
+    static std::uint64_t mixed(std::uint64_t bits) {
+        bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+        bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+        return bits ^ bits >> 31;
+    }
+
+    std::uint64_t state_;
+};
+
 }  // namespace foretail::packets

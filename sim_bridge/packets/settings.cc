@@ -31,8 +31,8 @@ constexpr std::array<std::string_view, 8> transport_names = {"dctcp",  "cubic", 
 constexpr std::array<std::string_view, 2> recovery_names = {"ns3", "linux"};
 constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
-constexpr std::span loss_based = of_ns3.last<2>();
-constexpr std::span laws = std::span(transport_names).subspan<3, 3>();
+constexpr std::array<std::string_view, 4> background_names = {"cubic", "newreno", roce, irn};
+constexpr std::array<std::string_view, 4> rdma_controls = {"theta_powertcp", "timely", "powertcp", dcqcn};
 
 /// The columns of `messages`, one entry per message in each.
 std::vector<Message> read_messages(const Group& group, const Topology& topology, std::int64_t longest) {
@@ -137,31 +137,50 @@ TimelySettings read_timely(const Group& group) {
             .gradient_weight = group.get<double>("gradient_weight")};
 }
 
+DcqcnSettings read_dcqcn(const Group& group) {
+    return {.cnp_interval_ns = group.get<std::int64_t>("cnp_interval_ns"),
+            .gain = group.get<double>("gain"),
+            .alpha_interval_ns = group.get<std::int64_t>("alpha_interval_ns"),
+            .increase_interval_ns = group.get<std::int64_t>("increase_interval_ns"),
+            .increase_bytes = group.get<std::int64_t>("increase_bytes"),
+            .fast_rounds = group.get<std::int64_t>("fast_rounds"),
+            .additive_bps = group.get<double>("additive_bps"),
+            .hyper_bps = group.get<double>("hyper_bps")};
+}
+
 RdmaSettings read_rdma(const Group& group) {
-    return {.control = group.is_null("control") ? "" : std::string(laws[group.choice("control", laws)]),
-            .low_rto_ns = group.get<std::int64_t>("low_rto_ns"),
-            .high_rto_ns = group.get<std::int64_t>("high_rto_ns"),
-            .few_segments = group.get<int>("few_segments"),
-            .window_segments = group.get<std::int64_t>("window_segments")};
+    return {
+        .control = group.is_null("control") ? "" : std::string(rdma_controls[group.choice("control", rdma_controls)]),
+        .low_rto_ns = group.get<std::int64_t>("low_rto_ns"),
+        .high_rto_ns = group.get<std::int64_t>("high_rto_ns"),
+        .few_segments = group.get<int>("few_segments"),
+        .window_segments = group.get<std::int64_t>("window_segments")};
 }
 
 Transport read_transport(const Group& group) {
-    Transport transport{.name = std::string(transport_names[group.choice("name", transport_names)]),
-                        .background_name = group.is_null("background_name")
-                                               ? ""
-                                               : std::string(loss_based[group.choice("background_name", loss_based)]),
-                        .segment_bytes = group.get<int>("segment_bytes"),
-                        .initial_window_segments = group.get<int>("initial_window_segments"),
-                        .slow_start = group.get<bool>("slow_start"),
-                        .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
-                        .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
-                        .recovery = group.choice<Recovery>("recovery", recovery_names),
-                        .mark_bytes = group.get<std::int64_t>("mark_bytes"),
-                        .powertcp = group.group("powertcp", read_powertcp),
-                        .timely = group.group("timely", read_timely),
-                        .rdma = group.group("rdma", read_rdma)};
-    if (transport.recovery == Recovery::as_linux && std::ranges::find(of_ns3, transport.name) == of_ns3.end())
+    Transport transport{
+        .name = std::string(transport_names[group.choice("name", transport_names)]),
+        .background_name = group.is_null("background_name")
+                               ? ""
+                               : std::string(background_names[group.choice("background_name", background_names)]),
+        .segment_bytes = group.get<int>("segment_bytes"),
+        .initial_window_segments = group.get<int>("initial_window_segments"),
+        .slow_start = group.get<bool>("slow_start"),
+        .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
+        .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
+        .recovery = group.choice<Recovery>("recovery", recovery_names),
+        .mark_bytes = group.get<std::int64_t>("mark_bytes"),
+        .mark_full_bytes = group.get<std::int64_t>("mark_full_bytes"),
+        .mark_probability = group.get<double>("mark_probability"),
+        .powertcp = group.group("powertcp", read_powertcp),
+        .timely = group.group("timely", read_timely),
+        .dcqcn = group.group("dcqcn", read_dcqcn),
+        .rdma = group.group("rdma", read_rdma)};
+    const bool is_tcp = std::ranges::find(of_ns3, transport.name) != of_ns3.end();
+    if (transport.recovery == Recovery::as_linux && !is_tcp)
         group.refuse("recovery", "must be ns3 with " + transport.name);
+    if (Transport::is_rdma(transport.background_name) && !is_tcp)
+        group.refuse("background_name", "must be a TCP or null with " + transport.name);
     return transport;
 }
 
@@ -342,9 +361,13 @@ void Settings::require_lossy(const std::string& network) const {
 }
 
 void Transport::require_tcp(const std::string& network) const {
-    if (is_rdma())
-        refuse("setting 'transport.name' = " + name + " is no TCP, and " + network +
-               " has no other senders: run it in the native network");
+    const auto require = [&](const char* setting, const std::string& transport) {
+        if (is_rdma(transport))
+            refuse(std::string("setting 'transport.") + setting + "' = " + transport + " is no TCP, and " + network +
+                   " has no other senders: run it in the native network");
+    };
+    require("name", name);
+    require("background_name", background_name);
 }
 
 Settings resolved(Settings s) {

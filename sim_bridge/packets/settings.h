@@ -91,11 +91,21 @@ struct PowerTcpSettings {
     double expected_flows = 100;  ///< N: every flow adds HostBw tau / N per round trip
 };
 
-inline constexpr std::string_view roce = "roce", irn = "irn";
+struct DcqcnSettings {
+    std::int64_t cnp_interval_ns = 50'000;       ///< least time between two notifications of a receiver
+    double gain = 1.0 / 256;                     ///< g, of a notification in alpha
+    std::int64_t alpha_interval_ns = 55'000;     ///< without a notification, after which alpha falls
+    std::int64_t increase_interval_ns = 55'000;  ///< of the timer
+    std::int64_t increase_bytes = 10'000'000;    ///< of the counter of bytes
+    std::int64_t fast_rounds = 5;                ///< F, from which on the target rises too
+    double additive_bps = 40e6, hyper_bps = 400e6;
+};
+
+inline constexpr std::string_view roce = "roce", irn = "irn", dcqcn = "dcqcn";
 
 /// Transports of RDMA.
 struct RdmaSettings {
-    std::string control;  ///< law that sets window and pacing rate; empty: none
+    std::string control;  ///< law that sets window or pacing rate, or both; empty: none
     std::int64_t low_rto_ns = 0, high_rto_ns = 0;
     int few_segments = 0;              ///< with at most so many in flight the short timeout of IRN counts
     std::int64_t window_segments = 0;  ///< most in flight; 0: a bandwidth-delay product for IRN, no limit for RoCE
@@ -106,23 +116,30 @@ enum class Recovery { as_ns3, as_linux };
 
 struct Transport {
     std::string name;
-    std::string background_name;  ///< of background flows, without ECN; empty: as `name`
+    std::string background_name;  ///< of background flows, as TCP without ECN; empty: as `name`
     int segment_bytes = 0;
     int initial_window_segments = 0;
     bool slow_start = false;
     std::int64_t min_rto_ns = 0;
     int delayed_ack_segments = 1;
     Recovery recovery = Recovery::as_ns3;
-    std::int64_t mark_bytes = 0;  ///< ECN marks an arrival that finds at least this much in its queue; 0: no ECN
+    std::int64_t mark_bytes = 0;       ///< ECN marks arrivals that find at least this much in their queue; 0: no ECN
+    std::int64_t mark_full_bytes = 0;  ///< from here on all, and fewer below; 0: all from `mark_bytes` on
+    double mark_probability = 0;       ///< just below `mark_full_bytes`
     PowerTcpSettings powertcp;
     TimelySettings timely;
+    DcqcnSettings dcqcn;
     RdmaSettings rdma;
 
     /// Throws std::runtime_error on what a network of TCP senders does not have.
     void require_tcp(const std::string& network) const;
-    [[nodiscard]] bool is_rdma() const { return name == roce || name == irn; }
-    /// Of a law of ours, if one sets the window of senders.
-    [[nodiscard]] const std::string& law() const { return is_rdma() ? rdma.control : name; }
+    [[nodiscard]] static bool is_rdma(std::string_view transport) { return transport == roce || transport == irn; }
+    /// Whether background flows, the others or all go by RDMA.
+    [[nodiscard]] bool has_rdma() const { return is_rdma(name) || is_rdma(background_name); }
+    /// The transport of those that do.
+    [[nodiscard]] const std::string& rdma_name() const { return is_rdma(background_name) ? background_name : name; }
+    /// Of a law of ours, if one sets the window or the rate of senders.
+    [[nodiscard]] const std::string& law() const { return has_rdma() ? rdma.control : name; }
 };
 
 struct PolicyChoice {

@@ -14,6 +14,7 @@
 #include "buffer/records.hpp"
 #include "buffer/switch.hpp"
 #include "packets/arrival_trace.h"
+#include "packets/congestion_marks.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
 #include "packets/settings_group.h"
@@ -74,7 +75,7 @@ public:
         : index_(index),
           buffer_(settings, std::move(policy)),
           queue_of_(s.queues.queue_of),
-          mark_bytes_(s.transport.mark_bytes),
+          marks_(s.transport, s.seed, index),
           predictor_(&predictor),
           reads_features_(predictor.reads_features()),
           trace_(trace) {}
@@ -126,7 +127,7 @@ public:
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (mark_bytes_ > 0 && frame.ecn_capable && buffer_.queues().port_length(arrival.port) >= mark_bytes_) {
+        if (frame.ecn_capable && marks_.marks(buffer_.queues().port_length(arrival.port))) {
             mark(frame);
             looked.marked = true;
             ++counts_.marked;
@@ -303,7 +304,7 @@ private:
     int index_;
     Buffer buffer_;
     std::array<std::uint8_t, 3> queue_of_;  // of a port, by FlowClass
-    std::int64_t mark_bytes_;
+    CongestionMarks marks_;
     Predictor* predictor_;
     bool reads_features_;
     ArrivalTrace* trace_;

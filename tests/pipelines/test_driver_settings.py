@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.transport import TRANSPORTS
+from foretail.configs.schema.transport import RDMA, TRANSPORTS
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate
@@ -134,6 +134,20 @@ CROSSED: list[Changes] = [
     ),
     *((("policy.name", name), ("policy.predictor", "library"), ("policy.library", __file__)) for name in POLICIES),
     *((("policy.name", name), ("policy.predictor", "library")) for name in POLICIES),
+    *(
+        (("scenario.transport.name", name), ("scenario.transport.background_name", beside))
+        for name in ("dctcp", "powertcp", "irn")
+        for beside in RDMA
+    ),
+    *(
+        (
+            ("scenario.transport.name", "cubic"),
+            ("scenario.transport.mark_bytes", first_bytes),
+            ("scenario.transport.mark_full_bytes", full_bytes),
+        )
+        for first_bytes in (0, 14_400)
+        for full_bytes in (0, 14_399, 14_400, 14_401)
+    ),
 ]
 
 
@@ -142,6 +156,7 @@ VERDICTS = (
     "xxxxxxxxxxxx...x...x...x...x...x...x...x...x...x...x...x...x.."
     "xx....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx.xxxxxx.x.x.xx...."
     "........x.x.x.x.x.x.xxxxxxxx.......xxx.xxxxxx....xxxxxxxxxxxxx"
+    "xxxxxx.xxx.xx."
 )
 """Of the cases above, in order: ``x`` is refused."""
 

@@ -140,7 +140,7 @@ def test_every_message_arrives_and_irn_repeats_each_loss_once(
     assert found["retransmissions"] >= happened
 
 
-@pytest.mark.parametrize("control", [None, "timely", "theta_powertcp", "powertcp"])
+@pytest.mark.parametrize("control", [None, "timely", "theta_powertcp", "powertcp", "dcqcn"])
 @pytest.mark.parametrize("transport", ["irn", "roce"])
 def test_a_run_goes_on_from_a_snapshot_as_if_nothing_had_been(transport: str, control: str | None) -> None:
     document = settings(
@@ -158,7 +158,7 @@ def test_a_run_goes_on_from_a_snapshot_as_if_nothing_had_been(transport: str, co
     assert (network.flows() == first).all()
 
 
-@pytest.mark.parametrize("control", [None, "powertcp"])
+@pytest.mark.parametrize("control", [None, "powertcp", "dcqcn"])
 def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -> None:
     changes: dict[str, Any] = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
     changes |= {"transport__rdma__control": control}

@@ -12,12 +12,14 @@ namespace foretail::packets::native {
 
 namespace {
 
-Repair repair_of(const Transport& transport) { return transport.name == irn ? Repair::selective : Repair::go_back; }
+Repair repair_of(const Transport& transport) {
+    return transport.rdma_name() == irn ? Repair::selective : Repair::go_back;
+}
 
 /// The most bytes of a queue pair in flight.
 std::int64_t window_of(const Settings& s) {
     if (s.transport.rdma.window_segments > 0) return s.transport.rdma.window_segments * s.transport.segment_bytes;
-    if (s.transport.name != irn) return std::numeric_limits<std::int64_t>::max();
+    if (repair_of(s.transport) != Repair::selective) return std::numeric_limits<std::int64_t>::max();
     return static_cast<std::int64_t>(path_of(s, 0).largest_window_bytes());
 }
 
@@ -34,6 +36,7 @@ RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, 
     : settings_(&settings),
       stack_(&stack),
       order_(&order),
+      has_dcqcn_(settings.transport.rdma.control == Dcqcn::name),
       link_(buffer::LineRate::from_bps(settings.topology.server_link_bps, settings.topology.wire_overhead_bytes)),
       window_bytes_(window_of(settings)),
       pairs_(connections, QueuePair(repair_of(settings.transport), settings.transport.segment_bytes)),
@@ -83,8 +86,11 @@ std::optional<Bytes64> RdmaHosts::ready(const QueuePair& pair) const {
 void RdmaHosts::write(std::int32_t connection, std::int64_t bytes) {
     QueuePair& own = pair(connection);
     const Transport& transport = settings_->transport;
-    if (!transport.rdma.control.empty() && !own.law)
+    if (has_dcqcn_) {
+        if (!own.dcqcn) own.dcqcn.emplace(transport.dcqcn, path_of(*settings_, 0));
+    } else if (!transport.rdma.control.empty() && !own.law) {
         own.law.emplace(*settings_, transport.initial_window_segments * std::int64_t{transport.segment_bytes});
+    }
     own.sender.add(bytes);
     want_to_send(connection);
 }
@@ -143,17 +149,29 @@ void RdmaHosts::send(std::int32_t connection, Bytes64 packet) {
         own.times.sent(sequence_of(packet.begin), size, stack_->now());
         own.highest_sent = packet.end;
     }
-    stack_->send({.connection = connection, .payload = size, .sequence = sequence_of(packet.begin)}, {});
+    stack_->send({.connection = connection,
+                  .payload = size,
+                  .sequence = sequence_of(packet.begin),
+                  .ecn_capable = has_dcqcn_ && settings_->transport.mark_bytes > 0},
+                 {});
     if (!own.timer.is_pending()) restart_timer(connection);
-    if (!own.law) return;
-    own.paced_until_ns = stack_->now() + static_cast<std::int64_t>(8e9 * static_cast<double>(packet.size()) /
-                                                                   static_cast<double>(own.law->pacing_bps()));
+    if (!own.law && !own.dcqcn) return;
+    own.paced_until_ns = stack_->now() + pause_ns(own, packet.size());
     schedule(own.paced_until_ns, Kind::paced, connection);
+}
+
+std::int64_t RdmaHosts::pause_ns(QueuePair& pair, std::int64_t bytes) const {
+    const auto size = static_cast<double>(bytes);
+    if (!pair.dcqcn) return static_cast<std::int64_t>(8e9 * size / static_cast<double>(pair.law->pacing_bps()));
+    pair.dcqcn->sent(stack_->now(), bytes);
+    return static_cast<std::int64_t>(size / pair.dcqcn->bytes_per_ns());
 }
 
 void RdmaHosts::receive(const Frame& frame, const Telemetry* echo) {
     QueuePair& own = pair(frame.connection);
+    if (frame.has(cnp)) return own.dcqcn->notified(stack_->now());
     if (!frame.answer) {
+        if (frame.congestion_experienced) notify(frame.connection);
         const std::int64_t begin = byte_near(own.receiver.expected(), frame.sequence);
         return answer(frame.connection, own.receiver.take({begin, begin + frame.payload}));
     }
@@ -172,6 +190,14 @@ void RdmaHosts::receive(const Frame& frame, const Telemetry* echo) {
         own.law->acknowledged(stack_->now(), frame.acknowledged, sequence_of(own.highest_sent));
     }
     want_to_send(frame.connection);
+}
+
+void RdmaHosts::notify(std::int32_t connection) {
+    QueuePair& own = pair(connection);
+    if (stack_->now() < own.may_notify_ns) return;
+    own.may_notify_ns = stack_->now() + settings_->transport.dcqcn.cnp_interval_ns;
+    const Sequence expected = sequence_of(own.receiver.expected());
+    stack_->send({.connection = connection, .answer = true, .flags = cnp, .acknowledged = expected}, {});
 }
 
 void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer& told) {

@@ -15,6 +15,7 @@
 #include "packets/network/event_queue.h"
 #include "packets/settings.h"
 #include "packets/traffic.h"
+#include "packets/transport/dcqcn.h"
 #include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::native {
@@ -59,8 +60,10 @@ private:
         Timer timer;
         SendTimes times;
         std::optional<PacedSender> law;
+        std::optional<Dcqcn> dcqcn;     ///< instead of such a law
         std::int64_t highest_sent = 0;  ///< one past the last byte that was ever sent
         std::int64_t paced_until_ns = 0;
+        std::int64_t may_notify_ns = 0;  ///< from then on a mark makes a notification of congestion
         bool waits_for_card = false;
         bool extended = false;  ///< the timer has run for the short time, and goes on to the long one
     };
@@ -81,6 +84,10 @@ private:
     void want_to_send(std::int32_t connection);
     void send_from(std::int32_t server);
     void send(std::int32_t connection, Bytes64 packet);
+    /// How long a queue pair waits after a packet that it sends now.
+    [[nodiscard]] std::int64_t pause_ns(QueuePair& pair, std::int64_t bytes) const;
+    /// A packet with a congestion mark has come: tells its sender, but not too often.
+    void notify(std::int32_t connection);
     void answer(std::int32_t connection, const QueuePairReceiver::Answer& answer);
     [[nodiscard]] QueuePair& pair(std::int32_t connection) { return pairs_[static_cast<std::size_t>(connection)]; }
     [[nodiscard]] const PlannedFlow& first_flow(std::int32_t connection) const;
@@ -93,6 +100,7 @@ private:
     const Settings* settings_;
     Stack* stack_;
     EventOrder* order_;
+    bool has_dcqcn_;
     buffer::LineRate link_;
     std::int64_t window_bytes_;
     EventQueue<Only> events_;
