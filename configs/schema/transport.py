@@ -65,7 +65,7 @@ class Timely:
 
 @dataclass
 class Dcqcn:
-    """DCQCN (Zhu et al., SIGCOMM 2015); defaults from its section 5 where nothing else is said."""
+    """DCQCN (Zhu et al., SIGCOMM 2015), whose defaults are the paper's where nothing else is said."""
 
     cnp_interval_ns: int = setting(
         50_000,

@@ -1,4 +1,4 @@
-"""DCQCN over RDMA, marks as of RED, and RDMA beside TCP. Costs half a minute of CPU time."""
+"""DCQCN over RDMA, marks as of RED, and RDMA beside TCP. Costs ten seconds of CPU time."""
 
 from __future__ import annotations
 

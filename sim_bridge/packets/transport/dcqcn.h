@@ -10,8 +10,8 @@
 
 namespace foretail::packets {
 
-/// The sender of DCQCN (Zhu et al., SIGCOMM 2015, section 3.1): a rate that falls at notifications of congestion, and
-/// rises again by a timer and by a counter of bytes.
+/// The sender of DCQCN (Zhu et al., SIGCOMM 2015): a rate that falls at notifications of congestion, and rises again
+/// by a timer and by a counter of bytes.
 ///
 /// A sender begins at the rate of its link, and neither timer runs before the first notification. Timers are worked
 /// out when a packet is sent or a notification comes: only then does the rate matter, so they need no events.
