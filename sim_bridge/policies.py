@@ -141,7 +141,7 @@ OF_ARRIVALS = tuple(name for name in POLICIES if name not in SEE_INGRESS)
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
 _WITH_THRESHOLD = ("dt", "abm", "reverie", "sonic", "occamy")
 _FOLLOWING_LQD = ("followlqd", "credence", "guarded")
-IN_INTERVALS = ("abm", "reverie", "guarded")
+IN_INTERVALS = ("abm", "reverie", "sonic", "guarded")
 
 
 def parameter(heeding: Sequence[str], default: Any, meaning: str, **bounds: Any) -> Any:
@@ -248,6 +248,13 @@ class SwitchParameters(NetworkParameters):
         "Pool of lossy packets at egress; null means 80 % of that at ingress.",
         at_least=1,
         at_most=2**40,
+    )
+    over_congested: int = parameter(
+        ("sonic",),
+        0,
+        "Divide thresholds by the congested queues of a priority, as ABM does (1), or not (0).",
+        at_least=0,
+        at_most=1,
     )
     ingress_alphas: list[float] = parameter(
         ("sonic",),
@@ -453,6 +460,7 @@ _VARIANTS = {
     "first_rtt": "sparing first round trips",
     "last": "sparing the last of a message",
     "most_left": "most left to send",
+    "over_congested": "over congested queues",
     "predicted": "predicted alpha",
     "tuned": "tuned",
 }

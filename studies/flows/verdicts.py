@@ -105,10 +105,10 @@ def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDiffe
         found = interval(min(changes.values(), key=lambda change: float(change[0])), seeds)
     else:
         found = interval(np.mean(list(changes.values()), axis=0), seeds)
-    return found, _verdict(claim.says, found)
+    return found, verdict_of(claim.says, found)
 
 
-def _verdict(says: float | str, found: PairedDifference) -> str:
+def verdict_of(says: float | str, found: PairedDifference) -> str:
     if found.mean is None or found.low is None or found.high is None:
         return UNKNOWN
     if says == CLOSE:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "buffer/policies/policy.hpp"
+#include "buffer/queues/congested_queues.hpp"
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
@@ -19,13 +20,24 @@ namespace foretail::buffer {
 /// sender from the threshold at ingress on, and when the pool for them at egress is full.
 ///
 /// A threshold is what the queue has for itself, and beyond that a fixed number of bytes or alpha times what is free of
-/// its pool (equation 5.1). Pools are the one at ingress, and one each for lossy and lossless packets at egress.
+/// its pool (equation 5.1). Pools are the one at ingress, and one each for lossy and lossless packets at egress. With
+/// `over_congested` that share is divided by the congested queues of the priority, which makes ABM of it with two
+/// views, but for its share of the drain rate.
 class Sonic : public PolicyTraits {
 public:
     static constexpr std::string_view name = "sonic";
-    static constexpr std::array<std::string_view, 10> parameters = {
-        "alpha",         "ingress_pool",   "egress_lossless_pool", "egress_lossy_pool", "ingress_alphas",
-        "egress_alphas", "ingress_static", "egress_static",        "ingress_reserved",  "egress_reserved"};
+    static constexpr std::array<std::string_view, 12> parameters = {"alpha",
+                                                                    "rtt",
+                                                                    "over_congested",
+                                                                    "ingress_pool",
+                                                                    "egress_lossless_pool",
+                                                                    "egress_lossy_pool",
+                                                                    "ingress_alphas",
+                                                                    "egress_alphas",
+                                                                    "ingress_static",
+                                                                    "egress_static",
+                                                                    "ingress_reserved",
+                                                                    "egress_reserved"};
     static constexpr bool sees_ingress = true;
 
     Sonic(const PolicySettings& settings, const Shape& shape)
@@ -33,27 +45,29 @@ public:
           egress_lossless_pool_(settings.number_or("egress_lossless_pool", static_cast<double>(whole_buffer(shape)))),
           egress_lossy_pool_(settings.number_or("egress_lossy_pool", lossy_share * ingress_pool_)),
           ingress_(read(settings, shape, "ingress_alphas", "ingress_static", "ingress_reserved")),
-          egress_(read(settings, shape, "egress_alphas", "egress_static", "egress_reserved")) {}
+          egress_(read(settings, shape, "egress_alphas", "egress_static", "egress_reserved")),
+          over_congested_(settings.number_or("over_congested", 0) > 0),
+          congested_(settings.alpha.size(), settings.whole("rtt")),
+          congested_at_ingress_(congested_) {}
 
     template <class Queues>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, const IngressQueues& ingress) const {
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, const IngressQueues& ingress) {
+        count(arrival.time, queues, ingress);
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
-        const double occupancy = static_cast<double>(queues.occupancy());
-        const double lossy = occupancy - static_cast<double>(ingress.lossless_bytes());
-        const bool below =
-            is_below(ingress_[arrival.priority], ingress.length(ingress.queue_of(arrival)),
-                     ingress_pool_ - occupancy) &&
-            is_below(egress_[arrival.priority], queues.length(queues.queue_of(arrival)), egress_lossy_pool_ - lossy);
+        const auto at = [](Bytes length) { return static_cast<double>(length); };
+        const bool below = at(ingress.length(ingress.queue_of(arrival))) < at_ingress(arrival.priority, queues) &&
+                           at(queues.length(queues.queue_of(arrival))) < at_egress(arrival.priority, queues, ingress);
         return below ? Outcome::accepted : Outcome::over_threshold;
     }
 
     template <class Queues>
-    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick, const Queues& queues,
-                              const IngressQueues& ingress) const {
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+                              const IngressQueues& ingress) {
+        count(now, queues, ingress);
         const double lossless = static_cast<double>(ingress.lossless_bytes() + ingress.headroom_bytes());
         return lossless >= egress_lossless_pool_ ||
-               !is_below(ingress_[static_cast<std::size_t>(ingress.priority_of(queue))],
-                         ingress.length(queue) + reserve, ingress_pool_ - static_cast<double>(queues.occupancy()));
+               static_cast<double>(ingress.length(queue) + reserve) >=
+                   at_ingress(static_cast<std::size_t>(ingress.priority_of(queue)), queues);
     }
 
 private:
@@ -64,6 +78,10 @@ private:
         double alpha = 0;
         double fixed_bytes = 0;  ///< instead of alpha, where it is not 0
         double reserved_bytes = 0;
+
+        [[nodiscard]] double bytes(double free_of_pool, double sharers) const {
+            return reserved_bytes + (fixed_bytes > 0 ? fixed_bytes : alpha * std::max(free_of_pool, 0.0) / sharers);
+        }
     };
 
     static Bytes whole_buffer(const Shape& shape) {
@@ -84,13 +102,29 @@ private:
         for (std::size_t p = 0; p < priorities; ++p) limits.push_back({alpha[p], bytes[p], own[p]});
         return limits;
     }
-    [[nodiscard]] static bool is_below(const Limit& limit, Bytes length, double free_of_pool) {
-        const double shared = limit.fixed_bytes > 0 ? limit.fixed_bytes : limit.alpha * std::max(free_of_pool, 0.0);
-        return static_cast<double>(length) < limit.reserved_bytes + shared;
+    template <class Queues>
+    [[nodiscard]] double at_ingress(std::size_t priority, const Queues& queues) const {
+        return ingress_[priority].bytes(ingress_pool_ - static_cast<double>(queues.occupancy()),
+                                        over_congested_ ? congested_at_ingress_.of(priority) : 1);
+    }
+    template <class Queues>
+    [[nodiscard]] double at_egress(std::size_t priority, const Queues& queues, const IngressQueues& ingress) const {
+        const Bytes lossy = queues.occupancy() - ingress.lossless_bytes();
+        return egress_[priority].bytes(egress_lossy_pool_ - static_cast<double>(lossy),
+                                       over_congested_ ? congested_.of(priority) : 1);
+    }
+    /// Counts the congested queues anew, once per round trip.
+    template <class Queues>
+    void count(Tick now, const Queues& queues, const IngressQueues& ingress) {
+        if (!over_congested_) return;
+        congested_at_ingress_.count(now, ingress, [&](QueueIndex, std::size_t p) { return at_ingress(p, queues); });
+        congested_.count(now, queues, [&](QueueIndex, std::size_t p) { return at_egress(p, queues, ingress); });
     }
 
     double ingress_pool_, egress_lossless_pool_, egress_lossy_pool_;
     std::vector<Limit> ingress_, egress_;  ///< of priorities
+    bool over_congested_;
+    CongestedQueues congested_, congested_at_ingress_;
 };
 
 }  // namespace foretail::buffer
