@@ -109,6 +109,7 @@ def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDiffe
 
 
 def verdict_of(says: float | str, found: PairedDifference) -> str:
+    """The verdict on a change in percent where a paper says a number, that it is close, or that it is worse."""
     if found.mean is None or found.low is None or found.high is None:
         return UNKNOWN
     if says == CLOSE:

@@ -1,4 +1,4 @@
-"""Lossless and lossy traffic in one buffer: policies beside each other, and beside the thesis that has Reverie."""
+"""Lossless and lossy traffic in one buffer: policies and transports beside each other, and beside what theses say."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, S
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.packets.cost import slowdowns_by_kind
+from foretail.sim_bridge.packets.cost import slowdowns, slowdowns_by_kind
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.studies.flows.verdicts import verdict_of
 
 METRICS = {
     "cost": "cost J",
+    "slowdown": "mean slowdown",
+    "fct_us": "mean FCT, us",
+    "fct_p99_us": "p99 FCT, us",
     "incast": "incast, mean slowdown",
     "short": "short, p99 slowdown",
     "pauses": "pauses",
@@ -47,22 +50,22 @@ METRICS = {
 
 @dataclass
 class LosslessSettings(JobSettings):
-    """Policies under conditions with lossless queues."""
+    """Variants of a policy or a transport under conditions; queues may be lossless."""
 
     shared: list[str] = setting([], "Overrides of foretail train that all conditions share.")
     conditions: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the condition's name.")
-    policies: dict[str, list[str]] = setting(
-        MISSING, "Overrides of foretail train that choose a policy, by its name in the table."
+    variants: dict[str, list[str]] = setting(
+        MISSING, "Overrides of foretail train that choose a policy and perhaps a transport, by the name in tables."
     )
-    baselines: list[str] = setting(MISSING, "Policies to which the others are compared.")
+    baselines: list[str] = setting(MISSING, "Variants to which the others are compared.")
     seeds: list[int] = setting(MISSING, "Traffic seeds of every run.", at_least=1, at_most=2**31 - 1)
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a baseline that does not run."""
         super().check(where)
         for name in self.baselines:
-            if name not in self.policies:
-                raise ForetailError(f"baselines names {name}, which is not among policies: add it there")
+            if name not in self.variants:
+                raise ForetailError(f"baselines names {name}, which is not among variants: add it there")
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,19 @@ class Claim:
     experiment: str
     conditions: str  #: how their names begin
     metric: str
-    policy: str
+    variant: str
     baseline: str
     percent: float | str
+
+
+def _of_irn(control: str, baseline: str, slowdown: float | str, fct: float | str, fct_p99: float | str) -> list[Claim]:
+    """Of IRN without PFC against another transport, under a congestion control."""
+    words = {"roce_pfc": "RoCE with PFC", "irn_pfc": "IRN with PFC"}[baseline]
+    percents = {"slowdown": slowdown, "fct_us": fct, "fct_p99_us": fct_p99}
+    return [
+        Claim(f"{control}: {METRICS[metric]}, IRN against {words}", "irn", control, metric, "irn", baseline, percent)
+        for metric, percent in percents.items()
+    ]
 
 
 CLAIMS = (
@@ -93,8 +106,18 @@ CLAIMS = (
     Claim("incast over loads, Reverie against ABM", "reverie_b", "load", "incast", "reverie", "sonic_abm", -1.08),
     Claim("short flows over loads, Reverie against DT", "reverie_a", "load", "short", "reverie", "sonic", -42.7),
     Claim("short flows over loads, Reverie against ABM", "reverie_a", "load", "short", "reverie", "sonic_abm", "close"),
+    *_of_irn("none", "roce_pfc", -73.1, -65.0, -69.9),
+    *_of_irn("timely", "roce_pfc", -37.4, -37.5, -40.6),
+    *_of_irn("dcqcn", "roce_pfc", -51.6, -49.1, -54.7),
+    *_of_irn("none", "irn_pfc", -48.7, -36.0, -38.8),
+    *_of_irn("timely", "irn_pfc", "close", "close", "close"),
+    *_of_irn("dcqcn", "irn_pfc", "close", "close", "close"),
+    Claim("none: mean slowdown, IRN with 60 KB a port against 240", "irn", "none", "slowdown", "irn_60", "irn", 16.3),
+    Claim(
+        "none: mean slowdown, IRN with 480 KB a port against 240", "irn", "none", "slowdown", "irn_480", "irn", "close"
+    ),
 )
-"""Section 5.3 of Addanki's thesis."""
+"""Section 5.3 of Addanki's thesis, and Tables 4.2 and 4.6 of Mittal's."""
 
 
 @dataclass(frozen=True)
@@ -102,40 +125,35 @@ class LosslessCase:
     """A run."""
 
     condition: str
-    policy: str
+    variant: str
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.policy} under {self.condition}, seed {self.seed}"
+        return f"{self.variant} under {self.condition}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything that is composed and checked before the first run."""
 
-    composed: Mapping[tuple[str, str], TrainConfig]  #: by condition and policy
+    composed: Mapping[tuple[str, str], TrainConfig]  #: by condition and variant
     native: Native
 
     @classmethod
     def of(cls, settings: LosslessSettings) -> Plan:
-        """Compose every condition with every policy; ForetailError when one has no lossless queue."""
+        """Compose every condition with every variant."""
         composed = {
-            (condition, policy): compose_settings(
+            (condition, variant): compose_settings(
                 TrainConfig, [*settings.shared, *overrides, *chosen], f"conditions.{condition}"
             )
             for condition, overrides in settings.conditions.items()
-            for policy, chosen in settings.policies.items()
+            for variant, chosen in settings.variants.items()
         }
-        for (condition, _), one in composed.items():
-            if not one.scenario.queues.lossless:
-                raise ForetailError(
-                    f"conditions.{condition} has no queue that may not lose a packet: set scenario.queues.lossless"
-                )
         return cls(composed, Native())
 
     def document(self, case: LosslessCase) -> dict[str, Any]:
         """The settings document of a run."""
-        composed = self.composed[case.condition, case.policy]
+        composed = self.composed[case.condition, case.variant]
         ((_, policy),) = composed.policy.items()
         return driver_config(composed.scenario, policy, case.seed, trace=False)
 
@@ -148,18 +166,26 @@ def measured(case: LosslessCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
     """Run a case, and return the values of METRICS."""
     document = plan.document(case)
     with scratch_run(document, plan.native, so_far) as run:
-        metrics = policy_run(case.policy, case.seed, run).metrics()
+        metrics = policy_run(case.variant, case.seed, run).metrics()
         of_kind = slowdowns_by_kind(run.flows(), run.summary["end_ns"], document)
-        lossless = [switch["lossless"] for switch in run.summary["switches"]]
+        flows = run.flows()
+        slowdown = slowdowns(flows, run.summary["end_ns"])
+        fct_us = slowdown * flows["ideal_fct_ns"] / 1000
+        lossless = [switch["lossless"] for switch in run.summary["switches"] if "lossless" in switch]
         queues = len(document["queues"]["lossless"]) * sum(
             len(switch["port_rates_bps"]) for switch in run.summary["switches"]
         )
         return {
             "cost": metrics["cost"],
+            "slowdown": float(slowdown.mean()),
+            "fct_us": float(fct_us.mean()),
+            "fct_p99_us": float(np.percentile(fct_us, 99)),
             "incast": float(of_kind["query"].mean()) if len(of_kind["query"]) else None,
             "short": metrics["slowdown.short.p99"],
             "pauses": sum(one["pauses"] for one in lossless),
-            "paused_percent": 100 * sum(one["paused_ns"] for one in lossless) / (queues * run.summary["end_ns"]),
+            "paused_percent": 100
+            * sum(one["paused_ns"] for one in lossless)
+            / (max(queues, 1) * run.summary["end_ns"]),
             **_occupancy(run),
             "drops": metrics["drops"],
             "lossless_drops": sum(one["drops"]["packets"] for one in lossless),
@@ -182,9 +208,9 @@ def _occupancy(run: PacketRun) -> dict[str, float]:
 
 
 def show(settings: LosslessSettings, run: Run) -> Shown:
-    """Run every policy under every condition, and set them beside each other and beside the thesis."""
+    """Run every variant under every condition, and set them beside each other and beside the theses."""
     plan = Plan.of(settings)
-    cases = [LosslessCase(*case) for case in product(settings.conditions, settings.policies, settings.seeds)]
+    cases = [LosslessCase(*case) for case in product(settings.conditions, settings.variants, settings.seeds)]
     measurements = measure_cases(
         settings.experiment,
         "lossless",
@@ -202,28 +228,28 @@ LOSSLESS = FunctionExperiment(LosslessSettings, show)
 
 
 def _tables(rows: pd.DataFrame, settings: LosslessSettings) -> list[Table]:
-    means = rows.groupby(["condition", "policy"], sort=False)[list(METRICS)].mean()
+    means = rows.groupby(["condition", "variant"], sort=False)[list(METRICS)].mean()
     table = [
         (*names, *(_number(value) for value in found)) for names, found in zip(means.index, means.values, strict=True)
     ]
     changes = [
         (
             condition,
-            policy,
+            variant,
             baseline,
-            *(_text(_change(rows, [condition], metric, policy, baseline)) for metric in COMPARED),
+            *(_text(_change(rows, [condition], metric, variant, baseline)) for metric in COMPARED),
         )
         for condition in settings.conditions
-        for policy in settings.policies
+        for variant in settings.variants
         for baseline in settings.baselines
-        if policy != baseline
+        if variant != baseline
     ]
     titles = [METRICS[metric] for metric in COMPARED]
     tables = [
-        Table("Lossless and lossy traffic in one buffer", ("condition", "policy", *METRICS.values()), tuple(table)),
+        Table("Lossless and lossy traffic in one buffer", ("condition", "variant", *METRICS.values()), tuple(table)),
         Table(
             "Change in %, paired by seed",
-            ("condition", "policy", "against", *titles),
+            ("condition", "variant", "against", *titles),
             tuple(changes),
             (f"95 % t intervals over {len(settings.seeds)} seeds from {settings.seeds[0]}; of 0 there is no change.",),
         ),
@@ -232,7 +258,7 @@ def _tables(rows: pd.DataFrame, settings: LosslessSettings) -> list[Table]:
     return [*tables, claims] if claims.rows else tables
 
 
-COMPARED = ("cost", "incast", "short", "pauses")
+COMPARED = ("cost", "slowdown", "incast", "short", "pauses")
 
 
 def _number(value: float) -> Cell:
@@ -243,12 +269,14 @@ def _text(change: PairedDifference) -> Cell:
     return None if change.mean is None else interval_text(change)
 
 
-def _change(rows: pd.DataFrame, conditions: Sequence[str], metric: str, policy: str, baseline: str) -> PairedDifference:
+def _change(
+    rows: pd.DataFrame, conditions: Sequence[str], metric: str, variant: str, baseline: str
+) -> PairedDifference:
     """Change of a metric in percent: by seed the mean over conditions, and its interval over seeds."""
-    by_case = rows.set_index(["condition", "policy", "seed"])[metric].astype(float)
+    by_case = rows.set_index(["condition", "variant", "seed"])[metric].astype(float)
     changes: list[float | None] = []
     for seed in rows["seed"].unique():
-        pairs = [(by_case[name, policy, seed], by_case[name, baseline, seed]) for name in conditions]
+        pairs = [(by_case[name, variant, seed], by_case[name, baseline, seed]) for name in conditions]
         whole = [100 * (value / other - 1) for value, other in pairs if other > 0]
         changes.append(float(np.mean(whole)) if whole else None)
     return mean_interval(changes)
@@ -261,21 +289,21 @@ def _claims(rows: pd.DataFrame, settings: LosslessSettings) -> Table:
         if (
             claim.experiment != settings.experiment
             or not conditions
-            or not {claim.policy, claim.baseline} <= set(settings.policies)
+            or not {claim.variant, claim.baseline} <= set(settings.variants)
         ):
             continue
-        change = _change(rows, conditions, claim.metric, claim.policy, claim.baseline)
+        change = _change(rows, conditions, claim.metric, claim.variant, claim.baseline)
         says = claim.percent if isinstance(claim.percent, str) else f"{claim.percent:+g}"
         found.append((claim.words, says, _text(change), verdict_of(claim.percent, change)))
-    return Table("Claims of the thesis, change in %", ("claim", "thesis", "here", "verdict"), tuple(found))
+    return Table("Claims of the theses, change in %", ("claim", "thesis", "here", "verdict"), tuple(found))
 
 
 def _verdict(rows: pd.DataFrame, settings: LosslessSettings) -> list[str]:
     lost = int(rows["lossless_drops"].sum())
-    best = rows.groupby(["condition", "policy"], sort=False)["cost"].mean().unstack().idxmin(axis=1)
-    least = rows.groupby(["condition", "policy"], sort=False)["pauses"].mean().unstack().idxmin(axis=1)
+    best = rows.groupby(["condition", "variant"], sort=False)["cost"].mean().unstack().idxmin(axis=1)
+    least = rows.groupby(["condition", "variant"], sort=False)["pauses"].mean().unstack().idxmin(axis=1)
     return [
         f"{lost:,} lossless packets were dropped in {len(rows):,} runs.",
-        "Least cost J: " + "; ".join(f"{name} {policy}" for name, policy in best.items()) + ".",
-        "Fewest pauses: " + "; ".join(f"{name} {policy}" for name, policy in least.items()) + ".",
+        "Least cost J: " + "; ".join(f"{name} {variant}" for name, variant in best.items()) + ".",
+        "Fewest pauses: " + "; ".join(f"{name} {variant}" for name, variant in least.items()) + ".",
     ]
