@@ -277,7 +277,11 @@ def _change(
     changes: list[float | None] = []
     for seed in rows["seed"].unique():
         pairs = [(by_case[name, variant, seed], by_case[name, baseline, seed]) for name in conditions]
-        whole = [100 * (value / other - 1) for value, other in pairs if other > 0]
+        whole = [
+            0.0 if value == other else 100 * (value / other - 1)
+            for value, other in pairs
+            if value == other or other > 0
+        ]
         changes.append(float(np.mean(whole)) if whole else None)
     return mean_interval(changes)
 
