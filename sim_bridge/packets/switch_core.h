@@ -175,10 +175,15 @@ public:
         return decision;
     }
 
+    /// Bytes of all packets that it holds, in the shared buffer and in headroom.
+    [[nodiscard]] std::int64_t queued_bytes() const {
+        const auto& ingress = buffer_.ingress();
+        return buffer_.queues().occupancy() + (ingress ? ingress->headroom_bytes() : 0);
+    }
     [[nodiscard]] buffer::OccupancyRecord sample(std::int64_t now) const {
         const auto& ingress = buffer_.ingress();
         return {.time_ns = now,
-                .occupancy_bytes = buffer_.queues().occupancy() + (ingress ? ingress->headroom_bytes() : 0),
+                .occupancy_bytes = queued_bytes(),
                 .longest_bytes = buffer_.queues().longest(),
                 .switch_index = index_,
                 .lossless_bytes =
@@ -203,10 +208,8 @@ public:
             queued += buffer_.queues().port_length(port);
         }
         const auto& ingress = buffer_.ingress();
-        const std::int64_t in_headroom = ingress ? ingress->headroom_bytes() : 0;
         if (ingress) check_ingress(*ingress, queued);
-        if (queued != buffer_.queues().occupancy() + in_headroom ||
-            counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
+        if (queued != queued_bytes() || counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
             fail_conservation("the buffer");
     }
 

@@ -330,7 +330,7 @@ private:
     [[nodiscard]] bool is_ready(QueueIndex queue) const {
         return length(queue) > 0 && !is_paused(port_of(queue), priority_of(queue));
     }
-    [[nodiscard]] bool is_any_ready(Port port) const {
+    [[nodiscard]] [[gnu::noinline]] bool is_any_ready(Port port) const {
         for (int p = 0; p < priorities_; ++p) {
             if (is_ready(port * priorities_ + p)) return true;
         }
