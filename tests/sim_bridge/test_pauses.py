@@ -1,4 +1,4 @@
-"""Queues that may not lose a packet: what is paused, for how long, and what that costs. Costs half a minute of CPU time.
+"""Queues that may not lose a packet: what is paused, for how long, and what that costs. Takes half a minute of CPU.
 
 The slow model is `slow_pauses.py`. Closed forms are those of section 5.1 of Addanki's thesis, and its theorems 10 and
 11 on Reverie.
@@ -206,7 +206,7 @@ def some_messages(draw: st.DrawFn, hosts: int) -> list[Message]:
     ]
 
 
-@examples(max_examples=draws(250), deadline=None)
+@examples(max_examples=draws(1500), deadline=None)
 @given(star=stars(), data=st.data())
 def test_messages_take_as_long_as_in_the_slow_model(star: Star, data: st.DataObject) -> None:
     """To the nanosecond, with links so short that many things happen at one time among them."""
@@ -478,7 +478,7 @@ def steady_state(
 alphas = st.sampled_from([0.125, 0.25, 0.5, 1.0, 2.0])
 
 
-@examples(max_examples=draws(12), deadline=None)
+@examples(max_examples=draws(60), deadline=None)
 @given(
     servers=st.integers(3, 6),
     uplinks=st.integers(1, 3),
@@ -518,7 +518,7 @@ def test_alphas_of_sonic_at_egress_are_those_at_ingress_unless_given(tmp_path: P
     assert once == steady_state(tmp_path / "twice", 3, 1, policy__name="sonic", **both)
 
 
-@examples(max_examples=draws(8), deadline=None)
+@examples(max_examples=draws(40), deadline=None)
 @given(servers=st.integers(3, 5), uplinks=st.integers(1, 2), lossy_alpha=alphas, lossless_alpha=alphas)
 def test_classes_of_reverie_share_the_buffer_as_their_alphas(
     servers: int, uplinks: int, lossy_alpha: float, lossless_alpha: float, tmp_path_factory: pytest.TempPathFactory
@@ -679,6 +679,8 @@ def test_headroom_is_what_links_need(bps: int) -> None:
         assert scenario.headroom_needed_bytes(bps) == needed_headroom(delay_ns, bps)
         lossless = settings(
             **STAR,
+            background__load=0.0,
+            incast__queries_per_second_per_server=0.0,
             topology__server_link_bps=bps,
             topology__link_delay_ns=delay_ns,
             topology__buffer_bytes_per_port_per_gbps=max(1, 4 * needed_headroom(delay_ns, bps) * GBPS // (4 * bps)),
