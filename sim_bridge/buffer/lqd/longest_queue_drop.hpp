@@ -102,7 +102,7 @@ private:
     static constexpr bool ranked = requires(const Queues& queues) { queues.rank(QueueIndex{}, std::size_t{}); };
 
     template <class Queues, class Payload>
-    void push(Queues& queues, const Arrival& arrival, Payload payload) const {
+    [[gnu::always_inline]] void push(Queues& queues, const Arrival& arrival, Payload payload) const {
         if constexpr (ranked<Queues>) {
             queues.push(arrival, std::move(payload), rank(arrival));
         } else {
