@@ -203,7 +203,7 @@ class SimulatorProgram:
         return sources_digest("buffer", self.room, "packets")
 
     def build(self, *, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
-        """Return the executable, building it if this machine has not built it yet.
+        """Return the executable: the one that is installed, or one that is built if this machine has not built it yet.
 
         Parameters
         ----------
@@ -217,6 +217,8 @@ class SimulatorProgram:
         ForetailError
             If a C++ compiler is missing, or the build fails.
         """
+        if policy is None and (installed := self._installed()) is not None:
+            return installed
         guest = [] if policy is None else [policy.sha256, policy.type]
         return cached(
             self.room,
@@ -224,6 +226,17 @@ class SimulatorProgram:
             [self.digest(), *guest],
             lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], policy, report),
         )
+
+    def _installed(self) -> Path | None:
+        """The program beside the native extension, where it is of these sources and no flags of a compiler are asked."""
+        spec = importlib.util.find_spec("foretail.sim_bridge._native")
+        if spec is None or spec.origin is None or os.environ.get("CXXFLAGS"):
+            return None
+        program = Path(spec.origin).with_name(self.executable)
+        sources = program.with_name(f"{self.executable}.sha256")
+        if not program.is_file() or not sources.is_file() or sources.read_text(encoding="utf-8") != self.digest():
+            return None
+        return program
 
 
 def policy_identity(policy: str) -> str:

@@ -330,12 +330,13 @@ class Scenario:
     def headroom_needed_bytes(self, link_bps: int) -> int:
         """Bytes that may still come after a queue at ingress of a link of this rate has paused its sender.
 
-        The packet that makes it do so, those that each end is sending when the other has something to say, the frame
-        that says it, and what is on the link both ways.
+        The packet that makes it do so, and what the link carries while each end is sending a packet when the other has
+        something to say, in the time of the frame that says it, and on the way there and back.
         """
-        overhead = self.topology.wire_overhead_bytes
-        packet = self.transport.segment_bytes + 40 + overhead
-        return 3 * packet + 64 + overhead + math.ceil(2 * link_bps / 8e9 * self.topology.link_delay_ns)
+        packet, overhead = self.transport.segment_bytes + 40, self.topology.wire_overhead_bytes
+        packet_ns, frame_ns = (-(-8 * 10**9 * (size + overhead) // link_bps) for size in (packet, 64))
+        reaction_ns = 2 * packet_ns + frame_ns + 2 * self.topology.link_delay_ns
+        return packet + math.ceil(reaction_ns * (link_bps / 8e9))
 
     @property
     def spine_buffer_bytes(self) -> int:

@@ -217,7 +217,7 @@ private:
     }
     /// Takes a packet that may not be lost into the shared buffer, or pauses its sender and takes it into headroom.
     template <class Sink>
-    Outcome admit_lossless(const Arrival& arrival, Payload payload, Sink& sink) {
+    [[gnu::noinline]] Outcome admit_lossless(const Arrival& arrival, Payload payload, Sink& sink) {
         const QueueIndex queue = ingress_->queue_of(arrival);
         ingress_about_to_change(queue, arrival.time);
         if (!ingress_->is_paused(queue) && (pauses(queue, arrival.time) || !make_room(arrival, sink))) {
@@ -261,7 +261,7 @@ private:
     }
     /// Tells senders to go on whose queue at ingress has room again.
     template <class Sink>
-    void resume(Tick now, Sink& sink) {
+    [[gnu::noinline]] void resume(Tick now, Sink& sink) {
         for (std::size_t i = 0; i < ingress_->paused().size();) {
             const QueueIndex queue = ingress_->paused()[i];
             if (!resumes(queue, now)) {

@@ -133,8 +133,7 @@ public:
             const bool leaf = node.index() < settings_.topology.leaves;
             if (leaf) leaf_data_packets += node.counts().data_in.packets;
             summary["switches"].push_back(switch_summary(settings_.topology, node.index(), node.counts(),
-                                                         node.buffer().queues().occupancy(),
-                                                         node.buffer().threshold_deficits()));
+                                                         node.queued_bytes(), node.buffer().threshold_deficits()));
             if (node.buffer().ingress())
                 summary["switches"].back()["lossless"] = lossless_summary(node.lossless(parts_.now_ns));
         }

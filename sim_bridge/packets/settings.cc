@@ -329,9 +329,28 @@ Settings read_settings(const Group& root) {
 }
 
 std::int64_t Settings::headroom_needed_bytes(const buffer::LineRate& link) const {
-    const double on_the_link = 2 * link.bytes_per_tick() * static_cast<double>(topology.link_delay_ns);
-    return 3 * (packet_bytes(transport.segment_bytes) + topology.wire_overhead_bytes) + Pauses::frame_bytes +
-           topology.wire_overhead_bytes + static_cast<std::int64_t>(std::ceil(on_the_link));
+    const std::int64_t packet = packet_bytes(transport.segment_bytes);
+    const auto reaction_ns = static_cast<double>(2 * link.duration(packet) + link.duration(Pauses::frame_bytes) +
+                                                 2 * topology.link_delay_ns);
+    return packet + static_cast<std::int64_t>(std::ceil(reaction_ns * link.bytes_per_tick()));
+}
+
+bool Settings::has_headroom_for_all() const {
+    using buffer::LineRate;
+    const auto server = LineRate::from_bps(topology.server_link_bps, topology.wire_overhead_bytes);
+    const auto spine = LineRate::from_bps(topology.spine_link_bps, topology.wire_overhead_bytes);
+    const auto is_enough = [&](int servers, int switches) {
+        std::int64_t all = 0;
+        for (const auto& [ports, link] : {std::pair(servers, server), {switches, spine}}) {
+            if (ports == 0) continue;
+            const std::int64_t needed = headroom_needed_bytes(link), own = pfc.headroom_bytes.value_or(needed);
+            if (own < needed) return false;
+            all += ports * std::popcount(queues.lossless) * own;
+        }
+        return pfc.headroom_pool_bytes.value_or(all) >= all;
+    };
+    return is_enough(topology.servers_per_leaf, topology.spines) &&
+           (topology.is_star() || is_enough(0, topology.leaves));
 }
 
 std::optional<buffer::PauseSettings> Settings::pause_settings(const std::vector<buffer::LineRate>& rates) const {

@@ -212,10 +212,12 @@ struct Settings {
     void require_lossy(const std::string& network) const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
-    /// What may still come after a queue at ingress of a link has paused its sender: the packet that
-    /// makes it do so, those that each end is sending when the other has something to say, the frame that says it, and
-    /// what is on the link both ways.
+    /// What may still come after a queue at ingress of a link has paused its sender: the packet that makes it do so,
+    /// and what the link carries while each end is sending a packet when the other has something to say, in the time of
+    /// the frame that says it, and on the way there and back.
     [[nodiscard]] std::int64_t headroom_needed_bytes(const buffer::LineRate& link) const;
+    /// Whether every switch has that for all of its lossless queues at once, so that they lose nothing.
+    [[nodiscard]] bool has_headroom_for_all() const;
     /// How a switch with ports of these rates pauses, if it does.
     [[nodiscard]] std::optional<buffer::PauseSettings> pause_settings(const std::vector<buffer::LineRate>& rates) const;
 };

@@ -157,7 +157,7 @@ public:
             }
             return answer.drop;
         };
-        const bool held = Policy::expels && record && data;  // the trace may know its label before it is safe
+        const bool held = record && data && may_lose_late();
         if (held) trace_->hold(row);
         if constexpr (requires { wires.lost(frame); }) {
             const FramePtr lent = frame;
@@ -175,10 +175,15 @@ public:
         return decision;
     }
 
+    /// Bytes of all packets that it holds, in the shared buffer and in headroom.
+    [[nodiscard]] std::int64_t queued_bytes() const {
+        const auto& ingress = buffer_.ingress();
+        return buffer_.queues().occupancy() + (ingress ? ingress->headroom_bytes() : 0);
+    }
     [[nodiscard]] buffer::OccupancyRecord sample(std::int64_t now) const {
         const auto& ingress = buffer_.ingress();
         return {.time_ns = now,
-                .occupancy_bytes = buffer_.queues().occupancy() + (ingress ? ingress->headroom_bytes() : 0),
+                .occupancy_bytes = queued_bytes(),
                 .longest_bytes = buffer_.queues().longest(),
                 .switch_index = index_,
                 .lossless_bytes =
@@ -203,10 +208,8 @@ public:
             queued += buffer_.queues().port_length(port);
         }
         const auto& ingress = buffer_.ingress();
-        const std::int64_t in_headroom = ingress ? ingress->headroom_bytes() : 0;
         if (ingress) check_ingress(*ingress, queued);
-        if (queued != buffer_.queues().occupancy() + in_headroom ||
-            counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
+        if (queued != queued_bytes() || counts_.data_in.bytes + counts_.control_in.bytes != gone + queued)
             fail_conservation("the buffer");
     }
 
@@ -230,7 +233,7 @@ private:
         void departed(buffer::Port port, typename Buffer::Packet packet, buffer::Tick time) {
             Queued& queued = packet.payload;
             const bool data = is_data(*queued.frame);
-            if (Policy::expels && queued.row != buffer::no_row && data) core.trace_->let_go(queued.row);
+            if (queued.row != buffer::no_row && data && core.may_lose_late()) core.trace_->let_go(queued.row);
             (data ? core.counts_.data_out : core.counts_.control_out).add(packet.size);
             if (core.is_lossless(queued.frame->flow_class)) core.counts_.lossless.out.add(packet.size);
             wires.departed(port, std::move(queued.frame), packet.size, time);
@@ -253,6 +256,9 @@ private:
         void fate(buffer::Row row, buffer::Tick time, bool dropped) { core.trace_->settle(row, time, dropped); }
     };
 
+    /// Whether a packet may be removed after its label is known: by a policy that expels, or where the real queues
+    /// stand still while those of the virtual LQD go on.
+    [[nodiscard]] bool may_lose_late() const { return Policy::expels || (Policy::pushes_out && buffer_.ingress()); }
     template <class Frame>
     static bool is_data(const Frame& frame) {
         return frame.flow_class != buffer::FlowClass::control;

@@ -28,9 +28,7 @@ public:
                PushedOut&& pushed_out) {
         if constexpr (requires { queues.makes_room(); }) {
             if (queues.is_lossless(queues.queue_of(arrival))) {
-                static_cast<void>(make_room(queues, arrival, pushing_out, pushed_out));
-                push(queues, arrival, std::move(payload));
-                queues.start(arrival.port, arrival.time);
+                keep(queues, arrival, std::move(payload), pushing_out, pushed_out);
                 return true;
             }
         }
@@ -78,6 +76,14 @@ public:
     }
 
 private:
+    /// Takes in a packet that may not be lost.
+    template <class Queues, class Payload, class PushingOut, class PushedOut>
+    [[gnu::noinline]] void keep(Queues& queues, const Arrival& arrival, Payload payload, PushingOut& pushing_out,
+                                PushedOut& pushed_out) {
+        static_cast<void>(make_room(queues, arrival, pushing_out, pushed_out));
+        push(queues, arrival, std::move(payload));
+        queues.start(arrival.port, arrival.time);
+    }
     /// Whether a queue is of a higher class than the arrival, whose own class is then the lowest, though not counted.
     template <class Queues>
     [[nodiscard]] bool above(const Queues& queues, QueueIndex queue, const Arrival& arrival) const {
@@ -96,7 +102,7 @@ private:
     static constexpr bool ranked = requires(const Queues& queues) { queues.rank(QueueIndex{}, std::size_t{}); };
 
     template <class Queues, class Payload>
-    void push(Queues& queues, const Arrival& arrival, Payload payload) const {
+    [[gnu::always_inline]] void push(Queues& queues, const Arrival& arrival, Payload payload) const {
         if constexpr (ranked<Queues>) {
             queues.push(arrival, std::move(payload), rank(arrival));
         } else {

@@ -44,8 +44,9 @@ public:
         : ingress_pool_(settings.number_or("ingress_pool", static_cast<double>(shape.capacity))),
           egress_lossless_pool_(settings.number_or("egress_lossless_pool", static_cast<double>(whole_buffer(shape)))),
           egress_lossy_pool_(settings.number_or("egress_lossy_pool", lossy_share * ingress_pool_)),
-          ingress_(read(settings, shape, "ingress_alphas", "ingress_static", "ingress_reserved")),
-          egress_(read(settings, shape, "egress_alphas", "egress_static", "egress_reserved")),
+          ingress_(
+              read(settings, usual_alphas(settings, shape), "ingress_alphas", "ingress_static", "ingress_reserved")),
+          egress_(read(settings, alphas_of(ingress_), "egress_alphas", "egress_static", "egress_reserved")),
           over_congested_(settings.number_or("over_congested", 0) > 0),
           congested_(settings.alpha.size(), settings.whole("rtt")),
           congested_at_ingress_(congested_) {}
@@ -87,13 +88,21 @@ private:
     static Bytes whole_buffer(const Shape& shape) {
         return shape.capacity + (shape.pause ? shape.pause->headroom_pool : 0);
     }
-    static std::vector<Limit> read(const PolicySettings& settings, const Shape& shape, const char* alphas,
-                                   const char* fixed, const char* reserved) {
-        const auto priorities = static_cast<std::size_t>(shape.priorities);
-        std::vector<double> usual = settings.alpha;
-        for (std::size_t p = 0; p < priorities; ++p) {
+    static Alphas usual_alphas(const PolicySettings& settings, const Shape& shape) {
+        Alphas usual = settings.alpha;
+        for (std::size_t p = 0; p < usual.size(); ++p) {
             if (shape.pause && shape.pause->is_lossless(static_cast<int>(p))) usual[p] = shape.pause->alpha;
         }
+        return usual;
+    }
+    static Alphas alphas_of(const std::vector<Limit>& limits) {
+        Alphas found;
+        for (const Limit& limit : limits) found.push_back(limit.alpha);
+        return found;
+    }
+    static std::vector<Limit> read(const PolicySettings& settings, const Alphas& usual, const char* alphas,
+                                   const char* fixed, const char* reserved) {
+        const std::size_t priorities = usual.size();
         const std::vector<double> none(priorities);
         const std::vector<double> alpha = settings.list(alphas, priorities, usual);
         const std::vector<double> bytes = settings.list(fixed, priorities, none);

@@ -95,7 +95,7 @@ public:
     [[nodiscard]] Tick busy_until(Port port) const { return link(port).busy_until; }
 
     /// Appends a packet without starting its transmission, so that a push-out may still take it back.
-    void push(const Arrival& arrival, Payload payload, std::uint8_t rank = 0) {
+    [[gnu::always_inline]] void push(const Arrival& arrival, Payload payload, std::uint8_t rank = 0) {
         const QueueIndex index = queue_of(arrival);
         auto& queue = at(index);
         (arrival.data ? queue.data : queue.control)
@@ -105,7 +105,7 @@ public:
     }
 
     /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
-    void start(Port port, Tick now) {
+    [[gnu::always_inline]] void start(Port port, Tick now) {
         auto& link = this->link(port);
         if (link.sending || link.packets == 0 || server_) return;
         if (link.paused != 0 && !is_any_ready(port)) return;
@@ -330,7 +330,7 @@ private:
     [[nodiscard]] bool is_ready(QueueIndex queue) const {
         return length(queue) > 0 && !is_paused(port_of(queue), priority_of(queue));
     }
-    [[nodiscard]] bool is_any_ready(Port port) const {
+    [[nodiscard]] [[gnu::noinline]] bool is_any_ready(Port port) const {
         for (int p = 0; p < priorities_; ++p) {
             if (is_ready(port * priorities_ + p)) return true;
         }

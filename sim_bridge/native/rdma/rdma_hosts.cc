@@ -37,6 +37,7 @@ RdmaHosts::RdmaHosts(const Settings& settings, Stack& stack, EventOrder& order, 
       stack_(&stack),
       order_(&order),
       has_dcqcn_(settings.transport.rdma.control == Dcqcn::name),
+      has_headroom_(settings.has_headroom_for_all()),
       link_(buffer::LineRate::from_bps(settings.topology.server_link_bps, settings.topology.wire_overhead_bytes)),
       window_bytes_(window_of(settings)),
       pairs_(connections, QueuePair(repair_of(settings.transport), settings.transport.segment_bytes)),
@@ -239,7 +240,7 @@ const PlannedFlow& RdmaHosts::first_flow(std::int32_t connection) const {
 bool RdmaHosts::cannot_lose(std::int32_t connection) const {
     const PortQueueing& queues = settings_->queues;
     const int control = queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::control)];
-    return (queues.lossless >> queue_of(connection) & queues.lossless >> control & 1) != 0;
+    return has_headroom_ && (queues.lossless >> queue_of(connection) & queues.lossless >> control & 1) != 0;
 }
 
 int RdmaHosts::queue_of(std::int32_t connection) const {

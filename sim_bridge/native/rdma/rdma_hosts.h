@@ -101,6 +101,7 @@ private:
     Stack* stack_;
     EventOrder* order_;
     bool has_dcqcn_;
+    bool has_headroom_;  ///< for all that may come to lossless queues
     buffer::LineRate link_;
     std::int64_t window_bytes_;
     EventQueue<Only> events_;

@@ -21,9 +21,11 @@ struct Moment {
 class EventOrder {
 public:
     std::uint64_t take() { return next_++; }
+    /// Of an event that happens before all others at its time but those that were numbered so before.
+    std::uint64_t take_early() { return next_early_++; }
 
 private:
-    std::uint64_t next_ = 0;
+    std::uint64_t next_early_ = 0, next_ = std::uint64_t{1} << 63;
 };
 
 /// What happens in a network in virtual time: in order of time, of kind at one time, and then of being pushed. Whoever

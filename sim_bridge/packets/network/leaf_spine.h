@@ -39,8 +39,10 @@ namespace foretail::packets {
 /// them, and may number events outside the network too.
 ///
 /// Where some queues may not lose a packet, switches pause those who send to them. The frame that says so waits for the
-/// packet that its port is sending, and takes the time of its bytes and of the link, but no room on it. The interfaces
-/// of hosts then have the queues of a switch's port, without limit.
+/// packet that its port is sending, and takes the time of its bytes and of the link, but no room on it. It comes before
+/// all other events of its time, but after what the port that it reaches has sent by then; several come in the order in
+/// which they were decided on. The interfaces of hosts then have the queues of a switch's port, without limit, and
+/// their packets are scheduled as those of switches.
 ///
 /// FramePtr is a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame). Frames
 /// that are lent can be copied with the network: a copy is its state, which can be assigned to the network that it is
@@ -341,7 +343,7 @@ private:
         Wires wires{*this, first_line_[static_cast<std::size_t>(node.index())]};
         node.advance(now, wires);
     }
-    void collect_host(std::size_t host, std::int64_t now) {
+    [[gnu::noinline]] void collect_host(std::size_t host, std::int64_t now) {
         interfaces_[host].advance(
             now, [](buffer::QueueIndex, std::int64_t) {},
             [&](buffer::QueueIndex, auto packet, std::int64_t time) {
@@ -353,7 +355,7 @@ private:
     static constexpr std::size_t pause_events = 2 * 8;
 
     /// A switch tells the sender at the other end of a line to stop, or to go on.
-    void send_pause(std::size_t index, int priority, std::int64_t now, bool on) {
+    [[gnu::noinline]] void send_pause(std::size_t index, int priority, std::int64_t now, bool on) {
         const Line& line = lines_[index];
         const Switch& node = switches_[static_cast<std::size_t>(line.node)];
         const auto& queues = node.buffer().queues();
@@ -364,9 +366,9 @@ private:
                                       : first_line_[static_cast<std::size_t>(other)] + static_cast<std::size_t>(port);
         push(free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(),
              lines_.size() + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0),
-             order_->take());
+             order_->take_early());
     }
-    void set_paused(std::size_t what, std::int64_t now) {
+    [[gnu::noinline]] void set_paused(std::size_t what, std::int64_t now) {
         const std::size_t index = what / pause_events;
         const Line& line = lines_[index];
         const int priority = static_cast<int>(what % pause_events / 2);
