@@ -22,8 +22,11 @@ def test_no_lossless_packet_is_lost_and_the_thesis_is_beside(experiment: str, tm
     result = run_of(experiment, tmp_path, *given)
     rows = result.shown.rows
     assert len(rows) == 2 * 8
-    assert rows["lossless_drops"].sum() == 0 and rows["unfinished"].sum() == 0
-    assert rows["pauses"].sum() > 0 and rows["lossless_p99"].max() > 0 and rows["lossy_p99"].max() > 0
+    assert rows["lossless_drops"].sum() == 0
+    assert rows["unfinished"].sum() == 0
+    assert rows["pauses"].sum() > 0
+    assert rows["lossless_p99"].max() > 0
+    assert rows["lossy_p99"].max() > 0
     assert result.verdict()[0] == "0 lossless packets were dropped in 16 runs."
     assert [table.title for table in result.shown.tables][-1].startswith("Claims of the theses")
 
@@ -32,8 +35,10 @@ def test_only_pfc_pauses_and_only_without_it_packets_are_dropped(tmp_path: Path)
     given = ("size=small", "tracking=off", "seeds=[101]", f"store_dir={tmp_path / 'store'}")
     rows = run_of("irn", tmp_path, *given).shown.rows
     rows = rows[rows["condition"] == "none"].set_index("variant")
-    assert rows.loc["roce_pfc", "pauses"] > 0 and rows.loc["roce_pfc", "drops"] == 0
-    assert rows.loc["roce", "pauses"] == 0 and rows.loc["roce", "drops"] > 0
+    assert rows.loc["roce_pfc", "pauses"] > 0
+    assert rows.loc["roce_pfc", "drops"] == 0
+    assert rows.loc["roce", "pauses"] == 0
+    assert rows.loc["roce", "drops"] > 0
 
 
 def test_changes_are_means_over_conditions_by_seed() -> None:
@@ -60,6 +65,8 @@ def test_a_price_counts_every_packet_that_a_flip_stands_for() -> None:
     flips = pd.DataFrame({"drop_cost": [0.001, 0.004], "arrivals": [3.0, 1.0]})
     found = price(flips)
     assert found.mean == pytest.approx(1.75)
-    assert found.low is not None and found.high is not None and found.low <= 1.75 <= found.high
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 1.75 <= found.high
     same = price(pd.DataFrame({"drop_cost": np.full(5, 0.002), "arrivals": np.ones(5)}))
     assert (same.low, same.mean, same.high) == pytest.approx((2.0, 2.0, 2.0))
