@@ -228,7 +228,7 @@ class SimulatorProgram:
         )
 
     def _installed(self) -> Path | None:
-        """The program beside the native extension, if it is of these sources; none where ``$CXXFLAGS`` asks for others."""
+        """The program beside the extension, if it is of these sources and ``$CXXFLAGS`` asks for nothing else."""
         spec = importlib.util.find_spec("foretail.sim_bridge._native")
         if spec is None or spec.origin is None or os.environ.get("CXXFLAGS"):
             return None
