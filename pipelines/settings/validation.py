@@ -15,6 +15,7 @@ from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
+from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
 
@@ -24,8 +25,13 @@ StageConfig = TypeVar("StageConfig", bound=Stage)
 def typed(node: DictConfig, schema: type[StageConfig], overrides: Sequence[str] = ()) -> StageConfig:
     """The composed config as a validated `schema` object; raises ``ForetailError`` and OmegaConf's own errors.
 
-    Of `overrides`, as on the command line, those are refused that mean nothing beside the other settings.
+    What its `config` says, if it names a file, is filled in first. Of `overrides`, as on the command line, those are
+    refused that mean nothing beside the other settings.
     """
+    if issubclass(schema, SwitchConfig):
+        from foretail.pipelines.settings.switch_config import fill_in
+
+        fill_in(node, overrides)
     config = OmegaConf.to_object(node)
     if not isinstance(config, schema):
         raise TypeError(f"expected a {schema.__name__}, not a {type(config).__name__}")
