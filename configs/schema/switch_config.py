@@ -52,4 +52,6 @@ class SwitchConfig:
         """Raise ForetailError on classes or ports of no configuration."""
         for name, given in (("config_classes", self.config_classes.given), ("config_ports", self.config_ports)):
             if given and self.config is None:
-                raise ForetailError(f"{name} is of a SONiC configuration, and there is none: give config=config_db.json")
+                raise ForetailError(
+                    f"{name} is of a SONiC configuration, and there is none: give config=config_db.json"
+                )

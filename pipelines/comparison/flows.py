@@ -109,6 +109,7 @@ class PolicyRun:
     seconds: float  #: wall time of the simulation, now or earlier
     cpu_seconds: float  #: its CPU time
     packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second
+
     def metrics(self) -> dict[str, float | None]:
         """The run's figures by dotted name; lower is better for all of them."""
         metrics: dict[str, float | None] = {}

@@ -39,7 +39,9 @@ def fill_in(node: DictConfig, overrides: Sequence[str] = ()) -> None:
     sonic = [key for key, policy in node.policy.items() if policy.name == POLICY]
     for key in sonic:
         if settings_in_name(str(key)) is not None:
-            raise ForetailError(f"policy {key} has settings that config = {path} sets: write {POLICY}, or leave out config")
+            raise ForetailError(
+                f"policy {key} has settings that config = {path} sets: write {POLICY}, or leave out config"
+            )
     settings = settings_of(run, [str(key) for key in sonic])
     of_none = [f"policy.{key}.{name}" for key in sonic for name in ("alpha", "incast_alpha")]  # lists take their place
     for override in overrides:
