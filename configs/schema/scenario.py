@@ -240,8 +240,8 @@ def require_replayable(scenario: Scenario) -> None:
     """Raise ForetailError on traces that no replay labels: of switches that pause those who send to them."""
     if scenario.queues.lossless:
         raise ForetailError(
-            "scenario.queues.lossless names queues that may not lose, and no replay of a trace pauses those who send to "
-            "them: evaluate there, and collect or train with scenario.queues.lossless=[]"
+            "scenario.queues.lossless names queues that may not lose, and no replay of a trace pauses those who send "
+            "to them: evaluate there, and collect or train with scenario.queues.lossless=[]"
         )
 
 
