@@ -22,13 +22,11 @@ PER_PORT = "scenario.topology.buffer_bytes_per_port_per_gbps"
 
 
 def fill_in(node: DictConfig, overrides: Sequence[str] = ()) -> None:
-    """Set what the file of `node.config` says, if it names one; so a run depends on what is in it, not on its path.
+    """Set what the file of `node.config` says, so that a run depends on what is in it, not on its path.
 
     ForetailError on a file that cannot be simulated here, and on `overrides`, as on the command line, that set what it
     sets.
     """
-    if OmegaConf.select(node, "config") is None:
-        return
     path = Path(node.config)
     buffers = read_config(path)
     try:
@@ -71,8 +69,8 @@ def settings_of(run: Simulated, sonic: Sequence[str]) -> dict[str, Any]:
 
 
 def _simulated(buffers: SonicBuffers, node: DictConfig) -> Simulated:
-    ports, classes = list(node.config_ports), OmegaConf.to_container(node.config_classes)
-    given = {str(name): number for name, number in dict(classes).items() if number is not None}
+    ports, classes = list(node.config_ports), dict(node.config_classes)
+    given = {str(name): number for name, number in classes.items() if number is not None}
     return simulated(buffers, {**usual_priorities(buffers, ports), **given}, ports)
 
 

@@ -15,7 +15,6 @@ from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
-from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
 
@@ -28,7 +27,7 @@ def typed(node: DictConfig, schema: type[StageConfig], overrides: Sequence[str] 
     What its `config` says, if it names a file, is filled in first. Of `overrides`, as on the command line, those are
     refused that mean nothing beside the other settings.
     """
-    if issubclass(schema, SwitchConfig):
+    if OmegaConf.select(node, "config") is not None:
         from foretail.pipelines.settings.switch_config import fill_in
 
         fill_in(node, overrides)
