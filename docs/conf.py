@@ -108,6 +108,7 @@ docs/guide/deploy
 docs/guide/p4-demo
 docs/guide/schedule
 docs/guide/imports
+docs/guide/switch-config
 docs/guide/emulator
 docs/guide/plugins
 docs/guide/tracking

@@ -173,6 +173,8 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     if match is None:
         return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
+    if name in of_stage and isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        name = str(cause.full_key)  # of a setting in braces
     if of_stage.get(f"{name}s", "").startswith("list"):
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
     if f"{name}s" in of_stage:

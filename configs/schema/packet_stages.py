@@ -29,9 +29,10 @@ from foretail.configs.schema.policies import (
     require_rule,
 )
 from foretail.configs.schema.racks import RackTraces
-from foretail.configs.schema.scenario import Rules, Scenario
+from foretail.configs.schema.scenario import Rules, Scenario, require_replayable
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import SimulatingStage, Stage
+from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
 from foretail.core.errors import ForetailError
@@ -40,7 +41,7 @@ from foretail.features.catalog import training_columns
 
 
 @dataclass
-class CollectConfig(Stage):
+class CollectConfig(SwitchConfig, Stage):
     """``foretail collect``: simulate or emulate under LQD, or import the logs of others; write labelled datasets.
 
     Every other source refuses the settings of the scenario when they are given: ``scenario``, ``policy`` and, but for
@@ -77,9 +78,11 @@ class CollectConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError unless the source has what it reads."""
+        self.require_config()
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
         if self.source == "scenario":
+            require_replayable(self.scenario)
             require_known("policy", self.policy, self.scenario)
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)
@@ -127,13 +130,13 @@ class CollectConfig(Stage):
         """What belongs to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
         if self.source != "scenario":
-            names |= {"scenario", "policy", "flow_sizes", "size", "experiment"}
+            names |= {"scenario", "policy", "flow_sizes", "size", "experiment", *OF_CONFIG}
             names |= set() if self.source == "racks" else {"network", "ns3_prefix"}
         return dict.fromkeys(names, f"source={self.source}")
 
 
 @dataclass
-class EvaluateConfig(Stage):
+class EvaluateConfig(SwitchConfig, Stage):
     """``foretail evaluate``: policies on the same flows in a network, paired by seed."""
 
     network: Network = part(Network, "Network in which the policies run.")
@@ -172,6 +175,7 @@ class EvaluateConfig(Stage):
 
     def check(self, where: str) -> None:
         """Raise ForetailError on policies that cannot be compared, or that ask what there is not."""
+        self.require_config()
         require_policies("policy", self.policy)
         require_seeds("seeds", self.seeds)
         require_baselines(self.compared_to, self.policy)

@@ -10,7 +10,8 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import STYLES, part, setting
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
-from foretail.configs.schema.scenario import Scenario
+from foretail.configs.schema.scenario import Scenario, require_replayable
+from foretail.configs.schema.switch_config import OF_CONFIG
 from foretail.configs.schema.training import Split
 
 
@@ -81,10 +82,12 @@ class LearningStage(SimulatingStage):
         super().check(where)
         require_one_policy("policy", self.policy)
         if not self.datasets:
+            require_replayable(self.scenario)
             require_known("policy", self.policy, self.scenario)
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)
 
     def unused(self) -> Mapping[str, str]:
         """What given datasets make meaningless."""
-        return dict.fromkeys(("scenario", "policy", "network", "ns3_prefix"), "datasets=[...]") if self.datasets else {}
+        of_runs = ("scenario", "policy", "network", "ns3_prefix", *OF_CONFIG)
+        return dict.fromkeys(of_runs, "datasets=[...]") if self.datasets else {}

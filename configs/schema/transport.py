@@ -74,7 +74,7 @@ class Dcqcn:
         at_most=LONGEST_NS,
     )
     gain: float = setting(
-        1 / 256, "g: the weight of one notification in alpha, which decides how far the rate falls.", above=0, at_most=1
+        1 / 256, "Weight g of one notification in alpha, which decides how far the rate falls.", above=0, at_most=1
     )
     alpha_interval_ns: int = setting(
         55_000,

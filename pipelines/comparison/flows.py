@@ -84,6 +84,8 @@ HEADLINES = (
     ("unfinished", "unfinished"),
 )
 """Columns of the table, and the metrics behind them."""
+OF_LOSSLESS = (("pauses", "pauses"), ("paused share", "paused_share"), ("lossless drops", "lossless_drops"))
+"""Those of runs in which some queues may not lose a packet."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,10 @@ class PolicyRun:
         metrics["timeouts"] = float(self.flows["all"].timeouts)
         metrics["retransmissions"] = float(self.flows["all"].retransmissions)
         metrics["unfinished"] = float(self.flows["all"].unfinished)
+        if "pauses" in self.counters:
+            metrics["pauses"] = float(self.counters["pauses"])
+            metrics["paused_share"] = self.counters["paused_ns"] / max(self.counters["pausable_ns"], 1)
+            metrics["lossless_drops"] = float(self.counters["lossless_drops"])
         return metrics
 
 
@@ -283,8 +289,9 @@ class FlowsResult(Summarised):
                 "messages that never started, because those before them were delivered too late, and count nowhere: "
                 + ", ".join(f"{policy} {count}" for policy, count in counts.items())
             )
+        of_lossless = OF_LOSSLESS if "pauses" in self.runs[0].metrics() else ()
         means = {
-            **{title: self.means(metric) for title, metric in HEADLINES},
+            **{title: self.means(metric) for title, metric in (*HEADLINES, *of_lossless)},
             **{title: self._over_seeds(name) for name, title in ASKED.items()},
             "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
         }

@@ -244,7 +244,10 @@ def leaf_buffers(run: PacketRun) -> dict[int, int]:
 
 
 def counters(run: PacketRun) -> dict[str, int]:
-    """Counters summed over all switches: dropped data packets by reason, predictions, marks, invariants."""
+    """Counters summed over all switches: dropped data packets by reason, predictions, marks, invariants.
+
+    With lossless queues also their drops and pauses, and the time in which those at ingress were paused, or could be.
+    """
     switches = run.summary["switches"]
     total = {
         f"{kind}.{reason}": sum(switch[kind][reason]["packets"] for switch in switches)
@@ -254,6 +257,12 @@ def counters(run: PacketRun) -> dict[str, int]:
     total |= {name: sum(switch[name] for switch in switches) for name in ("asked", "marked", "threshold_deficits")}
     total["data_packets"] = sum(switch["data_in"]["packets"] for switch in switches)
     total["flipped_predictions"] = run.summary["flipped_predictions"]
+    if lossless := run.settings().get("queues", {}).get("lossless"):
+        counted = [switch["lossless"] for switch in switches]
+        total["lossless_drops"] = sum(one["drops"]["packets"] for one in counted)
+        total |= {name: sum(one[name] for one in counted) for name in ("pauses", "paused_ns")}
+        queues = len(lossless) * sum(len(switch["port_rates_bps"]) for switch in switches)
+        total["pausable_ns"] = queues * run.summary["end_ns"]
     return total
 
 

@@ -24,8 +24,13 @@ StageConfig = TypeVar("StageConfig", bound=Stage)
 def typed(node: DictConfig, schema: type[StageConfig], overrides: Sequence[str] = ()) -> StageConfig:
     """The composed config as a validated `schema` object; raises ``ForetailError`` and OmegaConf's own errors.
 
-    Of `overrides`, as on the command line, those are refused that mean nothing beside the other settings.
+    What its `config` says, if it names a file, is filled in first. Of `overrides`, as on the command line, those are
+    refused that mean nothing beside the other settings.
     """
+    if OmegaConf.select(node, "config") is not None:
+        from foretail.pipelines.settings.switch_config import fill_in
+
+        fill_in(node, overrides)
     config = OmegaConf.to_object(node)
     if not isinstance(config, schema):
         raise TypeError(f"expected a {schema.__name__}, not a {type(config).__name__}")

@@ -176,6 +176,13 @@ RULES = [
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
     Rule(r"scenario.md: train --config-dir", "run", ns3=True),
     Rule(r"scenario.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
+    # docs/guide/switch-config.md; tests/pipelines/test_sonic_config.py runs such commands
+    Rule(r"switch-config.md: (evaluate|train) ", "compose"),
+    Rule(
+        r"CHANGELOG.md: evaluate config=",
+        "compose",
+        ("scenario=star", "scenario.topology.servers_per_leaf=8", "scenario.incast.fan_in=6"),
+    ),
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
@@ -258,6 +265,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mine = "_target_: foretail.models.drop.forest.ExtraTrees\nname: mine\ntrees: 3\n"
     (here / "conf" / "predictor" / "mine.yaml").write_text(mine)
     write_scenario(here)
+    shutil.copytree(ROOT / "examples" / "switch_config", here / "examples" / "switch_config")
+    for name in ("config_db.json", "lossy_th_-2.json", "lossy_th_1.json"):
+        shutil.copy(ROOT / "examples" / "switch_config" / "config_db.json", here / name)
     shutil.copy(ROOT / "examples" / "policy_header" / "half_and_half.hpp", here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)

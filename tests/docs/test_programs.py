@@ -24,7 +24,10 @@ WITH_PROGRAMS = [
     pytest.param(page, id=name_of(page), marks=[pytest.mark.ns3] if page.name == "python.md" else [])
     for page in PAGES
     if page.name
-    in ("README.md", "how-do-i.md", "imports.md", "live.md", "metrics.md", "native.md", "p4-tofino.md", "python.md")
+    in (
+        *("README.md", "how-do-i.md", "imports.md", "live.md", "metrics.md", "native.md", "p4-tofino.md"),
+        *("python.md", "switch-config.md"),
+    )
 ]
 
 
@@ -35,6 +38,7 @@ def test_programs_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "arrivals.csv").write_text("slot,port\n0,0\n1,19\n", encoding="utf-8")
     shutil.copy(ROOT / "tests" / "sim_bridge" / "sonic" / "leaf_32x100g.json", "config_db.json")
+    shutil.copytree(ROOT / "examples" / "switch_config", Path("examples") / "switch_config")
     write_bursts(Path("outputs") / "dataset", seed=1, bursts=2)
     known: dict[str, object] = {}
     ran = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -134,6 +135,25 @@ def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Seque
         ),
         tuple(used),
     )
+
+
+def usual_priorities(buffers: SonicBuffers, ports: Sequence[str] = ()) -> dict[str, int]:
+    """Return the traffic class of each of `CLASSES`: for incast the lossless one of most ports, for others the lossy.
+
+    Where there is but one kind all have the same. Of several with as many ports it is the lowest. ForetailError when no
+    traffic class has both a priority group and a queue with rows.
+    """
+    ports_of: dict[bool, Counter[int]] = {False: Counter(), True: Counter()}
+    for name in _chosen(buffers, ports):
+        port, lossless = buffers.ports[name], buffers.lossless_priorities(name)
+        for priority in range(PRIORITIES):
+            if port.group_of_class.get(priority) in port.groups and port.queue_of_class.get(priority) in port.queues:
+                ports_of[priority in lossless][priority] += 1
+    kinds = [min(found, key=lambda one: (-found[one], one)) if found else None for found in ports_of.values()]
+    lossy, lossless_one = (kind if kind is not None else other for kind, other in zip(kinds, kinds[::-1], strict=True))
+    if lossy is None or lossless_one is None:
+        raise ForetailError("no traffic class has rows of BUFFER_PG and BUFFER_QUEUE: add some, or give ports=")
+    return {"background": lossy, "incast": lossless_one, "control": lossy}
 
 
 def _pfc(lossless: Sequence[Profile], shared_bytes: int) -> SimulatedPfc:
