@@ -180,8 +180,9 @@ def _senders_of_rdma(rng: random.Random) -> dict[str, Any]:
 
 def _headroom_per_gbps(bps: int, changes: dict[str, Any]) -> int:
     """A bit more than what a lossless queue at ingress needs."""
-    packet = changes["transport__segment_bytes"] + 42
-    return (4 * packet + changes["topology__link_delay_ns"] * bps // 4_000_000_000) * 1_000_000_000 // bps + 1
+    packet: int = changes["transport__segment_bytes"] + 42
+    delay_ns: int = changes["topology__link_delay_ns"]
+    return (4 * packet + delay_ns * bps // 4_000_000_000) * 1_000_000_000 // bps + 1
 
 
 def drawn_racks(number: int) -> dict[str, Any]:
