@@ -20,7 +20,7 @@ public:
           random_(seed, static_cast<std::uint64_t>(switch_index)) {}
 
     /// Whether a packet that finds a queue of this length gets one.
-    bool marks(std::int64_t queue_bytes) {
+    [[gnu::always_inline]] bool marks(std::int64_t queue_bytes) {
         if (first_bytes_ == 0 || queue_bytes < first_bytes_) return false;
         if (queue_bytes >= full_bytes_) return true;
         return random_.uniform() < largest_probability_ * static_cast<double>(queue_bytes - first_bytes_) /

@@ -1,10 +1,14 @@
-"""Random driver settings whose networks congest, for comparisons of two networks that have to write the same bytes."""
+"""Random driver settings whose networks congest, for comparisons of two networks that have to write the same bytes.
+
+Those with lossless queues are of the native network alone.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS
 from tests.scenarios import settings, with_racks
 
 POLICIES = (
@@ -121,6 +125,64 @@ def _messages(rng: random.Random, servers: int) -> dict[str, Any]:
         for place, connection in enumerate(connections)
     ]
     return {f"messages__{column}": [row[column] for row in rows] for column in rows[0]}
+
+
+def drawn_pauses(number: int, *, short_of_headroom: bool = False) -> dict[str, Any]:
+    """The settings with this number of a network with lossless queues, whose links get the headroom that they need."""
+    rng = random.Random(number)
+    changes = _topology(rng) | _traffic(rng) | _transport(rng, None) | _switches(rng) | _senders_of_rdma(rng)
+    count = rng.choice([1, 2, 3])
+    lossless = [queue for queue in range(count) if rng.random() < 0.6] or [rng.randrange(count)]
+    changes |= {
+        "seed": rng.randrange(1000),
+        "traffic_ns": rng.choice([500_000, 1_000_000, 2_000_000]),
+        "drain_ns": rng.choice([1_000_000, 100_000_000]),
+        "trace": rng.random() < 0.5,
+        "policy__name": rng.choice(KNOW_PRIORITIES),
+        "queues__count": count,
+        "queues__scheduler": rng.choice(SCHEDULERS),
+        "queues__lossless": lossless,
+        **{f"queues__{one}": rng.randrange(count) for one in ("background", "incast", "control")},
+        "pfc__alpha": rng.choice([0.125, 0.5, 1.0, 4.0, 64.0]),
+        "pfc__xon_bytes": rng.choice([0, 0, 5000, 50_000]),
+        "pfc__xon_offset_bytes": rng.choice([None, None, 0, 20_000]),
+        "pfc__makes_room": rng.choice(MAKES_ROOM),
+    }
+    if changes["policy__name"] == "lqd":
+        changes["rules__oracle"] = "lqd"
+    if changes["policy__name"] == "sonic":
+        for name in ("ingress_alphas", "egress_alphas"):
+            changes[f"policy__{name}"] = rng.choice([[], [rng.choice([0.25, 1.0, 8.0]) for _ in range(count)]])
+        for name in ("ingress_reserved_bytes", "egress_static_bytes"):
+            changes[f"policy__{name}"] = rng.choice([[], [rng.choice([0, 20_000]) for _ in range(count)]])
+    if short_of_headroom:
+        changes["pfc__headroom_pool_bytes"] = rng.choice([1, 3000, 20_000])
+    per_gbps = max(_headroom_per_gbps(bps, changes) for bps in (10_000_000_000, 40_000_000_000)) * len(lossless)
+    changes["topology__buffer_bytes_per_port_per_gbps"] = per_gbps + rng.choice([300, 600, 1500, 4000])
+    if rng.random() < 0.3:
+        changes |= _messages(rng, changes["topology__leaves"] * changes["topology__servers_per_leaf"])
+    return settings(**changes)
+
+
+def _senders_of_rdma(rng: random.Random) -> dict[str, Any]:
+    """RDMA for the answers, for the background, for both or for none, with any control."""
+    name = rng.choice(["roce", "roce", "irn", *TCP, "powertcp", "timely"])
+    beside = {"roce": TCP, "irn": TCP, "dctcp": ("roce", "irn", "cubic")}.get(name, ("roce", "irn"))
+    alone = name in ("powertcp", "timely") or rng.random() < 0.5
+    return {
+        "transport__name": name,
+        "transport__background_name": None if alone else rng.choice([one for one in beside if one != "dctcp"]),
+        "transport__rdma__control": rng.choice([None, None, "timely", "theta_powertcp", "powertcp", "dcqcn"]),
+        "transport__rdma__window_segments": rng.choice([0, 0, 16]),
+        "transport__mark_bytes": rng.choice([5000, 14_400, 100_000]),
+    }
+
+
+def _headroom_per_gbps(bps: int, changes: dict[str, Any]) -> int:
+    """A bit more than what a lossless queue at ingress needs."""
+    packet: int = changes["transport__segment_bytes"] + 42
+    delay_ns: int = changes["topology__link_delay_ns"]
+    return (4 * packet + delay_ns * bps // 4_000_000_000) * 1_000_000_000 // bps + 1
 
 
 def drawn_racks(number: int) -> dict[str, Any]:

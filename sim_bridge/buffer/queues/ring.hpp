@@ -44,7 +44,7 @@ public:
     [[nodiscard]] const T& front() const { return (*this)[0]; }
     [[nodiscard]] const T& back() const { return (*this)[size_ - 1]; }
 
-    void push_back(T item) {
+    [[gnu::always_inline]] void push_back(T item) {
         if (size_ == slots_.size()) grow();
         slots_[(head_ + size_++) & mask()] = std::move(item);
     }
@@ -78,7 +78,7 @@ public:
 
 private:
     [[nodiscard]] std::size_t mask() const { return slots_.size() - 1; }
-    void grow() {
+    [[gnu::noinline]] void grow() {
         std::vector<T> larger(slots_.empty() ? 64 : 2 * slots_.size());
         for (std::size_t i = 0; i < size_; ++i) larger[i] = std::move((*this)[i]);
         slots_ = std::move(larger);
