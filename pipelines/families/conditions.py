@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.families import Family
-from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
@@ -96,13 +96,15 @@ class SharingPlan:
         """
         composed = {
             Condition(name, condition): compose_settings(
-                TrainConfig,
+                EvaluateConfig,
                 [config.network.override, *shared, *family.shared, *overrides],
                 f"families.{name}.conditions.{condition}",
             )
             for name, family in families.items()
             for condition, overrides in family.conditions.items()
         }
+        for one in composed.values():
+            one.network.require_simulator()
         scenarios = {where: one.scenario for where, one in composed.items()}
         simulators = simulators_of(config, {where: one.network for where, one in composed.items()})
         values_of = {policy_name(name): values for name, values in policies.items()}

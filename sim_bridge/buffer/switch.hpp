@@ -226,7 +226,10 @@ private:
                 sink.paused(arrival.ingress, arrival.priority, arrival.time, true);
         }
         if (ingress_->is_paused(queue)) {
-            if (!ingress_->has_headroom(queue, arrival.size)) return Outcome::buffer_full;
+            if (!ingress_->has_headroom(queue, arrival.size)) {
+                resume(arrival.time, sink);  // an empty queue, which nothing will leave
+                return Outcome::buffer_full;
+            }
             ingress_->charge_headroom(queue, arrival.size);
             queues_.move_to_headroom(arrival.size);
         } else {

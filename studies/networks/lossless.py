@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.flows import policy_run
@@ -52,10 +52,10 @@ METRICS = {
 class LosslessSettings(JobSettings):
     """Variants of a policy or a transport under conditions; queues may be lossless."""
 
-    shared: list[str] = setting([], "Overrides of foretail train that all conditions share.")
-    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the condition's name.")
+    shared: list[str] = setting([], "Overrides of foretail evaluate that all conditions share.")
+    conditions: dict[str, list[str]] = setting(MISSING, "Overrides of foretail evaluate, by the condition's name.")
     variants: dict[str, list[str]] = setting(
-        MISSING, "Overrides of foretail train that choose a policy and perhaps a transport, by the name in tables."
+        MISSING, "Overrides of foretail evaluate that choose a policy and perhaps a transport, by the name in tables."
     )
     baselines: list[str] = setting(MISSING, "Variants to which the others are compared.")
     seeds: list[int] = setting(MISSING, "Traffic seeds of every run.", at_least=1, at_most=2**31 - 1)
@@ -136,7 +136,7 @@ class LosslessCase:
 class Plan:
     """Everything that is composed and checked before the first run."""
 
-    composed: Mapping[tuple[str, str], TrainConfig]  #: by condition and variant
+    composed: Mapping[tuple[str, str], EvaluateConfig]  #: by condition and variant
     native: Native
 
     @classmethod
@@ -144,7 +144,7 @@ class Plan:
         """Compose every condition with every variant."""
         composed = {
             (condition, variant): compose_settings(
-                TrainConfig, [*settings.shared, *overrides, *chosen], f"conditions.{condition}"
+                EvaluateConfig, [*settings.shared, *overrides, *chosen], f"conditions.{condition}"
             )
             for condition, overrides in settings.conditions.items()
             for variant, chosen in settings.variants.items()
