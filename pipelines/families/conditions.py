@@ -97,7 +97,7 @@ class SharingPlan:
         composed = {
             Condition(name, condition): compose_settings(
                 EvaluateConfig,
-                [config.network.override, *shared, *family.shared, *overrides],
+                [config.network.override, "policy=lqd", *shared, *family.shared, *overrides],
                 f"families.{name}.conditions.{condition}",
             )
             for name, family in families.items()
