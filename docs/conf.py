@@ -162,6 +162,7 @@ docs/results/closed-loop
 docs/results/referees
 docs/results/sharing-map
 docs/results/loss-recovery
+docs/results/lossless
 docs/results/promise
 docs/results/promise-methods
 docs/results/prediction-map
