@@ -17,7 +17,6 @@
 #include "packets/congestion_marks.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
-#include "packets/settings_group.h"
 #include "packets/switch_counts.h"
 
 namespace foretail::packets {
@@ -28,15 +27,6 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
     buffer::SwitchSettings settings;
     settings.shape = {buffer_bytes,   std::move(rates),   s.rules.tie,           false,
                       s.queues.count, s.queues.scheduler, s.queues.quantum_bytes};
-    settings.shape.pause = s.pause_settings(settings.shape.rates);
-    if (settings.shape.pause) {
-        settings.shape.capacity -= settings.shape.pause->headroom_pool;
-        if (settings.shape.capacity < 2 * s.packet_bytes(s.transport.segment_bytes))
-            refuse("the headroom of a switch takes " + std::to_string(settings.shape.pause->headroom_pool) +
-                   " of its " + std::to_string(buffer_bytes) +
-                   " bytes, which leaves less than two packets: lower setting " +
-                   "'pfc.headroom_pool_bytes', or give the switch a larger buffer");
-    }
     settings.rules = s.rules;
     settings.occamy_oracle = s.occamy_oracle;
     settings.scale = s.scale;

@@ -53,8 +53,8 @@ REFUSED = [
     (["replay", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
         ["collect", "scenario=leafspin"],
-        "choose from clustered_incast, collectives, elephants, leafspine_small, on_off_elephants, paper, rack, star, "
-        "tiny",
+        "choose from clustered_incast, collectives, elephants, leafspine_small, lossless, on_off_elephants, paper, "
+        "rack, rdma, star, tiny",
     ),
     (
         ["collect", "policy=red"],

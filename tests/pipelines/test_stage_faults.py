@@ -188,13 +188,15 @@ def test_no_ns3(tmp_path: Path) -> None:
 
 @pytest.mark.ns3
 def test_no_cpp_compiler(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "collect", "scenario=tiny"]
+    policy = tmp_path / "my_rule.hpp"
+    policy.write_text("struct MyRule {};\n", encoding="utf-8")
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "collect", "scenario=tiny", f"policy={policy}:MyRule"]
     environment = without(CXX="no-such-c++", XDG_CACHE_HOME=str(tmp_path / "cache"))
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert_one_sentence(done, "no-such-c++")
-    assert files_below(tmp_path) == []
+    assert files_below(tmp_path) == ["my_rule.hpp"]
 
 
 @pytest.mark.ns3

@@ -38,7 +38,14 @@ namespace {
 
 using namespace foretail::buffer;
 
-constexpr auto policies = Policies::names;
+/// Those that can decide arrivals that do not say where they came in.
+const std::vector<std::string_view> policies = [] {
+    std::vector<std::string_view> found;
+    for (const KnownPolicy& policy : Policies::known) {
+        if (!policy.sees_ingress) found.push_back(policy.name);
+    }
+    return found;
+}();
 constexpr Bytes smallest = 64;
 
 struct Setting {

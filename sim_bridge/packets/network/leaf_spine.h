@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/settings.h"
+#include "packets/settings_group.h"
 #include "packets/switch_core.h"
 #include "packets/transport/telemetry.h"
 
@@ -240,8 +242,9 @@ private:
         first_line_.push_back(lines_.size());
         for (std::size_t port = 0; port < rates.size(); ++port)
             add_line(rates[port], index, static_cast<buffer::Port>(port));
-        const buffer::SwitchSettings settings =
+        buffer::SwitchSettings settings =
             buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+        set_headroom_aside(s, settings.shape);
         buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
             if constexpr (std::is_same_v<decltype(policy), Policy>)
                 switches_.emplace_back(s, index, settings, std::move(policy), predictor, trace);
@@ -249,6 +252,18 @@ private:
         if constexpr (Policy::takes_alpha) {
             if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
         }
+    }
+
+    /// Where some queues may not lose, the shared buffer of a switch is what headroom leaves.
+    static void set_headroom_aside(const Settings& s, buffer::Shape& shape) {
+        shape.pause = s.pause_settings(shape.rates);
+        if (!shape.pause) return;
+        const buffer::Bytes whole = shape.capacity;
+        shape.capacity -= shape.pause->headroom_pool;
+        if (shape.capacity < 2 * s.packet_bytes(s.transport.segment_bytes))
+            refuse("the headroom of a switch takes " + std::to_string(shape.pause->headroom_pool) + " of its " +
+                   std::to_string(whole) + " bytes, which leaves less than two packets: lower setting " +
+                   "'pfc.headroom_pool_bytes', or give the switch a larger buffer");
     }
 
     template <class Deliver>
