@@ -11,13 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretail.pipelines.comparison.bootstrap import Resampled, interval
+from foretail.pipelines.comparison.claims import (
+    CLOSE,
+    CLOSE_PERCENT,
+    IN_SHAPE,
+    NOT,
+    REPRODUCED,
+    ROUGHLY_PERCENT,
+    UNKNOWN,
+    WORSE,
+    verdict_of,
+)
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.policies import policy_words
 
-CLOSE_PERCENT = 5.0
-"""Two figures are close when they differ by no more."""
-ROUGHLY_PERCENT = 10.0
 MEASURES = (
     ("short p95", "p95.short"),
     ("incast p95", "p95.incast"),
@@ -25,9 +33,7 @@ MEASURES = (
     ("timed out %", "timed_out_percent.all"),
 )
 """What tables over policies compare."""
-REPRODUCED, IN_SHAPE, NOT, UNKNOWN = "reproduced", "in shape", "not", "not run"
 MEAN, LEAST = "mean", "least"
-CLOSE, WORSE = "close", "worse"
 
 Conditions = Mapping[str, Resampled]
 
@@ -106,25 +112,6 @@ def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDiffe
     else:
         found = interval(np.mean(list(changes.values()), axis=0), seeds)
     return found, verdict_of(claim.says, found)
-
-
-def verdict_of(says: float | str, found: PairedDifference) -> str:
-    """The verdict on a change in percent where a paper says a number, that it is close, or that it is worse."""
-    if found.mean is None or found.low is None or found.high is None:
-        return UNKNOWN
-    if says == CLOSE:
-        if max(-found.low, found.high) <= CLOSE_PERCENT:
-            return REPRODUCED
-        return IN_SHAPE if abs(found.mean) <= ROUGHLY_PERCENT else NOT
-    if says == WORSE:
-        if found.low > CLOSE_PERCENT:
-            return REPRODUCED
-        return IN_SHAPE if found.mean > CLOSE_PERCENT else NOT
-    percent = float(says)
-    if found.low <= 0 if percent > 0 else found.high >= 0:
-        return NOT
-    near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
-    return REPRODUCED if near else IN_SHAPE
 
 
 def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table:

@@ -17,6 +17,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison.claims import verdict_of
 from foretail.pipelines.comparison.flows import policy_run
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.scenario import driver_config
@@ -28,7 +29,6 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.cost import slowdowns, slowdowns_by_kind
 from foretail.sim_bridge.packets.simulation import PacketRun
-from foretail.studies.flows.verdicts import verdict_of
 
 METRICS = {
     "cost": "cost J",

@@ -16,6 +16,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
+from foretail.pipelines.comparison.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WORSE
 from foretail.pipelines.comparison.flows import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
@@ -25,20 +26,7 @@ from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.studies.flows.experiment import FLOWS, FlowFindings, FlowSettings, Plan, find
-from foretail.studies.flows.verdicts import (
-    CLAIMS,
-    CLOSE,
-    IN_SHAPE,
-    LEAST,
-    MEASURES,
-    NOT,
-    REPRODUCED,
-    UNKNOWN,
-    WORSE,
-    Claim,
-    judge,
-    tolerance_table,
-)
+from foretail.studies.flows.verdicts import CLAIMS, LEAST, MEASURES, Claim, judge, tolerance_table
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,30 @@
+"""Whether a change that a paper claims is found here: one rule for all experiments."""
+
+from __future__ import annotations
+
+from foretail.pipelines.comparison.statistics import PairedDifference
+
+CLOSE_PERCENT = 5.0
+"""Two figures are close when they differ by no more."""
+ROUGHLY_PERCENT = 10.0
+REPRODUCED, IN_SHAPE, NOT, UNKNOWN = "reproduced", "in shape", "not", "not run"
+CLOSE, WORSE = "close", "worse"
+
+
+def verdict_of(says: float | str, found: PairedDifference) -> str:
+    """The verdict on a change in percent where a paper says a number, that it is close, or that it is worse."""
+    if found.mean is None or found.low is None or found.high is None:
+        return UNKNOWN
+    if says == CLOSE:
+        if max(-found.low, found.high) <= CLOSE_PERCENT:
+            return REPRODUCED
+        return IN_SHAPE if abs(found.mean) <= ROUGHLY_PERCENT else NOT
+    if says == WORSE:
+        if found.low > CLOSE_PERCENT:
+            return REPRODUCED
+        return IN_SHAPE if found.mean > CLOSE_PERCENT else NOT
+    percent = float(says)
+    if found.low <= 0 if percent > 0 else found.high >= 0:
+        return NOT
+    near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
+    return REPRODUCED if near else IN_SHAPE
