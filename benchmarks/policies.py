@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.sim_bridge._native import Replay, SlottedRun, late_qd
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import OF_ARRIVALS
 
 PORTS = {"small": (20, 64), "full": (20, 64, 256)}
 PACKETS = {"small": 50_000, "full": 2_000_000}
@@ -30,15 +30,15 @@ Arrivals = tuple[NDArray[np.int64], NDArray[np.int32]]
 def main(size: str) -> None:
     """Print million packets per second, best of a few rounds, and ratios to the obvious model in the same run."""
     slots: dict[str, list[str]] = {
-        name: [] for name in (*POLICIES, "lqd, labels", "lqd, labels and features", "optimum")
+        name: [] for name in (*OF_ARRIVALS, "lqd, labels", "lqd, labels and features", "optimum")
     }
-    replay: dict[str, list[str]] = {name: [] for name in POLICIES}
+    replay: dict[str, list[str]] = {name: [] for name in OF_ARRIVALS}
     model: dict[str, list[str]] = {"lqd": [], "dt": []}
     packets, model_packets = PACKETS[size], MODEL_PACKETS[size]
     for ports in PORTS[size]:
         buffer = 50 * ports
         slot, port = _arrivals(ports, packets)
-        for name in POLICIES:
+        for name in OF_ARRIVALS:
             slots[name].append(_best(len(slot), partial(_slotted, name, ports, buffer, slot, port)))
             replay[name].append(_best(len(slot), partial(_replay, name, ports, buffer, slot, port)))
         for title, features in (("lqd, labels", False), ("lqd, labels and features", True)):

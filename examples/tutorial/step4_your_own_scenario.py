@@ -73,9 +73,9 @@ class TurnByTurn(Workload):
 # What all policies of buffer sharing make of it, with their default settings: the share of the packets that they send.
 # Those that ask a predictor have none here.
 from foretail.sim_bridge.open_loop.slotted import compare
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import OF_ARRIVALS
 
 traffic = TurnByTurn().batches(ports=8, buffer=200, slots=5000, seed=1)
-found = compare(traffic, 8, 200, tuple(POLICIES))
+found = compare(traffic, 8, 200, OF_ARRIVALS)
 for name, sent in sorted(found.transmitted.items(), key=lambda item: -item[1]):
     print(f"{name:20} {100 * sent / found.arrivals:.1f} %")

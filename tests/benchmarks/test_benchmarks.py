@@ -13,7 +13,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, main
 from foretail.sim_bridge.emulator.emulator import EMULATOR, why_not_here
 from foretail.sim_bridge.ns3.driver import build_driver
-from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policies import OF_ARRIVALS
 
 pytestmark = [pytest.mark.slow, pytest.mark.ns3]
 
@@ -70,7 +70,7 @@ ROWS: dict[str, dict[str, int]] = {
     },
     "open_loop": {rf"{file} \| {RATIO} \| {RATIO} \|": 1 for file in ("csv", "parquet")},
     "policies": {
-        **{rf"{policy}( \| [\d.e+]+){{2}}$": 2 for policy in POLICIES},
+        **{rf"{policy}( \| [\d.e+]+){{2}}$": 2 for policy in OF_ARRIVALS},
         **{rf"{row}( \| [\d.e+]+){{2}}$": 1 for row in ("lqd, labels", "lqd, labels and features", "optimum")},
         **{rf"{policy}( \| [\d.e+]+ \([\d,]+ x\)){{2}}$": 1 for policy in ("lqd", "dt")},
     },

@@ -118,11 +118,11 @@ def driver_settings() -> list[str]:
     from foretail.configs.schema.packet_stages import CollectConfig
     from foretail.pipelines.data.scenario import driver_config
     from foretail.pipelines.settings.validation import typed
-    from foretail.sim_bridge.policies import ASKING, POLICIES
+    from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
     from tests.composed import composed
 
     found = []
-    for name in POLICIES:
+    for name in OF_ARRIVALS:
         library = [f"policy.{name}.library={__file__}"] if name in ASKING else []
         config = typed(composed("collect", "scenario=tiny", f"policy={name}", *library), CollectConfig)
         found += [json.dumps(driver_config(config.scenario, each, 1, trace=True)) for each in config.policy.values()]
