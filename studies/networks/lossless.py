@@ -167,25 +167,22 @@ def measured(case: LosslessCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
     document = plan.document(case)
     with scratch_run(document, plan.native, so_far) as run:
         metrics = policy_run(case.variant, case.seed, run).metrics()
-        of_kind = slowdowns_by_kind(run.flows(), run.summary["end_ns"], document)
-        flows = run.flows()
-        slowdown = slowdowns(flows, run.summary["end_ns"])
+        flows, end_ns, switches = run.flows(), run.summary["end_ns"], run.summary["switches"]
+        queries = slowdowns_by_kind(flows, end_ns, document)["query"]
+        slowdown = slowdowns(flows, end_ns)
         fct_us = slowdown * flows["ideal_fct_ns"] / 1000
-        lossless = [switch["lossless"] for switch in run.summary["switches"] if "lossless" in switch]
-        queues = len(document["queues"]["lossless"]) * sum(
-            len(switch["port_rates_bps"]) for switch in run.summary["switches"]
-        )
+        lossless = [switch["lossless"] for switch in switches if "lossless" in switch]
+        ports = sum(len(switch["port_rates_bps"]) for switch in switches)
+        queues_ns = max(len(document["queues"]["lossless"]) * ports, 1) * end_ns
         return {
             "cost": metrics["cost"],
             "slowdown": float(slowdown.mean()),
             "fct_us": float(fct_us.mean()),
             "fct_p99_us": float(np.percentile(fct_us, 99)),
-            "incast": float(of_kind["query"].mean()) if len(of_kind["query"]) else None,
+            "incast": float(queries.mean()) if len(queries) else None,
             "short": metrics["slowdown.short.p99"],
             "pauses": sum(one["pauses"] for one in lossless),
-            "paused_percent": 100
-            * sum(one["paused_ns"] for one in lossless)
-            / (max(queues, 1) * run.summary["end_ns"]),
+            "paused_percent": 100 * sum(one["paused_ns"] for one in lossless) / queues_ns,
             **_occupancy(run),
             "drops": metrics["drops"],
             "lossless_drops": sum(one["drops"]["packets"] for one in lossless),
@@ -290,11 +287,8 @@ def _claims(rows: pd.DataFrame, settings: LosslessSettings) -> Table:
     found: list[tuple[Cell, ...]] = []
     for claim in CLAIMS:
         conditions = [name for name in settings.conditions if name.startswith(claim.conditions)]
-        if (
-            claim.experiment != settings.experiment
-            or not conditions
-            or not {claim.variant, claim.baseline} <= set(settings.variants)
-        ):
+        ran = bool(conditions) and {claim.variant, claim.baseline} <= set(settings.variants)
+        if claim.experiment != settings.experiment or not ran:
             continue
         change = _change(rows, conditions, claim.metric, claim.variant, claim.baseline)
         says = claim.percent if isinstance(claim.percent, str) else f"{claim.percent:+g}"
