@@ -28,3 +28,23 @@ def verdict_of(says: float | str, found: PairedDifference) -> str:
         return NOT
     near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
     return REPRODUCED if near else IN_SHAPE
+
+
+CLOSE_RATIO, SHAPE_RATIO = 1.05, 2.0
+
+
+def verdict_of_value(says: float, ours: PairedDifference) -> str:
+    """The verdict on a number above 0 that a source prints.
+
+    It is reproduced where the interval has it or the mean is within 5 %, and in shape within a factor of two.
+    """
+    if ours.mean is None:
+        return UNKNOWN
+    if ours.low is not None and ours.high is not None and ours.low <= says <= ours.high:
+        return REPRODUCED
+    if min(says, ours.mean) <= 0:
+        return REPRODUCED if says == ours.mean else NOT
+    ratio = max(says / ours.mean, ours.mean / says)
+    if ratio <= CLOSE_RATIO:
+        return REPRODUCED
+    return IN_SHAPE if ratio <= SHAPE_RATIO else NOT
