@@ -7,7 +7,10 @@ from foretail.pipelines.comparison.statistics import PairedDifference
 CLOSE_PERCENT = 5.0
 """Two figures are close when they differ by no more."""
 ROUGHLY_PERCENT = 10.0
-REPRODUCED, IN_SHAPE, NOT, UNKNOWN = "reproduced", "in shape", "not", "not run"
+WEAK_SHARE = 0.5
+"""A change that is surely there is weaker than the claimed one below this share of it."""
+REPRODUCED, IN_SHAPE, WEAKER, NOT, UNKNOWN = "reproduced", "in shape", "weaker", "not", "not run"
+VERDICTS = (REPRODUCED, IN_SHAPE, WEAKER, NOT, UNKNOWN)
 CLOSE, WORSE = "close", "worse"
 
 
@@ -27,7 +30,9 @@ def verdict_of(says: float | str, found: PairedDifference) -> str:
     if found.low <= 0 if percent > 0 else found.high >= 0:
         return NOT
     near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
-    return REPRODUCED if near else IN_SHAPE
+    if near:
+        return REPRODUCED
+    return IN_SHAPE if found.mean / percent >= WEAK_SHARE else WEAKER
 
 
 CLOSE_RATIO, SHAPE_RATIO = 1.05, 2.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
@@ -34,6 +35,9 @@ class Trains(Protocol):
     tracking: Tracking
 
 
+_COMPOSING = threading.RLock()
+"""Hydra composes one config at a time; points of an experiment are measured by threads."""
+
 WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "figures.")
 """Settings that say where something runs or lands."""
 
@@ -52,6 +56,11 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
 
 
+def compose_registered(config: str, schema: type[StageConfig]) -> StageConfig:
+    """The checked settings of a registered config, all at their defaults."""
+    return typed(_composed(config, ()), schema)
+
+
 @functools.cache
 def composed_settings(config: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
     """The unchecked settings of a registered config, JSON-like; ``???`` for what has to be given."""
@@ -63,7 +72,11 @@ def composed_settings(config: str, overrides: tuple[str, ...] = ()) -> dict[str,
 
 def _composed(config: str, overrides: Sequence[str]) -> DictConfig:
     """What Hydra composes, inside a command or outside of one."""
-    overrides = with_policies(overrides)
+    with _COMPOSING:
+        return _composed_alone(config, with_policies(overrides))
+
+
+def _composed_alone(config: str, overrides: list[str]) -> DictConfig:
     if GlobalHydra.instance().is_initialized():
         return hydra.compose(config, overrides)
     with hydra.initialize_config_module("foretail.configs", version_base="1.3"):

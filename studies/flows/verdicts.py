@@ -14,11 +14,9 @@ from foretail.pipelines.comparison.bootstrap import Resampled, interval
 from foretail.pipelines.comparison.claims import (
     CLOSE,
     CLOSE_PERCENT,
-    IN_SHAPE,
-    NOT,
-    REPRODUCED,
     ROUGHLY_PERCENT,
     UNKNOWN,
+    VERDICTS,
     WORSE,
     verdict_of,
 )
@@ -88,8 +86,9 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
 """Section 4 of Credence (NSDI'24); its percentages are read as means over the conditions of a figure."""
 
 RULES = (
-    "Change of the figure in percent, with 95 % bootstrap intervals. A percentage is in shape when our whole interval "
-    f"has its sign, and reproduced when the interval also holds it or ours is within {CLOSE_PERCENT:g} points.",
+    "Change of the figure in percent, with 95 % bootstrap intervals. Where our whole interval has the sign of a "
+    f"percentage, it is reproduced when the interval holds it or ours is within {CLOSE_PERCENT:g} points, in shape "
+    "when ours is at least half of it, and else weaker.",
     f"Close is reproduced when the whole interval is within {CLOSE_PERCENT:g} %, in shape when the change is within "
     f"{ROUGHLY_PERCENT:g} %; worse, when the whole interval, or the change, is above {CLOSE_PERCENT:g} %.",
 )
@@ -132,7 +131,7 @@ def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -
     sentences = []
     for model in models:
         verdicts = [judge(claim, conditions, model)[1] for claim in CLAIMS[experiment]]
-        counts = {word: verdicts.count(word) for word in (REPRODUCED, IN_SHAPE, NOT, UNKNOWN)}
+        counts = {word: verdicts.count(word) for word in VERDICTS}
         words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         sentences.append(f"Of the paper's {len(verdicts)} claims, with Credence that asks {model}: {words}.")
     return sentences

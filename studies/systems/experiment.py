@@ -12,15 +12,25 @@ from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of, verdict_of_value
+from foretail.pipelines.comparison.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
+from foretail.studies.systems.comparisons import ABM, IRN, POWERTCP, REVERIE, TIMELY
+from foretail.studies.systems.credence import CREDENCE
 from foretail.studies.systems.designs import MARS
 from foretail.studies.systems.system import Published, System
 
-SYSTEMS_BY_NAME: dict[str, System] = {"mars": MARS}
+SYSTEMS_BY_NAME: dict[str, System] = {
+    "credence": CREDENCE,
+    "abm": ABM,
+    "reverie": REVERIE,
+    "powertcp": POWERTCP,
+    "timely": TIMELY,
+    "irn": IRN,
+    "mars": MARS,
+}
 """All of them, by the name in settings."""
 
 OURS = "-"
@@ -102,19 +112,16 @@ def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
             for row in _rows_of(SYSTEMS_BY_NAME[name], name, measured[measured["system"] == name])
         ]
     )
-    columns = ("system", "quantity", "published", "ours", "low", "high", "verdict", "source")
+    columns = ("system", "quantity", "published", "ours", "low", "high", "verdict")
     cells = tuple(tuple(None if pd.isna(value) else value for value in row) for row in rows[list(columns)].to_numpy())
     notes = (
         "low and high: 95 % t interval over seeds. A number is reproduced where the interval has the published one or "
-        "the mean is within 5 %, in shape within a factor of two. A change in % is reproduced within its interval or 5 "
-        "points, in shape where its sign is sure.",
+        "the mean is within 5 %, in shape within a factor of two. A change in % whose sign is sure is reproduced "
+        "within its interval or 5 points, in shape from half of the published one on, and else weaker.",
     )
     counts = rows["verdict"].value_counts()
-    verdict = [
-        f"Of {int(sum(counts.get(one, 0) for one in (REPRODUCED, IN_SHAPE, NOT)))} published figures "
-        f"{int(counts.get(REPRODUCED, 0))} are reproduced, {int(counts.get(IN_SHAPE, 0))} are in shape and "
-        f"{int(counts.get(NOT, 0))} are not; {int(counts.get(UNKNOWN, 0))} were not run in this size."
-    ]
+    words = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+    verdict = [f"Of {int(rows['published'].notna().sum())} published figures: {words}."]
     return Shown(rows, [Table("Systems of the literature", columns, cells, notes)], verdict=verdict)
 
 

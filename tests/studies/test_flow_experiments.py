@@ -16,7 +16,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
-from foretail.pipelines.comparison.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WORSE
+from foretail.pipelines.comparison.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
 from foretail.pipelines.comparison.flows import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
@@ -273,7 +273,8 @@ def resampled(**policies: Mapping[str, tuple[float, float]] | tuple[float, float
         (-95.0, 0.5, 0.1, REPRODUCED),
         (-50.0, 8.0, 7.9, NOT),  # as wide an interval holds anything
         (-50.0, 6.0, 2.0, REPRODUCED),
-        (-95.0, 6.0, 2.0, IN_SHAPE),
+        (-70.0, 6.0, 2.0, IN_SHAPE),
+        (-95.0, 6.0, 2.0, WEAKER),
         (-50.0, 12.0, 0.1, NOT),
         (50.0, 15.2, 0.1, REPRODUCED),
         (CLOSE, 10.2, 0.1, REPRODUCED),

@@ -1,0 +1,69 @@
+"""The table of systems: verdicts by one rule, and the systems that compare policies and transports (ten seconds)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
+from foretail.pipelines.comparison.statistics import PairedDifference
+from foretail.studies.systems.experiment import SYSTEMS_BY_NAME
+from tests.composed import experiment_settings, run_of
+
+COMPARISONS = ("credence", "abm", "reverie", "powertcp", "timely", "irn")
+
+
+@pytest.mark.parametrize(
+    ("says", "ours", "low", "high", "verdict"),
+    [
+        (10.0, 10.4, None, None, REPRODUCED),
+        (10.0, 10.6, None, None, IN_SHAPE),
+        (10.0, 15.0, 9.0, 21.0, REPRODUCED),
+        (10.0, 15.0, 11.0, 19.0, IN_SHAPE),
+        (10.0, 5.0, None, None, IN_SHAPE),
+        (10.0, 4.9, None, None, NOT),
+        (0.0, 0.0, None, None, REPRODUCED),
+        (0.0, 0.1, None, None, NOT),
+        (10.0, None, None, None, UNKNOWN),
+    ],
+)
+def test_verdicts_on_numbers(
+    says: float, ours: float | None, low: float | None, high: float | None, verdict: str
+) -> None:
+    assert verdict_of_value(says, PairedDifference(ours, low, high, 1)) == verdict
+
+
+def test_every_published_figure_is_there_once() -> None:
+    for system in SYSTEMS_BY_NAME.values():
+        quantities = [figure.quantity for figure in system.published]
+        assert len(quantities) == len(set(quantities)), system.name
+        assert all(np.isfinite(figure.value) for figure in system.published)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_systems_of_policies_and_transports(name: str, tmp_path: Path) -> None:
+    result = run_of(
+        "systems",
+        tmp_path / "run",
+        "size=small",
+        f"systems=[{name}]",
+        "tracking=off",
+        f"store_dir={tmp_path / 'store'}",
+    )
+    rows = result.document()["rows"]
+    system = SYSTEMS_BY_NAME[name]
+    assert [row["quantity"] for row in rows] == [figure.quantity for figure in system.published]
+    measured = [row for row in rows if row["verdict"] != UNKNOWN]
+    assert measured
+    for row in measured:
+        assert row["low"] <= row["ours"] <= row["high"]
+        assert row["seeds"] == 2
+
+
+def test_a_system_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ForetailError, match="systems"):
+        experiment_settings("systems", "size=small", "systems=[sirius2]")
