@@ -19,8 +19,12 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.designs import MARS
 from foretail.studies.systems.system import Published, System
+from foretail.studies.systems.universal import UNIVERSAL
 
-SYSTEMS_BY_NAME: dict[str, System] = {"mars": MARS}
+SYSTEMS_BY_NAME: dict[str, System] = {
+    "mars": MARS,
+    "universal": UNIVERSAL,
+}
 """All of them, by the name in settings."""
 
 OURS = "-"
