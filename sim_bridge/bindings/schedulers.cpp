@@ -137,7 +137,7 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
                                                            Column<std::int64_t> size_bytes, Column<std::int32_t> route,
                                                            Column<std::int32_t> back, Column<bool> fills,
                                                            const std::vector<std::int32_t>& edges, Integer first_window,
-                                                           Integer timeout_ns, Integer watched_switch,
+                                                           double growth, Integer timeout_ns, Column<bool> watched,
                                                            const std::string& drop) {
     const std::size_t n = start_ns.shape(0);
     between("number of flows", static_cast<std::int64_t>(n), 0, most / 2);
@@ -147,6 +147,8 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
     as_long("fills", fills, n);
     SenderSettings sender;
     sender.first_window = checked<std::int32_t>("first_window", first_window, 1, 1 << 20);
+    if (!(growth > 0 && growth <= 1)) throw std::invalid_argument("growth must be above 0 and at most 1");
+    sender.growth = growth;
     sender.timeout_ns = checked("timeout_ns", timeout_ns, 1, longest);
     sender.edges = edges;
     if (!std::ranges::is_sorted(edges)) throw std::invalid_argument("edges are not in increasing order");
@@ -158,15 +160,14 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
         topology.check_route(back(i));
         plan[i] = {start_ns(i), size_bytes(i), route(i), back(i), fills(i)};
     }
-    const auto watched = checked<std::int32_t>("watched switch", watched_switch, -1,
-                                               static_cast<std::int64_t>(topology.buffers.size()) - 1);
+    as_long("watched", watched, topology.ports.size());
     const NetworkSettings settings = settings_of(topology, drop, false, {8}, {10}, {0});
     Senders senders(std::move(plan), sender, topology.ports.size());
     Senders::Net network(topology.ports, topology.all, topology.buffers, settings, senders);
     std::vector<std::int64_t> seen;
     {
         nb::gil_scoped_release release;
-        network.watch(watched, seen);
+        network.watch(std::vector<bool>(watched.data(), watched.data() + watched.shape(0)), seen);
         senders.start(network);
         network.run();
     }
@@ -190,11 +191,12 @@ void add_schedulers(nb::module_& m) {
           "flow"_a.noconvert(), "route"_a.noconvert(), "value"_a.noconvert(), nb::kw_only(), "drop"_a, "preemptive"_a,
           "bands"_a, "band_shift"_a, "seed"_a,
           "Exit of each packet in ns, -1 where it was dropped, and the busy ports that it met: int64[n], uint8[n].");
-    m.def("run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
-          "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a,
-          "first_window"_a, "timeout_ns"_a, "watched_switch"_a, "drop"_a,
-          "End of each flow in ns; data packets sent and dropped by priority; data packets that came to a switch as "
-          "time, port and priority; timeouts: int64[n], int64[2, 8], int64[rows, 3].");
+    m.def(
+        "run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
+        "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a, "first_window"_a,
+        "growth"_a, "timeout_ns"_a, "watched"_a.noconvert(), "drop"_a,
+        "End of each flow in ns; data packets sent and dropped by priority; data packets that came to watched ports as "
+        "time, port and priority; timeouts: int64[n], int64[2, 8], int64[rows, 3].");
 }
 
 }  // namespace foretail::bindings

@@ -70,6 +70,7 @@ public:
             free_.pop_back();
             packets_[static_cast<std::size_t>(number)] = packet;
         }
+        packets_[static_cast<std::size_t>(number)].injected = injected_++;
         push(time, Kind::arrival, number);
         return number;
     }
@@ -77,9 +78,9 @@ public:
     void ask_to_pick(std::int32_t port, Time now) {
         if (!std::exchange(ports_[static_cast<std::size_t>(port)].picks, true)) push(now, Kind::pick, port);
     }
-    /// Keeps the data packets that come to a switch, in rows of time, port and value; -1: to none.
-    void watch(std::int32_t owner, std::vector<std::int64_t>& rows) {
-        watched_ = owner;
+    /// Keeps the data packets that come to these ports, in rows of time, port and value.
+    void watch(std::vector<bool> ports, std::vector<std::int64_t>& rows) {
+        watched_ = std::move(ports);
         seen_ = &rows;
     }
 
@@ -148,10 +149,10 @@ private:
         arrival.arrived_ns = now;
         arrival.left_ns = transmission_ns(arrival.size_bytes, port.settings.rate_bps);
         if (port.is_busy()) ++arrival.congested;
-        if (port.settings.owner == watched_ && !arrival.answer) {
+        if (seen_ && !arrival.answer && watched_[static_cast<std::size_t>(port_index(port))]) {
             seen_->insert(seen_->end(), {now, port_index(port), arrival.value});
         }
-        const Entry entry{key_of(arrival, port, now), now, number};
+        const Entry entry{key_of(arrival, port, now), now, arrival.injected, number};
         const auto owner = static_cast<std::size_t>(port.settings.owner);
         if (!make_room(owner, port, entry, now)) return drop(number, now);
         held_bytes_[owner] += arrival.size_bytes;
@@ -250,9 +251,10 @@ private:
     std::vector<std::int32_t> free_;
     std::priority_queue<Event> events_;
     std::uint64_t order_ = 0;
+    std::int64_t injected_ = 0;
     std::mt19937_64 random_;
     Ends* ends_;
-    std::int32_t watched_ = -1;
+    std::vector<bool> watched_;  ///< by port
     std::vector<std::int64_t>* seen_ = nullptr;
 };
 

@@ -33,19 +33,22 @@ inline constexpr std::array<std::string_view, 3> drop_names = {"arrival", "large
 
 struct Packet {
     std::int64_t value = 0;
-    Time waited_ns = 0;   ///< in queues, before its port
-    Time arrived_ns = 0;  ///< at its port
-    Time left_ns = 0;     ///< of its transmission there
+    std::int64_t injected = 0;  ///< so many before it
+    Time waited_ns = 0;         ///< in queues, before its port
+    Time arrived_ns = 0;        ///< at its port
+    Time left_ns = 0;           ///< of its transmission there
     std::int32_t size_bytes = 0, flow = 0, route = 0, hop = 0;
     std::uint8_t congested = 0;                             ///< ports that were busy when it came
     bool answer = false;                                    ///< it acknowledges data
     std::int32_t sequence = 0, order = -1, cumulative = 0;  ///< of its sender, see rc3.hpp
 };
 
-/// A packet in a queue; the least is served first, and of equal keys the one that came first.
+/// A packet in a queue; the least is served first, of equal keys the one that came first, and of those that came
+/// together the one that was injected first.
 struct Entry {
     std::int64_t key = 0;
     Time arrived_ns = 0;
+    std::int64_t injected = 0;
     std::int32_t packet = -1;
     auto operator<=>(const Entry&) const = default;
 };

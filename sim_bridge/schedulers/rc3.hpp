@@ -27,6 +27,7 @@ struct PlannedFlow {
 struct SenderSettings {
     std::int32_t segment_bytes = 1460, header_bytes = 40;
     std::int32_t first_window = 4;    ///< in packets
+    double growth = 1;                ///< of the window in slow start, per packet that is acknowledged
     Time timeout_ns = 1'000'000'000;  ///< doubled each time
     std::vector<std::int32_t> edges;  ///< packets from the end up to which priorities 1, 2, ... go
 };
@@ -212,7 +213,7 @@ private:
             flow.threshold = flow.window = std::max(flow.window / 2, 2.0);
             flow.recovery_order = flow.first_order + static_cast<std::int32_t>(flow.sent.size());
         } else if (fresh && answer.order >= flow.recovery_order) {
-            flow.window += flow.window < flow.threshold ? 1 : 1 / flow.window;
+            flow.window += flow.window < flow.threshold ? settings_.growth : settings_.growth / flow.window;
         }
         send_window(f, now);
     }

@@ -1,4 +1,4 @@
-"""Networks of ports: ten routers across the United States with edge switches, and a fat-tree."""
+"""Networks of ports: ten routers across the United States with edge switches, a star, and a fat-tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.schedulers.network import Int32, PortNetwork
+from foretail.sim_bridge.schedulers.network import Int32, Int64, PortNetwork
 
 LINKS_KM = {
     ("Seattle", "Salt Lake City"): 1130,
@@ -56,6 +56,15 @@ class HostNetwork:
     def hosts(self) -> int:
         """Number of hosts."""
         return len(self.routes)
+
+    def round_trip_ns(self, source: Int32, destination: Int32) -> Int64:
+        """Propagation from hosts to others and back, of the first choice of route: int64[pairs]."""
+        network = self.network
+        total = np.zeros(len(source), np.int64)
+        for route in (self.routes[source, destination, 0], self.routes[destination, source, 0]):
+            delays = np.concatenate(([0], np.cumsum(network.delay_ns[network.route_ports])))
+            total += delays[network.route_begin[route + 1] - 1] - delays[network.route_begin[route]]
+        return total
 
     def load_of(self, pairs: NDArray[np.integer], size_bytes: NDArray[np.integer]) -> NDArray[np.float64]:
         """Bits that flows with these routes bring to each port: float64[ports]."""
@@ -164,6 +173,20 @@ def internet2(
     routes[*np.array(pairs).T, 0] = np.arange(len(pairs))
     network = ports.network(route(*pair) for pair in pairs)
     return HostNetwork(network, routes, np.arange(len(network.owner)) < len(core))
+
+
+def star(hosts: int, *, rate_bps: int, round_trip_ns: int) -> HostNetwork:
+    """Hosts at one switch, all at one rate; routes begin at ports of hosts, and `core` has the ports of the switch."""
+    if hosts < 2:
+        raise ForetailError(f"hosts = {hosts}: a star needs at least two")
+    ports = _Ports()
+    first = [ports.add(1 + host, rate_bps, round_trip_ns // 2) for host in range(hosts)]
+    out = [ports.add(0, rate_bps) for _ in range(hosts)]
+    pairs = [(source, destination) for source in range(hosts) for destination in range(hosts) if source != destination]
+    routes = np.full((hosts, hosts, 1), -1, np.int32)
+    routes[*np.array(pairs).T, 0] = np.arange(len(pairs))
+    network = ports.network([first[source], out[destination]] for source, destination in pairs)
+    return HostNetwork(network, routes, network.owner == 0)
 
 
 def fat_tree(degree: int, *, rate_bps: int, delay_ns: int = 1000) -> HostNetwork:

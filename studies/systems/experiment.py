@@ -18,12 +18,14 @@ from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.rc3 import RC3
 from foretail.studies.systems.system import Published, System
 from foretail.studies.systems.universal import UNIVERSAL
 
 SYSTEMS_BY_NAME: dict[str, System] = {
     "mars": MARS,
     "universal": UNIVERSAL,
+    "rc3": RC3,
 }
 """All of them, by the name in settings."""
 

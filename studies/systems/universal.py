@@ -88,7 +88,7 @@ def _default(size: str, seed: int) -> Iterator[tuple[str, float]]:
     by_exit = replay(network, packets, originals["random"], scheduler="priority", late_ns=late_ns)
     yield from _shares("random, by static priorities", by_exit)
     for count in (1, 2, 4, 8, 16):
-        bands = Bands(count, shift=max(22 - count, 0))  # the last band begins at 1 or 2 ms
+        bands = Bands(count, shift=max(22 - count, 0))  # the last band begins at 1 ms
         result = replay(network, packets, originals["random"], scheduler="bands", late_ns=late_ns, bands=bands)
         yield f"overdue by more than T, random, {count} bands", result.overdue_by_more
     yield from _drops(network, packets, originals["FIFO"])
