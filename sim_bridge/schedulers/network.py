@@ -102,7 +102,13 @@ class Bands:
     """
 
     count: int = 8  #: 1 to 64
-    shift: int = 10  #: the first band is 2**shift ns wide, 0 to 62
+    shift: int = 10  #: the first band is 2**shift ns wide, 0 to 46
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= 64:
+            raise ForetailError(f"count = {self.count}: choose 1 to 64 bands")
+        if not 0 <= self.shift <= 46:
+            raise ForetailError(f"shift = {self.shift}: slack has 48 bits, choose a first band of 0 to 46")
 
     def band(self, slack_ns: Int64) -> Int64:
         """Band of packets with so much slack left: int64[packets]."""
