@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
 from foretail.sim_bridge.schedulers.network import Bands, Packets, PortNetwork, Scheduler, run
 from foretail.sim_bridge.schedulers.replay import replay, replay_switch, slack_ns
 from foretail.sim_bridge.schedulers.slack import EdgeCoDel, completion_slack, edge_ecn, fair_slack, tail_slack
@@ -185,6 +189,32 @@ def test_networks_of_hosts() -> None:
     tree = fat_tree(4, rate_bps=10**10)
     assert tree.hosts == 16
     assert set(np.diff(tree.network.route_begin).tolist()) == {1, 3, 5}
+
+
+def test_the_log_of_a_rack_is_replayed_at_its_rate_alone(tmp_path: Path) -> None:
+    """Etalon writes latencies in whole us, so a packet is late by at most that and a packet that it waits for."""
+    random = np.random.default_rng(4)
+    n, rate_bps = 400, 10**10
+    packets = np.zeros(n, PACKET_DTYPE)
+    packets["source"], packets["destination"] = 1, random.integers(2, 4, n)
+    packets["payload_bytes"] = 9_000 - HEADER_BYTES
+    arrival = np.sort(random.integers(0, n * 9_000, n))
+    out, free = [], 0
+    for time in arrival.tolist():
+        free = max(free, time) + 7_200
+        out.append(free)
+    packets["time_ns"] = np.array(out) + 50_000
+    packets["latency_us"] = -(-(np.array(out) - arrival) // 1_000)
+    write_etalon_log(tmp_path / "log", packets, np.zeros(0, EVENT_DTYPE))
+    (chunk,) = EtalonLog.open(tmp_path / "log", Reading()).chunks(lambda records: None)
+    uplink = chunk.source - 1
+
+    def late(rate_bps: int) -> float:
+        rates = np.array([rate_bps])
+        return replay_switch(chunk.in_ns, chunk.out_ns, uplink, chunk.size_bytes, rates, late_ns=8_200).overdue_by_more
+
+    assert late(rate_bps) == 0
+    assert late(rate_bps // 2) > 0.5
 
 
 BAD: list[tuple[Any, str]] = [

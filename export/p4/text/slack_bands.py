@@ -1,6 +1,6 @@
 """Strict priorities by slack as a P4_16 control: the bands of :class:`foretail.sim_bridge.schedulers.network.Bands`.
 
-A switch of P4 has no queue that is sorted by a key. The control finds the highest bit of the slack by one ternary table.
+A switch of P4 has no queue that is sorted by a key. The control finds the highest bit of the slack by a ternary table.
 Slack is in two's complement, so a packet that is late matches no entry and goes to band 0.
 """
 
