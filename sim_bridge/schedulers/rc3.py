@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log2
+from math import ceil, log2
 from typing import Literal
 
 import numpy as np
@@ -123,9 +123,7 @@ def run_flows(
     return Completions(fct_ns, counts[0], counts[1], seen, timeouts)
 
 
-def expected_reduction(
-    packets: int, *, available_packets: float, first_window: int = 4, summed: bool = False
-) -> float:
+def expected_reduction(packets: int, *, available_packets: float, first_window: int = 4, whole: bool = False) -> float:
     """By how many percent RC3 should shorten a flow, after the model of section 2.2.
 
     TCP takes log2(min(N, A RTT) / i) round trips until its window carries what is available, RC3 one. Both then take
@@ -140,12 +138,13 @@ def expected_reduction(
         A RTT, the packets that the bottleneck has room for in a round trip, above 0.
     first_window
         i.
-    summed
-        Whether round trips are counted until the windows i, 2 i, 4 i, ... together hold the packets, as they do in slow
-        start: log2(min(N, A RTT) / i + 1) of them. The last window is only half of what they hold.
+    whole
+        Whether round trips of slow start are counted whole, until the windows i, 2 i, 4 i, ... together hold the
+        packets: log2(min(N, A RTT) / i + 1) of them, rounded up.
     """
     if packets < 1 or available_packets <= 0 or first_window < 1:
         raise ForetailError("packets, available_packets and first_window must be above 0")
     rest = packets / available_packets
-    rounds = max(1.0, log2(min(packets, available_packets) / first_window + summed))
+    windows = min(packets, available_packets) / first_window
+    rounds = max(1.0, ceil(log2(windows + 1)) if whole else log2(windows))
     return 100 * (1 - (1 + rest) / (rounds + rest))

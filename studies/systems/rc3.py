@@ -1,10 +1,11 @@
 """RC3: TCP that fills idle capacity from the end of a flow at lower priorities, against TCP alone.
 
-Mittal's thesis, chapter 2. Ten routers with one host each, not ten; a link between routers carries what even traffic at
+Mittal's thesis, chapter 2. Ten routers have one host each, not ten; a link between routers carries what even traffic at
 the rate of the hosts brings. The mean round trip over pairs is that of the thesis. Flows begin with a handshake, for
 the thesis prints a mean of 0.076 s, two round trips. In slow start windows grow by half a packet per packet, as where
 ns-3 acknowledges every other one; rows say what doubling windows give. The thesis does not print its flow sizes: ours
-are Pareto with shape 1 from 4 KB to 6 MB. The sender is not the native TCP, see sim_bridge/schedulers/rc3.py.
+are Pareto with shape 1 from 4 KB to 6 MB, with which the mean of TCP at 30 % load is the one that it prints. The sender
+is not the native TCP, see sim_bridge/schedulers/rc3.py.
 
 The rows about LQD are ours: eight hosts at one switch of 1 Gbit/s, a round trip of 4 ms, and 40 packets of buffer per
 port, all shared; the packets of RC3 in slots of the time of a packet, with a queue per priority and strict priorities.
@@ -146,9 +147,9 @@ def _model(hosts: HostNetwork, flows: Flows, rc3: Completions, tcp: Completions)
         fct = [float((one.fct_ns - round_trip_ns)[those].mean()) for one in (rc3, tcp)]
         available = (1 - DEFAULT.load) * DEFAULT.rate_bps * round_trip_ns[those] / 8e9 / SEGMENT_BYTES
         yield f"change of FCT in %, {low} to {high} packets, measured", _change(*fct)
-        for name, summed in (("model", False), ("model, windows summed", True)):
+        for name, whole in (("model", False), ("model, whole round trips", True)):
             expected = [
-                expected_reduction(int(n), available_packets=float(room), summed=summed)
+                expected_reduction(int(n), available_packets=float(room), whole=whole)
                 for n, room in zip(packets[those], available, strict=True)
             ]
             yield f"change of FCT in %, {low} to {high} packets, {name}", -float(np.mean(expected))

@@ -3,8 +3,8 @@
 Mittal's thesis, section 5.1.3. Our routers have the links of sim_bridge/schedulers/topologies.py and 4 edge switches
 each, not 10. The thesis does not print the rates of its core links: ours carry what even traffic at the rate of the
 edge links brings. Load is the mean utilisation of core links. The thesis does not print its flow sizes: ours are Pareto
-with shape 1.3 from 15 KB to 3 MB. A seed draws 5,000 flows, about 180,000 packets. Fair queueing is self-clocked.
-The fat-tree has 16 hosts.
+with shape 1.3 from 15 KB to 3 MB, or about 35 packets. A seed draws 5,000 flows, about 180,000 packets. Fair queueing
+is self-clocked. The fat-tree has 16 hosts.
 """
 
 from __future__ import annotations

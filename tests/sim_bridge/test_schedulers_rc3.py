@@ -146,9 +146,11 @@ def test_expected_reduction() -> None:
     """With i = 4 and room for 256 packets: 64 packets take 4 round trips and N / A of one, RC3 one and N / A."""
     assert expected_reduction(64, available_packets=256) == pytest.approx(100 * (1 - 1.25 / 4.25))
     assert expected_reduction(4, available_packets=256) == 0
-    assert expected_reduction(4, available_packets=256, summed=True) == 0
-    summed = 100 * (1 - (1 + 60 / 256) / (4 + 60 / 256))
-    assert expected_reduction(60, available_packets=256, summed=True) == pytest.approx(summed)
+    assert expected_reduction(4, available_packets=256, whole=True) == 0
+    for packets, rounds in ((12, 2), (13, 3), (28, 3), (60, 4)):  # windows of 4, 8, 16 and 32
+        own = packets / 256
+        expected = 100 * (1 - (1 + own) / (rounds + own))
+        assert expected_reduction(packets, available_packets=256, whole=True) == pytest.approx(expected)
     long = 100_000
     approximate = 100 * log2(256 / 4) * 256 / long  # the rule for long flows of section 2.2
     assert expected_reduction(long, available_packets=256) == pytest.approx(approximate, rel=0.2)
