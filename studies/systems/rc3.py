@@ -33,9 +33,21 @@ from foretail.studies.systems.system import Published, System
 
 GIGABIT, MILLISECOND = 1_000_000_000, 1_000_000
 SHARE_OF_FLOWS = {"small": 0.01, "medium": 0.7}
-SIZES = {"shape": 1.0, "least_bytes": 4_000, "most_bytes": 6_000_000}
 SEGMENT_BYTES = 1460
 SLOT_NS, BUFFER_PACKETS, HOSTS = 12_000, 320, 8
+
+
+def _flows(hosts: HostNetwork, load: float, flows: int, seed: int) -> Flows:
+    return poisson_flows(
+        hosts,
+        load=load,
+        flows=flows,
+        seed=seed,
+        loaded_ports=hosts.core,
+        shape=1.0,
+        least_bytes=4_000,
+        most_bytes=6_000_000,
+    )
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ class Scene:
             rates = np.where(hosts.core, drawn.astype(np.int64), hosts.network.rate_bps)
             hosts = replace(hosts, network=replace(hosts.network, rate_bps=rates))
         flows = max(int(self.flows * SHARE_OF_FLOWS[size]), 60)
-        return hosts, poisson_flows(hosts, load=self.load, flows=flows, seed=seed, loaded_ports=hosts.core, **SIZES)
+        return hosts, _flows(hosts, self.load, flows, seed)
 
     def run(self, hosts: HostNetwork, flows: Flows, *, fills: bool | NDArray[np.bool_], **settings: Any) -> Completions:
         """Run the flows with buffers of a round trip."""
@@ -159,7 +171,7 @@ def _labels(size: str, seed: int) -> Iterator[tuple[str, float]]:
     """What LQD drops of the packets of RC3, with and without pushing out lower priorities first."""
     hosts = star(HOSTS, rate_bps=GIGABIT, round_trip_ns=4 * MILLISECOND)
     flows = max(int(8_000 * SHARE_OF_FLOWS[size]), 200)
-    drawn = poisson_flows(hosts, load=0.5, flows=flows, seed=seed, loaded_ports=hosts.core, **SIZES)
+    drawn = _flows(hosts, 0.5, flows, seed)
     for name, fills in (("TCP", False), ("RC3", True)):
         seen = run_flows(hosts, drawn, fills=fills, buffer_ns=GIGABIT, watched=hosts.core).seen
         slot, port = seen[:, 0] // SLOT_NS, (seen[:, 1] - HOSTS).astype(np.int32)

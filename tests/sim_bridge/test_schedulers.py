@@ -43,7 +43,7 @@ def packets_on(draw: st.DrawFn, routes: int) -> Packets:
     sizes = draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))
     flow = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
     route = draw(st.lists(st.integers(0, routes - 1), min_size=n, max_size=n))
-    return Packets(*(np.array(one) for one in (draw(column), sizes, flow, route)))  # type: ignore[arg-type]
+    return Packets(*(np.array(one) for one in (draw(column), sizes, flow, route)))
 
 
 @given(networks(), st.sampled_from(SERVED), st.booleans(), st.data())
@@ -93,7 +93,7 @@ def test_three_congestion_points_are_not() -> None:
     a, b, c, d = 0, 1, 2, 3
     route = [a, b, c, c, d, d]
     arrival = np.array([0, 0, 20, 30, 20, 30])
-    packets = Packets(arrival, np.full(6, 10), np.array(route), np.array(route))  # type: ignore[arg-type]
+    packets = Packets(arrival, np.full(6, 10), np.array(route), np.array(route))
     wanted = np.array([50, 20, 30, 40, 30, 40])  # a first at each of its ports, but behind both of d
     assert slack_ns(network, packets, wanted).tolist() == [20, 10, 0, 0, 0, 0]
     assert (replay(network, packets, wanted).lateness_ns > 0).any()
@@ -217,16 +217,23 @@ def test_the_log_of_a_rack_is_replayed_at_its_rate_alone(tmp_path: Path) -> None
     assert late(rate_bps // 2) > 0.5
 
 
+unknown: Any = "sorted"
+
+
+def check_log(port: Any, size_bytes: Any, rate_bps: Any) -> Any:
+    return replay_switch(np.zeros(2, np.int64), np.zeros(2, np.int64), port, size_bytes, rate_bps)
+
+
 BAD: list[tuple[Any, str]] = [
-    (lambda n, p: run(n, p, "sorted"), "unknown scheduler 'sorted'"),
-    (lambda n, p: run(n, p, "fifo", np.zeros(1)), "give one each"),
+    (lambda n, p: run(n, p, unknown), "unknown scheduler 'sorted'"),
+    (lambda n, p: run(n, p, "fifo", p.arrival_ns[:1]), "give one each"),
     (lambda n, p: run(n, p, "random", drop="largest_key"), "choose drop=arrival"),
     (lambda n, p: run(n, Packets(p.arrival_ns, p.size_bytes, p.flow, p.route + 9), "fifo"), "route is 9"),
     (lambda n, p: replay(n, p, p.arrival_ns), "sooner than the network lets it"),
     (lambda n, p: replay(n, p, np.full(2, -1)), "was dropped"),
     (lambda n, p: replay(n, p, run(n, p, "fifo"), scheduler="fifo"), "choose lstf"),
-    (lambda n, p: replay_switch(*[p.arrival_ns] * 3, p.arrival_ns[:1], n.rate_bps), "one value per"),
-    (lambda n, p: replay_switch(*[p.arrival_ns] * 2, p.arrival_ns + 5, p.size_bytes, n.rate_bps), "has port 5"),
+    (lambda n, p: check_log(p.arrival_ns, p.arrival_ns[:1], n.rate_bps), "one value per"),
+    (lambda n, p: check_log(p.arrival_ns + 5, p.size_bytes, n.rate_bps), "has port 5"),
     (lambda n, p: fair_slack(p, 0), "must be above 0"),
     (lambda n, p: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
     (lambda n, p: fat_tree(3, rate_bps=1), "even number of ports"),
