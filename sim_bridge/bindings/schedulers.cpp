@@ -138,7 +138,8 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
                                                            Column<std::int32_t> back, Column<bool> fills,
                                                            const std::vector<std::int32_t>& edges, Integer first_window,
                                                            double growth, Integer timeout_ns, Column<bool> watched,
-                                                           const std::string& drop) {
+                                                           const std::string& drop, const std::string& value,
+                                                           Integer fair_bps) {
     const std::size_t n = start_ns.shape(0);
     between("number of flows", static_cast<std::int64_t>(n), 0, most / 2);
     as_long("size_bytes", size_bytes, n);
@@ -151,6 +152,8 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
     sender.growth = growth;
     sender.timeout_ns = checked("timeout_ns", timeout_ns, 1, longest);
     sender.edges = edges;
+    sender.value = static_cast<Value>(position(value, value_names, "unknown value '" + value + "'"));
+    sender.fair_bps = checked("fair_bps", fair_bps, 1, 1'000'000'000'000);
     if (!std::ranges::is_sorted(edges)) throw std::invalid_argument("edges are not in increasing order");
     std::vector<PlannedFlow> plan(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -194,7 +197,7 @@ void add_schedulers(nb::module_& m) {
     m.def(
         "run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
         "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a, "first_window"_a,
-        "growth"_a, "timeout_ns"_a, "watched"_a.noconvert(), "drop"_a,
+        "growth"_a, "timeout_ns"_a, "watched"_a.noconvert(), "drop"_a, "value"_a, "fair_bps"_a,
         "End of each flow in ns; data packets sent and dropped by priority; data packets that came to watched ports as "
         "time, port and priority; timeouts: int64[n], int64[2, 8], int64[rows, 3].");
 }

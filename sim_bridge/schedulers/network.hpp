@@ -78,7 +78,7 @@ public:
     void ask_to_pick(std::int32_t port, Time now) {
         if (!std::exchange(ports_[static_cast<std::size_t>(port)].picks, true)) push(now, Kind::pick, port);
     }
-    /// Keeps the data packets that come to these ports, in rows of time, port and value.
+    /// Keeps the data packets that come to these ports, in rows of time, port and level.
     void watch(std::vector<bool> ports, std::vector<std::int64_t>& rows) {
         watched_ = std::move(ports);
         seen_ = &rows;
@@ -150,7 +150,7 @@ private:
         arrival.left_ns = transmission_ns(arrival.size_bytes, port.settings.rate_bps);
         if (port.is_busy()) ++arrival.congested;
         if (seen_ && !arrival.answer && watched_[static_cast<std::size_t>(port_index(port))]) {
-            seen_->insert(seen_->end(), {now, port_index(port), arrival.value});
+            seen_->insert(seen_->end(), {now, port_index(port), arrival.level});
         }
         const Entry entry{key_of(arrival, port, now), now, arrival.injected, number};
         const auto owner = static_cast<std::size_t>(port.settings.owner);

@@ -39,6 +39,7 @@ struct Packet {
     Time left_ns = 0;           ///< of its transmission there
     std::int32_t size_bytes = 0, flow = 0, route = 0, hop = 0;
     std::uint8_t congested = 0;                             ///< ports that were busy when it came
+    std::uint8_t level = 0;                                 ///< the priority that a sender of RC3 gave it
     bool answer = false;                                    ///< it acknowledges data
     std::int32_t sequence = 0, order = -1, cumulative = 0;  ///< of its sender, see rc3.hpp
 };

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,11 +25,18 @@ struct PlannedFlow {
     bool fills = false;                ///< by RC3
 };
 
+/// What senders write into packets for schedulers: the priority of RC3; or slack by the size of the flow, the same for
+/// all, or for fairness (sim_bridge/schedulers/slack.py).
+enum class Value : std::uint8_t { level, flow_size, even, fair };
+inline constexpr std::array<std::string_view, 4> value_names = {"level", "flow_size", "even", "fair"};
+
 struct SenderSettings {
     std::int32_t segment_bytes = 1460, header_bytes = 40;
     std::int32_t first_window = 4;    ///< in packets
     double growth = 1;                ///< of the window in slow start, per packet that is acknowledged
     Time timeout_ns = 1'000'000'000;  ///< doubled each time
+    Value value = Value::level;
+    std::int64_t fair_bps = 0;        ///< at most the fair rate of a flow
     std::vector<std::int32_t> edges;  ///< packets from the end up to which priorities 1, 2, ... go
 };
 
@@ -81,13 +89,14 @@ public:
         if (packet.answer) return acknowledged(f, packet, now);
         Flow& flow = flows_[f];
         flow.states[static_cast<std::size_t>(packet.sequence)] |= arrived;
-        if (packet.value == 0) {
+        if (packet.level == 0) {
             while (flow.expected < flow.packets && has(flow, flow.expected, arrived)) ++flow.expected;
         }
-        Packet answer{.value = packet.value,
+        Packet answer{.value = settings_.value == Value::fair ? 0 : packet.value,
                       .size_bytes = settings_.header_bytes,
                       .flow = packet.flow,
                       .route = plan_[f].back,
+                      .level = packet.level,
                       .answer = true,
                       .sequence = packet.sequence,
                       .order = packet.order,
@@ -95,7 +104,7 @@ public:
         network_->inject(now, answer);
     }
     void dropped(const Packet& packet, Time) {
-        if (!packet.answer) ++counts_.dropped[static_cast<std::size_t>(packet.value)];
+        if (!packet.answer) ++counts_.dropped[packet.level];
     }
     void idle(std::int32_t port, Time now) {
         auto& waiting = filling_[static_cast<std::size_t>(port)];
@@ -126,6 +135,7 @@ private:
         std::vector<std::int32_t> lost;
         Time deadline_ns = 0, timeout_ns = 0, finished_ns = -1;
         bool timer = false;
+        Time slack_ns = 0, sent_ns = -1;  ///< of the packet that was sent last
     };
 
     static std::int32_t event(std::size_t flow, bool timer) { return static_cast<std::int32_t>(2 * flow + timer); }
@@ -156,12 +166,28 @@ private:
         const std::int64_t before = std::int64_t{sequence} * settings_.segment_bytes;
         const auto payload = std::min<std::int64_t>(settings_.segment_bytes, plan_[f].size_bytes - before);
         ++counts_.sent[static_cast<std::size_t>(priority)];
-        network_->inject(now, {.value = priority,
-                               .size_bytes = settings_.header_bytes + static_cast<std::int32_t>(payload),
+        const std::int32_t size_bytes = settings_.header_bytes + static_cast<std::int32_t>(payload);
+        network_->inject(now, {.value = value_of(f, priority, size_bytes, now),
+                               .size_bytes = size_bytes,
                                .flow = static_cast<std::int32_t>(f),
                                .route = plan_[f].route,
+                               .level = static_cast<std::uint8_t>(priority),
                                .sequence = sequence,
                                .order = order});
+    }
+    std::int64_t value_of(std::size_t f, std::int32_t priority, std::int32_t size_bytes, Time now) {
+        constexpr Time second = 1'000'000'000;
+        Flow& flow = flows_[f];
+        switch (settings_.value) {
+            case Value::level: return priority;
+            case Value::flow_size: return flow.packets * second;
+            case Value::even: return second;
+            case Value::fair: break;
+        }
+        const Time own_ns = size_bytes * 8 * second / settings_.fair_bps;
+        flow.slack_ns = flow.sent_ns < 0 ? 0 : std::max<Time>(0, flow.slack_ns + own_ns - (now - flow.sent_ns));
+        flow.sent_ns = now;
+        return flow.slack_ns;
     }
     void send_window(std::size_t f, Time now) {
         Flow& flow = flows_[f];
@@ -197,7 +223,7 @@ private:
     void acknowledged(std::size_t f, const Packet& answer, Time now) {
         Flow& flow = flows_[f];
         bool fresh = learn(flow, answer.sequence);
-        if (answer.value == 0) {
+        if (answer.level == 0) {
             for (; flow.below < answer.cumulative; ++flow.below) fresh |= learn(flow, flow.below);
             flow.next = std::max(flow.next, answer.cumulative);
         }
@@ -206,7 +232,7 @@ private:
             flow.finished_ns = now;
             return;
         }
-        if (answer.value > 0) return;  // it tells what has arrived, and moves no window
+        if (answer.level > 0) return;  // it tells what has arrived, and moves no window
         if (fresh) flow.timeout_ns = settings_.timeout_ns;
         const bool lost = land(flow, answer.order);
         if (lost) {

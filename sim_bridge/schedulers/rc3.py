@@ -23,6 +23,7 @@ from foretail.sim_bridge.schedulers.topologies import HostNetwork
 from foretail.sim_bridge.schedulers.traffic import Flows
 
 SEGMENT_BYTES = 1460
+Value = Literal["level", "flow_size", "even", "fair"]
 
 EDGES: dict[Literal["text", "kernel"], list[int]] = {
     "text": [40, 440, 4_440, 44_440],
@@ -62,12 +63,15 @@ def run_flows(
     growth: float = 1.0,
     timeout_ns: int = 1_000_000_000,
     handshake: bool = True,
+    scheduler: Scheduler = "priority",
+    value: Value = "level",
+    fair_bps: int = 100_000_000,
     fifo: NDArray[np.bool_] | None = None,
     watched: NDArray[np.bool_] | None = None,
 ) -> Completions:
     """Run flows in a network whose routes begin at ports of hosts.
 
-    Ports serve strict priorities, and drop the packet of the lowest priority, of these the last one.
+    By default ports serve the strict priorities of RC3. A port drops the packet that it would serve last.
 
     Parameters
     ----------
@@ -86,8 +90,14 @@ def run_flows(
         First retransmission timeout, doubled with each one in a row.
     handshake
         Whether a flow begins to send a round trip of propagation after its start.
+    scheduler, value
+        Of ports, and what senders write into packets for it: ``level``, the priority of RC3; or slack in ns, by
+        ``flow_size`` (a second per packet), ``even`` (a second) or ``fair``, as
+        :mod:`foretail.sim_bridge.schedulers.slack` has them.
+    fair_bps
+        With ``fair``, a rate that is at most the fair one of a flow.
     fifo
-        bool[ports], which ports know no priorities; None: all know them.
+        bool[ports], which ports serve first in first out instead; None: none.
     watched
         bool[ports], of which ports `Completions.seen` tells; None: of none.
 
@@ -98,7 +108,7 @@ def run_flows(
     network = hosts.network
     ports = len(network.rate_bps)
     fifo = np.zeros(ports, bool) if fifo is None else fifo
-    schedulers: list[Scheduler] = ["fifo" if one else "priority" for one in fifo]
+    schedulers: list[Scheduler] = ["fifo" if one else scheduler for one in fifo]
     # Each port has a buffer of its own, those of hosts without end.
     own = np.maximum(network.rate_bps.astype(np.float64) * buffer_ns / 8e9, 3000).astype(np.int64)
     own[network.route_ports[network.route_begin[:-1]]] = 1 << 60
@@ -118,6 +128,8 @@ def run_flows(
         timeout_ns=timeout_ns,
         watched=np.zeros(ports, bool) if watched is None else np.ascontiguousarray(watched),
         drop="largest_key",
+        value=value,
+        fair_bps=fair_bps,
     )
     fct_ns = np.where(end_ns < 0, -1, end_ns - flows.start_ns)
     return Completions(fct_ns, counts[0], counts[1], seen, timeouts)
