@@ -17,5 +17,6 @@ void add_counters(nanobind::module_& m);
 void add_open_loop(nanobind::module_& m);
 void add_native(nanobind::module_& m);
 void add_closed_loop(nanobind::module_& m);
+void add_schedulers(nanobind::module_& m);
 
 }  // namespace foretail::bindings

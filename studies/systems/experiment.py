@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
-from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
@@ -20,7 +19,9 @@ from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.comparisons import ABM, IRN, POWERTCP, REVERIE, TIMELY
 from foretail.studies.systems.credence import CREDENCE
 from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.rc3 import RC3
 from foretail.studies.systems.system import Published, System
+from foretail.studies.systems.universal import UNIVERSAL
 
 SYSTEMS_BY_NAME: dict[str, System] = {
     "credence": CREDENCE,
@@ -30,6 +31,8 @@ SYSTEMS_BY_NAME: dict[str, System] = {
     "timely": TIMELY,
     "irn": IRN,
     "mars": MARS,
+    "universal": UNIVERSAL,
+    "rc3": RC3,
 }
 """All of them, by the name in settings."""
 
@@ -41,7 +44,7 @@ OURS = "-"
 class SystemsSettings(PointSettings):
     """Systems that are measured."""
 
-    systems: list[str] = setting(MISSING, "Systems that are measured.", one_of=tuple(SYSTEMS_BY_NAME))
+    systems: list[str] = setting(list(SYSTEMS_BY_NAME), "Systems that are measured.", one_of=tuple(SYSTEMS_BY_NAME))
 
 
 @dataclass(frozen=True)

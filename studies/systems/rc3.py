@@ -1,0 +1,244 @@
+"""RC3: TCP that fills idle capacity from the end of a flow at lower priorities, against TCP alone.
+
+Mittal's thesis, chapter 2. Ten routers have one host each, not ten; a link between routers carries what even traffic at
+the rate of the hosts brings. The mean round trip over pairs is that of the thesis. Flows begin with a handshake, for
+the thesis prints a mean of 0.076 s, two round trips. In slow start windows grow by half a packet per packet, as where
+ns-3 acknowledges every other one; rows say what doubling windows give. The thesis does not print its flow sizes: ours
+are Pareto with shape 1 from 4 KB to 6 MB, with which the mean of TCP at 30 % load is the one that it prints. The sender
+is not the native TCP, see sim_bridge/schedulers/rc3.py.
+
+The rows about LQD are ours: eight hosts at one switch of 1 Gbit/s, a round trip of 4 ms, and 40 packets of buffer per
+port, all shared; the packets of RC3 in slots of the time of a packet, with a queue per priority and strict priorities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.manifest import Rules
+from foretail.pipelines.runs.points import SoFar
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.open_loop.slotted import labelled
+from foretail.sim_bridge.policies import SlotParameters
+from foretail.sim_bridge.schedulers.rc3 import EDGES, Completions, expected_reduction, run_flows
+from foretail.sim_bridge.schedulers.topologies import HostNetwork, internet2, star
+from foretail.sim_bridge.schedulers.traffic import Flows, poisson_flows
+from foretail.studies.systems.system import Published, System
+
+GIGABIT, MILLISECOND = 1_000_000_000, 1_000_000
+SHARE_OF_FLOWS = {"small": 0.01, "medium": 0.7}
+SEGMENT_BYTES = 1460
+SLOT_NS, BUFFER_PACKETS, HOSTS = 12_000, 320, 8
+
+
+def _flows(hosts: HostNetwork, load: float, flows: int, seed: int) -> Flows:
+    return poisson_flows(
+        hosts,
+        load=load,
+        flows=flows,
+        seed=seed,
+        loaded_ports=hosts.core,
+        shape=1.0,
+        least_bytes=4_000,
+        most_bytes=6_000_000,
+    )
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A row of the thesis."""
+
+    words: str
+    flows: int
+    load: float = 0.3
+    rate_bps: int = GIGABIT
+    round_trip_ns: int = 40 * MILLISECOND
+    uneven: bool = False  #: core links have rates drawn from 0.5 to 2 times that of the others
+
+    def draw(self, size: str, seed: int) -> tuple[HostNetwork, Flows]:
+        """Network and flows."""
+        hosts = internet2(
+            1,
+            edge_bps=self.rate_bps,
+            host_bps=self.rate_bps,
+            with_host_ports=True,
+            mean_round_trip_ns=self.round_trip_ns,
+        )
+        if self.uneven:
+            drawn = np.random.default_rng(seed).uniform(0.5, 2, len(hosts.core)) * self.rate_bps
+            rates = np.where(hosts.core, drawn.astype(np.int64), hosts.network.rate_bps)
+            hosts = replace(hosts, network=replace(hosts.network, rate_bps=rates))
+        flows = max(int(self.flows * SHARE_OF_FLOWS[size]), 60)
+        return hosts, _flows(hosts, self.load, flows, seed)
+
+    def run(self, hosts: HostNetwork, flows: Flows, *, fills: bool | NDArray[np.bool_], **settings: Any) -> Completions:
+        """Run the flows with buffers of a round trip."""
+        timeout_ns = max(GIGABIT, 3 * self.round_trip_ns)
+        settings = {"growth": 0.5, "timeout_ns": timeout_ns} | settings
+        return run_flows(hosts, flows, fills=fills, buffer_ns=self.round_trip_ns, **settings)
+
+
+_PARTIAL = "change of mean FCT in %, flows of 4 packets, half of the switches without priorities"
+DEFAULT = Scene("30 % load", 24_000)
+SCENES = (
+    Scene("10 % load", 12_000, 0.1),
+    Scene("50 % load", 30_000, 0.5),
+    Scene("100 Mbit/s, 40 ms", 6_000, rate_bps=GIGABIT // 10),
+    Scene("100 Mbit/s, 400 ms", 12_000, rate_bps=GIGABIT // 10, round_trip_ns=400 * MILLISECOND),
+    Scene("1 Gbit/s, 400 ms", 36_000, round_trip_ns=400 * MILLISECOND),
+    Scene("uneven core links", 24_000, uneven=True),
+)
+
+
+def _change(value: float, other: float) -> float:
+    return 100 * (value / other - 1)
+
+
+def _changes(words: str, flows: Flows, rc3: Completions, tcp: Completions) -> Iterator[tuple[str, float]]:
+    yield f"change of mean FCT in %, {words}", _change(rc3.mean_s(), tcp.mean_s())
+    by_bytes = [one.mean_s(flows.size_bytes) for one in (rc3, tcp)]
+    yield f"change of mean FCT by bytes in %, {words}", _change(*by_bytes)
+
+
+def _default(size: str, seed: int) -> Iterator[tuple[str, float]]:
+    """The default scene, and variants of RC3 and TCP in it."""
+    hosts, flows = DEFAULT.draw(size, seed)
+    tcp = DEFAULT.run(hosts, flows, fills=False)
+    rc3 = DEFAULT.run(hosts, flows, fills=True)
+    for name, one in (("TCP", tcp), ("RC3", rc3)):
+        yield f"mean FCT in s, {name}", one.mean_s()
+        yield f"mean FCT by bytes in s, {name}", one.mean_s(flows.size_bytes)
+    yield from _changes(DEFAULT.words, flows, rc3, tcp)
+    yield "unfinished flows", float((tcp.fct_ns < 0).sum() + (rc3.fct_ns < 0).sum())
+    yield "low-priority packets dropped, %", 100 * float(rc3.dropped[1:].sum() / max(rc3.sent[1:].sum(), 1))
+    kernel = DEFAULT.run(hosts, flows, fills=True, edges=EDGES["kernel"])
+    yield (
+        "change of mean FCT by bytes in %, edges of the kernel against the text",
+        _change(kernel.mean_s(flows.size_bytes), rc3.mean_s(flows.size_bytes)),
+    )
+    for window in (10, 50):
+        wide = DEFAULT.run(hosts, flows, fills=False, first_window=window)
+        yield f"change of mean FCT in %, initial window of {window}", _change(wide.mean_s(), tcp.mean_s())
+    tenth = np.random.default_rng(seed).random(len(flows.source)) < 0.1
+    critical = DEFAULT.run(hosts, flows, fills=tenth)
+    yield (
+        "change of mean FCT in %, a tenth of the flows with RC3",
+        _change(float(critical.fct_ns[tenth].mean()), float(tcp.fct_ns[tenth].mean())),
+    )
+    half = flows.source % 2 == 0
+    mixed = DEFAULT.run(hosts, flows, fills=half)
+    yield (
+        "change of mean FCT in %, TCP beside half of the hosts with RC3",
+        _change(float(mixed.fct_ns[~half].mean()), float(tcp.fct_ns[~half].mean())),
+    )
+    without = DEFAULT.run(hosts, flows, fills=True, fifo=hosts.network.owner % 2 == 1)
+    short = flows.size_bytes <= 4 * SEGMENT_BYTES
+    yield (
+        _PARTIAL,
+        _change(float(without.fct_ns[short].mean()), float(tcp.fct_ns[short].mean())),
+    )
+    doubling = [DEFAULT.run(hosts, flows, fills=fills, growth=1.0) for fills in (True, False)]
+    yield from _changes("windows that double", flows, *doubling)
+    yield from _model(hosts, flows, *doubling)
+
+
+def _model(hosts: HostNetwork, flows: Flows, rc3: Completions, tcp: Completions) -> Iterator[tuple[str, float]]:
+    """The model of section 2.2 beside what is measured, without the handshake that it does not have."""
+    round_trip_ns = hosts.round_trip_ns(flows.source, flows.destination)
+    packets = -(-flows.size_bytes // SEGMENT_BYTES)
+    for low, high in ((9, 64), (65, 512), (513, 4096)):
+        those = (packets >= low) & (packets <= high)
+        if not those.any():
+            continue
+        fct = [float((one.fct_ns - round_trip_ns)[those].mean()) for one in (rc3, tcp)]
+        available = (1 - DEFAULT.load) * DEFAULT.rate_bps * round_trip_ns[those] / 8e9 / SEGMENT_BYTES
+        yield f"change of FCT in %, {low} to {high} packets, measured", _change(*fct)
+        for name, whole in (("model", False), ("model, whole round trips", True)):
+            expected = [
+                expected_reduction(int(n), available_packets=float(room), whole=whole)
+                for n, room in zip(packets[those], available, strict=True)
+            ]
+            yield f"change of FCT in %, {low} to {high} packets, {name}", -float(np.mean(expected))
+
+
+def _labels(size: str, seed: int) -> Iterator[tuple[str, float]]:
+    """What LQD drops of the packets of RC3, with and without pushing out lower priorities first."""
+    hosts = star(HOSTS, rate_bps=GIGABIT, round_trip_ns=4 * MILLISECOND)
+    flows = max(int(8_000 * SHARE_OF_FLOWS[size]), 200)
+    drawn = _flows(hosts, 0.5, flows, seed)
+    for name, fills in (("TCP", False), ("RC3", True)):
+        seen = run_flows(hosts, drawn, fills=fills, buffer_ns=GIGABIT, watched=hosts.core).seen
+        slot, port = seen[:, 0] // SLOT_NS, (seen[:, 1] - HOSTS).astype(np.int32)
+        priority = np.minimum(seen[:, 2], 3).astype(np.uint8)
+        arrivals = [Slotted(slot, port, priority=priority)]
+        low = priority > 0
+        for order in ("longest_queue", "lower_classes_first") if fills else ("longest_queue",):
+            rules = Rules("counted", "lowest_port", "tail", order)
+            queues = SlotParameters(queues=4, scheduler="strict")
+            drops = np.concatenate(
+                [one.lqd_drop for one in labelled(arrivals, HOSTS, BUFFER_PACKETS, rules, parameters=queues)]
+            ).astype(bool)
+            words = f"{name}, {order.replace('_', ' ')}"
+            yield f"packets that LQD drops, %, {words}", 100 * float(drops.mean())
+            if fills:
+                yield f"of these low priorities, %, {words}", 100 * float(low[drops].mean()) if drops.any() else 100.0
+                yield f"packets of priority 0 that LQD drops, %, {words}", 100 * float(drops[~low].mean())
+
+
+def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    if size not in SHARE_OF_FLOWS:
+        raise ForetailError(f"RC3 has no size {size}: choose small or medium")
+    so_far(DEFAULT.words)
+    measured = dict(_default(size, seed))
+    for scene in SCENES:
+        so_far(scene.words)
+        hosts, flows = scene.draw(size, seed)
+        rc3, tcp = (scene.run(hosts, flows, fills=fills) for fills in (True, False))
+        measured |= dict(_changes(scene.words, flows, rc3, tcp))
+    so_far("labels of LQD")
+    return measured | dict(_labels(size, seed))
+
+
+_REDUCTIONS = {
+    "30 % load": (43.54, 74.35, "Table 2.1"),
+    "10 % load": (45.56, 78.36, "Figure 2.8"),
+    "50 % load": (41.44, 64.88, "Figure 2.8"),
+    "100 Mbit/s, 40 ms": (33.98, 36.05, "Figure 2.8"),
+    "100 Mbit/s, 400 ms": (40.29, 77.62, "Figure 2.8"),
+    "1 Gbit/s, 400 ms": (42.45, 84.17, "Figure 2.8"),
+    "uneven core links": (45.35, 73.89, "Table 2.1"),
+}
+
+RC3 = System(
+    "RC3",
+    "Mittal's thesis",
+    (
+        Published("mean FCT in s, TCP", 0.135, "Table 2.1"),
+        Published("mean FCT by bytes in s, TCP", 0.443, "Table 2.1"),
+        Published("mean FCT in s, RC3", 0.076, "Table 2.1"),
+        Published("mean FCT by bytes in s, RC3", 0.114, "Table 2.1"),
+        *(
+            Published(f"change of mean FCT {of}in %, {words}", -value, source, change=True)
+            for words, (by_flow, by_bytes, source) in _REDUCTIONS.items()
+            for of, value in (("", by_flow), ("by bytes ", by_bytes))
+        ),
+        Published("change of mean FCT in %, initial window of 10", -13, "Section 2.4.1", change=True),
+        Published("change of mean FCT in %, initial window of 50", -24, "Section 2.4.1", change=True),
+        Published(
+            "change of mean FCT in %, a tenth of the flows with RC3",
+            100 * (0.078 / 0.126 - 1),
+            "Section 2.4.1, 0.126 s to 0.078 s",
+            change=True,
+        ),
+        Published(_PARTIAL, 6.5, "Section 2.5, 6 to 7", change=True),
+    ),
+    _measure,
+    {"small": (1,), "medium": (1, 2, 3)},
+    code=("foretail.sim_bridge.schedulers.rc3", "foretail.sim_bridge.open_loop.slotted"),
+)
