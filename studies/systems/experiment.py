@@ -10,7 +10,6 @@ import pandas as pd
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
@@ -56,15 +55,25 @@ class SystemCase:
 
 
 def _cases(settings: SystemsSettings) -> Iterable[SystemCase]:
-    if settings.size not in ("small", "medium"):
-        raise ForetailError(f"systems has no size {settings.size}: choose small or medium")
     for name in settings.systems:
-        for seed in SYSTEMS_BY_NAME[name].seeds[settings.size]:
+        for seed in _seeds(SYSTEMS_BY_NAME[name], settings.size):
             yield SystemCase(name, seed)
 
 
+def _seeds(system: System, size: str) -> tuple[int, ...]:
+    """Those of its size; full has three times as many as medium where anything is drawn."""
+    seeds = system.seeds[_measured_size(size)]
+    if size != "full" or len(seeds) == 1:
+        return seeds
+    return (*seeds, *range(seeds[-1] + 1, seeds[-1] + 1 + 2 * len(seeds)))
+
+
+def _measured_size(size: str) -> str:
+    return "small" if size == "small" else "medium"
+
+
 def _measure(case: SystemCase, so_far: SoFar, settings: SystemsSettings) -> dict[str, float]:
-    measured = SYSTEMS_BY_NAME[case.system].measure(settings.size, case.seed, so_far)
+    measured = SYSTEMS_BY_NAME[case.system].measure(_measured_size(settings.size), case.seed, so_far)
     return {quantity: float(value) for quantity, value in measured.items()}
 
 
@@ -74,7 +83,7 @@ def _rows(case: SystemCase, measured: Mapping[str, float], settings: SystemsSett
 
 def _depends_on(case: SystemCase, settings: SystemsSettings) -> dict[str, str]:
     system = SYSTEMS_BY_NAME[case.system]
-    return {"size": settings.size, "system_code": code_digest(system.measure, *system.code)}
+    return {"scale": _measured_size(settings.size), "system_code": code_digest(system.measure, *system.code)}
 
 
 def _verdict(figure: Published, ours: PairedDifference) -> str:
