@@ -18,9 +18,11 @@ from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.ethereal import ETHEREAL
+from foretail.studies.systems.sirona import SIRONA
 from foretail.studies.systems.system import Published, System
 
-SYSTEMS_BY_NAME: dict[str, System] = {"mars": MARS}
+SYSTEMS_BY_NAME: dict[str, System] = {"mars": MARS, "sirona": SIRONA, "ethereal": ETHEREAL}
 """All of them, by the name in settings."""
 
 OURS = "-"

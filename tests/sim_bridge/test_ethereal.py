@@ -173,6 +173,15 @@ def test_a_ring_of_four_channels_has_sixteen_subflows_a_server() -> None:
     assert len(ends) == len({message.connection for message in found})  # a connection keeps its spine
 
 
+def test_parts_that_differ_by_a_byte_are_one_batch_and_steps_are_several() -> None:
+    uneven = assigned(exchange("all_to_all", 16, 1_000), 4, 4)  # 15 parts of 66 or 67 bytes
+    assert len(uneven) == 16 * 15
+    ring = collective("ring_all_reduce", [[0, 4, 8, 12]], 4_000, repeat=1, compute_ns=0, traffic_ns=9, seed=1)
+    found = assigned(ring, 4, 4)
+    assert len(found) == 4 * len(ring)  # each step sends one flow, which takes all four spines
+    assert {message.size_bytes for message in found} == {250}
+
+
 def test_a_permutation_is_between_halves_and_drawn_by_its_seed() -> None:
     servers = list(range(20))
     drawn = {seed: halves(servers, seed) for seed in (1, 2)}

@@ -43,8 +43,7 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cu
     if cut not in CUTS:
         raise ForetailError(f"cut = {cut} is no way to cut flows: choose from {', '.join(CUTS)}")
     for name, value, least in (("flows", flows, 0), ("spines", spines, 1), ("size_bytes", size_bytes, 1)):
-        if value < least:
-            raise ForetailError(f"{name} = {value} is too small: give at least {least}")
+        _require(name, value, least)
     if not 0 <= first_spine < spines:
         raise ForetailError(f"first_spine = {first_spine} is not one of {spines} spines: give 0 to {spines - 1}")
     left = flows % spines
@@ -52,7 +51,7 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cu
     found = [(flow, flow, size_bytes) for flow in range(whole)]
     parts = spines // math.gcd(left, spines)
     if cut == "equal":
-        sizes = [size_bytes * (part + 1) // parts - size_bytes * part // parts for part in range(parts)]
+        sizes = _parts(size_bytes, parts)
         found += [(whole + i // parts, i, sizes[i % parts]) for i in range(left * parts)]
     else:
         ends = sorted({*range(0, left * size_bytes + 1, size_bytes), *_shares(left * size_bytes, spines)})
@@ -68,40 +67,47 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cu
 def assigned(messages: Sequence[Message], spines: int, servers_per_leaf: int) -> list[Message]:
     """Return the messages of a collective on spines, cut where :func:`pieces` does, each piece on its own connection.
 
-    A batch is what a server sends to another leaf in one round, in one size. Every batch of a server begins at the
-    spine behind the last one, and servers begin at different spines. What stays below a leaf has no spine.
+    A batch is what a server sends to another leaf in one step: in one round, waiting for the same messages. Its sizes
+    should be equal up to a byte. Every batch of a server begins at the spine behind the last one, and servers begin at
+    different spines. What stays below a leaf has no spine.
     """
-    batches: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
+    _require("spines", spines, 1)
+    batches: dict[tuple[int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
     for place, message in enumerate(messages):
         ends = message.source // servers_per_leaf, message.destination // servers_per_leaf
         if ends[0] != ends[1]:
-            batches[message.round, message.source, ends[1], message.size_bytes].append(place)
-    on_spines: dict[int, list[tuple[int, int]]] = {place: [(-1, m.size_bytes)] for place, m in enumerate(messages)}
+            batches[message.source, ends[1], message.round, tuple(message.after)].append(place)
+    ways = [[-1] for _ in messages]  # the spine of each part
     turn = {message.source: message.source % spines for message in messages}
-    for (_, source, _, size_bytes), places in batches.items():
+    for (source, *_), places in batches.items():
         for place in places:
-            on_spines[place] = []
-        for piece in pieces(len(places), spines, size_bytes, first_spine=turn[source]):
-            on_spines[places[piece.flow]].append((piece.spine, piece.size_bytes))
+            ways[place] = []
+        for piece in pieces(len(places), spines, spines, first_spine=turn[source]):
+            ways[places[piece.flow]].append(piece.spine)
         turn[source] = (turn[source] + len(places)) % spines
     made: list[Message] = []
     places_of: list[list[int]] = []
-    connections: dict[tuple[int, int, int], int] = {}
-    for place, message in enumerate(messages):
+    connections: dict[tuple[int, int], int] = {}
+    for message, spines_of in zip(messages, ways, strict=True):
         after = [piece for other in message.after for piece in places_of[other]]
         places_of.append([])
-        for number, (spine, size_bytes) in enumerate(on_spines[place]):
-            key = message.connection, spine, number if spine < 0 else 0
+        for spine, size_bytes in zip(spines_of, _parts(message.size_bytes, len(spines_of)), strict=True):
+            if size_bytes == 0:
+                continue
             places_of[-1].append(len(made))
-            made.append(
-                message._replace(
-                    size_bytes=size_bytes,
-                    connection=connections.setdefault(key, len(connections)),
-                    after=after,
-                    spine=spine,
-                )
-            )
+            number = connections.setdefault((message.connection, spine), len(connections))
+            made.append(message._replace(size_bytes=size_bytes, connection=number, after=after, spine=spine))
     return made
+
+
+def _require(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ForetailError(f"{name} = {value} is too small: give at least {least}")
+
+
+def _parts(size_bytes: int, count: int) -> list[int]:
+    """Cut bytes into parts that differ by one at most."""
+    return [size_bytes * (part + 1) // count - size_bytes * part // count for part in range(count)]
 
 
 def _shares(size_bytes: int, spines: int) -> list[int]:
