@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.studies.systems.balancing import CODE, change_percent, completion_times_us
+from foretail.studies.systems.balancing import CODE, change_percent, completion_times_us, repeated_percent
 from foretail.studies.systems.system import Published, System
 
 SUBFLOWS = 16
@@ -31,6 +31,14 @@ PERMUTATION = {  # reductions of mean and maximum, in %
 }
 WEB_SEARCH = {"ECMP": (33, 35), "Flowbender": (20, 17), "RPS": (26, 24), "USS": (54, 49)}
 ALL_TO_ALL = {"symmetric": {"ECMP": 25, "USS": 10}, "asymmetric": {"ECMP": 27, "USS": 26, "Flowbender": 20, "RPS": 9}}
+
+RECOVERIES = {
+    "TCP of ns-3": ("recovery=ns3", "reordering_window_ns=null"),
+    "TCP of Linux": ("recovery=linux", "reordering_window_ns=null"),
+    "TCP of Linux, window of 1 ms": (),
+    "IRN": ("name=irn", "recovery=ns3", "reordering_window_ns=null"),
+}
+"""Transports that differ in what they take for lost, as overrides of ``scenario.transport``."""
 
 SCENARIO = ["scenario=permutation"]
 
@@ -123,12 +131,26 @@ def _all_to_all(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     return found
 
 
+def _repeated(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    """What senders repeat although nothing is lost, where two of eight spines are slow."""
+    side, size_bytes = (4, 300_000) if size == "small" else (8, 2_000_000)
+    run = [*SCENARIO, *_topology(*3 * [side]), *_collective("permutation", side**2, size_bytes), *_slow(side // 4)]
+    return {
+        f"sent again, {balancer} over {transport}, %": repeated_percent(
+            [*run, *_balancer(name), *(f"scenario.transport.{one}" for one in chosen)], seed, so_far
+        )
+        for balancer, name in {"RPS": "spray", "Sirona": "sirona"}.items()
+        for transport, chosen in RECOVERIES.items()
+    }
+
+
 def _measure(size: str, seed: int, so_far: SoFar) -> Mapping[str, float]:
     draws = 20 if size == "small" else 400
     return {
         **_permutation(size, seed, so_far),
         **_web_search(size, seed, so_far),
         **_all_to_all(size, seed, so_far),
+        **_repeated(size, seed, so_far),
         MEMORY: 3 * SUBFLOWS / (SUBFLOWS + 2),
         COLLISION: 1 - math.factorial(4) / 4**4,
         "ECMP's busiest link over its share, symmetric": collision_loads(32, 32, 0, draws, seed).mean(),
