@@ -41,6 +41,9 @@ def joined(*lists: Sequence[Message]) -> list[Message]:
 
 
 def columns(messages: Iterable[Message]) -> dict[str, list[Any]]:
-    """Return the driver's form of messages: a list per field."""
+    """Return the driver's form of messages: a list per field, that of spines only where a message has one."""
     rows = list(messages)
-    return {name: [getattr(row, name) for row in rows] for name in Message._fields}
+    found = {name: [getattr(row, name) for row in rows] for name in Message._fields}
+    if not any(row.spine >= 0 for row in rows):
+        del found["spine"]
+    return found
