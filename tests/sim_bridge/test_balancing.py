@@ -20,6 +20,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import Balancer, NativeRun
 from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.ns3.messages.message import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.scenarios import settings
@@ -47,7 +48,7 @@ def test_decisions_are_those_of_a_slow_model(
         "interval_ns": 5_000,
         "jitter": jitter,
         "last_share": share,
-        "mark_share": share / 2,
+        "mark_share": share / 20,
     }
     native, slow = Balancer(json.dumps(given_settings), seed), SlowBalancer(given_settings, seed)
     draw, now = random.Random(seed), 1
@@ -155,6 +156,32 @@ def test_a_restored_run_goes_on_as_it_did(rule: str) -> None:
     assert np.array_equal(run.flows(), first)
 
 
+def test_queue_pairs_spread_their_packets_too(tmp_path: Path) -> None:
+    rdma = {"transport__name": "irn", "transport__recovery": "ns3", "transport__reordering_window_ns": None}
+    run = simulate(tmp_path, [to(0, 4, 1_400_000)], "uss", **rdma)
+    assert run.flows()["fct_ns"].min() > 0
+    assert min(packets_of_spines(run)) > 0
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"balancing__name": "sirona"}, "setting 'balancing' has to be ecmp in ns-3"),
+        ({"topology__slow_spines": 1}, "'topology.slow_spines' = 1 is more than ns-3 has"),
+        ({"messages": columns([to(0, 4, 1, spine=1)])}, "setting 'balancing' has to be ecmp in ns-3"),
+    ],
+)
+def test_the_ns3_driver_refuses_what_it_does_not_have(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        run_driver(settings(**changes), tmp_path)
+
+
+def test_a_spine_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"'messages\.spine' must be a whole number from -1 to 3, not 4"):
+        simulate(tmp_path, [to(0, 4, 1, spine=4)], "ethereal")
+
+
 def test_spraying_is_as_random_as_it_says() -> None:
     native = Balancer(json.dumps(GIVEN | {"name": "spray"}), 3)
     spines = np.bincount([native.next(0)[1] % 4 for _ in range(40_000)])
@@ -166,6 +193,10 @@ def test_spraying_is_as_random_as_it_says() -> None:
     [
         (["scenario=star", "scenario.balancing.name=spray"], "needs spines to choose from, and a star has none"),
         (["network=ns3", "scenario.balancing.name=sirona"], "balancing.name = sirona is not there with network=ns3"),
+        (
+            ["network=emulator", "scenario.balancing.name=uss"],
+            "balancing.name = uss is not there with network=emulator",
+        ),
         (["network=ns3", "scenario.topology.slow_spines=1"], "slow_spines = 1 is not there with network=ns3"),
         (["scenario.topology.slow_spines=2"], "slow_spines = 2 leaves none of the 2 spines fast: lower it"),
         (
