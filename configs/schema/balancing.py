@@ -59,3 +59,20 @@ class Balancing:
             raise ForetailError(
                 f"{where}.metric = {self.metric} means nothing to {self.name}: leave it out, or set {where}.name=rss"
             )
+
+    def check_fits(self, where: str, is_star: bool, marks_packets: bool, has_collective: bool) -> None:
+        """Raise ForetailError on a balancer without spines, marks that it reads, or equal flows; `where` has all."""
+        if self.name != "ecmp" and is_star:
+            raise ForetailError(
+                f"{where}.balancing.name = {self.name} needs spines to choose from, and a star has none: set it to ecmp"
+            )
+        if self.reads_marks and not marks_packets:
+            raise ForetailError(
+                f"{where}.balancing reads congestion marks, and the packets of {where}.transport get none: use a TCP "
+                "with mark_bytes above 0, or rdma.control=dcqcn"
+            )
+        if self.name == "ethereal" and not has_collective:
+            raise ForetailError(
+                f"{where}.balancing.name = ethereal assigns the equal flows of a collective, and there is none: set "
+                f"{where}.collective.kind"
+            )

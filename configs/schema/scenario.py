@@ -413,7 +413,9 @@ class Scenario:
             )
         self.elephants.check_fits(f"{where}.elephants", servers, topology.server_link_bps, self.traffic_ns)
         self.collective.check_fits(f"{where}.collective", servers)
-        self._check_balancing(where)
+        self.balancing.check_fits(
+            where, topology.is_star, self.transport.marks_packets, self.collective.kind is not None
+        )
         timely, base_rtt_ns = self.transport.timely, self.base_rtt_ns
         if self.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
             raise ForetailError(
@@ -445,24 +447,6 @@ class Scenario:
         if incast.burst_fraction * self.leaf_buffer_bytes < incast.fan_in:
             raise ForetailError(
                 f"{where}.incast.burst_fraction = {incast.burst_fraction:g} is less than a byte per responder: raise it"
-            )
-
-    def _check_balancing(self, where: str) -> None:
-        """Raise ForetailError on a balancer without spines, without marks that it reads, or without equal flows."""
-        name = self.balancing.name
-        if name != "ecmp" and self.topology.is_star:
-            raise ForetailError(
-                f"{where}.balancing.name = {name} needs spines to choose from, and a star has none: set it to ecmp"
-            )
-        if self.balancing.reads_marks and not self.transport.marks_packets:
-            raise ForetailError(
-                f"{where}.balancing reads congestion marks, and the packets of {where}.transport get none: use a TCP "
-                "with mark_bytes above 0, or rdma.control=dcqcn"
-            )
-        if name == "ethereal" and self.collective.kind is None:
-            raise ForetailError(
-                f"{where}.balancing.name = ethereal assigns the equal flows of a collective, and there is none: set "
-                f"{where}.collective.kind"
             )
 
     def _check_headroom(self, where: str) -> None:
