@@ -5,8 +5,9 @@ which the thesis does not name. The all-to-all is its pod of 16 servers. Web sea
 MPTCP, QPRSS, Frozen and Random-Time RSS are left out. The thesis trims packets; here buffers are so large that nothing
 is lost, and senders are Linux's DCTCP with a window for reordered packets.
 
-"81 % higher" is read as a reduction of 81 %: balls in bins give ECMP a link with more than five times its share
-(`collision_loads`), which is 81 % above what is ideal, and no larger change is left for Sirona.
+"81 % higher" is read as a reduction by 81 %. Balls in bins give the busiest link of ECMP 5.4 times its share, and 9.2
+times where spines are slow (`collision_loads`): a perfect balancer takes 81 % and 89 % less time, as the thesis says of
+Sirona. Read literally, Sirona would take three and five times as long as a perfect one.
 """
 
 from __future__ import annotations
