@@ -14,7 +14,7 @@ MOST_MESSAGES = 1_000_000
 """Of a run, and what they wait for together: more would take gigabytes to write down."""
 
 LARGEST_PART_BYTES = 2**26
-COLLECTIVES = ("all_to_all", "ring_all_reduce")
+COLLECTIVES = ("all_to_all", "ring_all_reduce", "ring", "permutation")
 
 
 @dataclass
@@ -86,7 +86,9 @@ class Collective:
     kind: str | None = setting(None, "Collective that a group exchanges; null means none.", one_of=COLLECTIVES)
     size_bytes: int = setting(
         1_000_000,
-        "Bytes of each server: it sends all of them to the others together, or about twice as many around the ring.",
+        "Bytes of each server: it sends all of them to the others together (all_to_all), about twice as many around "
+        "the ring (ring_all_reduce), all to the next server (ring), or all from the lower to the upper half "
+        "(permutation).",
         at_least=1,
         at_most=LARGEST_PART_BYTES,
     )
@@ -98,6 +100,15 @@ class Collective:
         at_most=65_535,
     )
     repeat: int = setting(1, "Number of rounds of a group.", at_least=1, at_most=MOST_MESSAGES)
+    channels: int = setting(
+        1,
+        "Number of connections between two servers, each with an equal part of every message.",
+        at_least=1,
+        at_most=1024,
+    )
+    spread_ns: int = setting(
+        0, "Largest random delay of a message; 0 lets all of a step start at once.", at_least=0, at_most=LONGEST_NS
+    )
     compute_ns: int = setting(
         0,
         "Time from the receipt of a whole round to a server's part in the next one; groups start at random "
@@ -111,12 +122,16 @@ class Collective:
         if self.kind is None:
             return
         members = self.servers_per_group
-        if self.size_bytes < members:
+        if self.size_bytes < members * self.channels:
+            channels = f" on each of {self.channels} channels" if self.channels > 1 else ""
             raise ForetailError(
-                f"{where}.size_bytes = {self.size_bytes} is less than a byte for each of {members} servers: raise it"
+                f"{where}.size_bytes = {self.size_bytes} is less than a byte for each of {members} servers{channels}: "
+                "raise it"
             )
+        sent = self.channels if self.kind in ("ring", "permutation") else self.channels * (members - 1)
         steps = 2 if self.kind == "ring_all_reduce" else 1
-        listed = self.groups * self.repeat * members * (members - 1) * max(steps, members)
+        waits = sent if self.kind in ("ring", "permutation") else self.channels * max(steps, members)
+        listed = self.groups * self.repeat * members * sent * (waits if self.repeat > 1 or steps > 1 else 1)
         if listed > MOST_MESSAGES:
             raise ForetailError(
                 f"{where} makes a list of {listed} messages and what they wait for, and a run takes {MOST_MESSAGES}: "

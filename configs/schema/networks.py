@@ -77,6 +77,16 @@ def require_tcp(scenario: Scenario, network: Network) -> None:
             )
 
 
+def require_hashed(scenario: Scenario, network: Network) -> None:
+    """Raise ForetailError on spines that are slow or not chosen by a hash of the flow, which the native network has."""
+    for what, is_there in (
+        (f"scenario.balancing.name = {scenario.balancing.name}", scenario.balancing.name != "ecmp"),
+        (f"scenario.topology.slow_spines = {scenario.topology.slow_spines}", scenario.topology.slow_spines > 0),
+    ):
+        if is_there:
+            raise ForetailError(f"{what} is not there with {network.override}: use network=native")
+
+
 def require_egress_only(scenario: Scenario, policies: Mapping[str, Policy], network: Network) -> None:
     """Raise ForetailError on switches that pause senders or see where packets come in, which the native network has."""
     if scenario.queues.lossless:
@@ -101,6 +111,7 @@ class Ns3Network(Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what only the native network simulates."""
         require_tcp(scenario, self)
+        require_hashed(scenario, self)
         require_egress_only(scenario, policies, self)
         recovery = scenario.transport.recovery
         if recovery != "ns3":
@@ -151,6 +162,7 @@ class EmulatorNetwork(Emulation, Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
         require_tcp(scenario, self)
+        require_hashed(scenario, self)
         require_egress_only(scenario, policies, self)
         require_emulated(scenario, self, "network")
         require_no_alphas(policies)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
+from foretail.configs.schema.balancing import Balancing
 from foretail.configs.schema.fields import (
     FASTEST_BPS,
     LARGEST_BUFFER_BYTES,
@@ -43,6 +44,12 @@ class Topology:
     )
     spine_link_bps: int = setting(
         10_000_000_000, "Rate of every link between a leaf and a spine.", at_least=1_000_000, at_most=FASTEST_BPS
+    )
+    slow_spines: int = setting(
+        0, "Number of spines whose links are slow, in the native network.", at_least=0, at_most=1023
+    )
+    slow_spine_link_bps: int = setting(
+        5_000_000_000, "Rate of every link of a slow spine.", at_least=1_000_000, at_most=FASTEST_BPS
     )
     link_delay_ns: int = setting(3_000, "One-way propagation delay of every link.", at_least=0, at_most=1_000_000_000)
     buffer_bytes_per_port_per_gbps: int = setting(
@@ -94,6 +101,15 @@ class Topology:
             raise ForetailError(
                 f"{where}.leaves = {self.leaves} and {where}.spines = {self.spines} are no leaf_spine, which has at "
                 f"least 2 and 1: raise them, or set {where}.kind=star"
+            )
+        if self.slow_spines > max(self.spines - 1, 0):
+            raise ForetailError(
+                f"{where}.slow_spines = {self.slow_spines} leaves none of the {self.spines} spines fast: lower it"
+            )
+        if self.slow_spines and self.slow_spine_link_bps >= self.spine_link_bps:
+            raise ForetailError(
+                f"{where}.slow_spine_link_bps = {self.slow_spine_link_bps} is not below spine_link_bps = "
+                f"{self.spine_link_bps}: lower it"
             )
 
 
@@ -314,6 +330,7 @@ class Scenario:
     elephants: Elephants = part(Elephants, "Long-lived connections.")
     collective: Collective = part(Collective, "Collective communication of groups of servers.")
     transport: Transport = part(Transport, "Transport: congestion control and its constants.")
+    balancing: Balancing = part(Balancing, "Load balancing: the spines that packets of a flow pass.")
     queues: Queues = part(Queues, "Queues of a port, and the packets that each takes.")
     pfc: Pfc = part(Pfc, "Priority flow control.")
     rules: Rules = part(Rules, "Rules of LQD.")
@@ -396,6 +413,9 @@ class Scenario:
             )
         self.elephants.check_fits(f"{where}.elephants", servers, topology.server_link_bps, self.traffic_ns)
         self.collective.check_fits(f"{where}.collective", servers)
+        self.balancing.check_fits(
+            where, topology.is_star, self.transport.marks_packets, self.collective.kind is not None
+        )
         timely, base_rtt_ns = self.transport.timely, self.base_rtt_ns
         if self.transport.name == "timely" and timely.high_rtt_ns <= base_rtt_ns:
             raise ForetailError(

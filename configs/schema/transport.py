@@ -165,6 +165,14 @@ class Transport:
         "How senders repair losses: as ns-3 3.44, or in the native network as Linux, with RACK and tail loss probes.",
         one_of=RECOVERIES,
     )
+    reordering_window_ns: int | None = setting(
+        None,
+        "With recovery=linux, time by which a packet may come later than one that was sent after it, before RACK takes "
+        "it for lost; null means what Linux has, at most a quarter of the shortest round trip. Set it above the "
+        "differences between paths where balancing spreads a flow over several.",
+        at_least=0,
+        at_most=LONGEST_RTO_NS,
+    )
     mark_bytes: int = setting(
         14_400,
         "Queue length on arrival from which a packet gets an ECN mark; 0 means no ECN.",
@@ -189,6 +197,11 @@ class Transport:
     dcqcn: Dcqcn = part(Dcqcn, "Parameters of dcqcn, a congestion control of roce and irn.")
     rdma: Rdma = part(Rdma, "Parameters of roce and irn.")
 
+    @property
+    def marks_packets(self) -> bool:
+        """Whether switches set ECN marks on the packets of all flows but the background of another transport."""
+        return self.mark_bytes > 0 and (self.name in OF_TCP or (self.name in RDMA and self.rdma.control == "dcqcn"))
+
     def check(self, where: str) -> None:
         """Raise ForetailError on a transport that cannot run as it is set."""
         self._check_marks(where)
@@ -205,6 +218,11 @@ class Transport:
         if self.recovery != "ns3" and self.name not in OF_TCP:
             raise ForetailError(
                 f"{where}.recovery = {self.recovery} is that of a TCP, and not of {self.name}: set it to ns3"
+            )
+        if self.reordering_window_ns is not None and self.recovery != "linux":
+            raise ForetailError(
+                f"{where}.reordering_window_ns = {self.reordering_window_ns} is that of RACK, which recovery="
+                f"{self.recovery} does not have: set it to null, or {where}.recovery=linux"
             )
         if self.timely.high_rtt_ns <= self.timely.low_rtt_ns:
             raise ForetailError(

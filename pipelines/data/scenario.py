@@ -9,8 +9,9 @@ from typing import Any
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.ns3.messages.collectives import collective
+from foretail.sim_bridge.ns3.messages.collectives import collective, halves
 from foretail.sim_bridge.ns3.messages.elephants import elephants
+from foretail.sim_bridge.ns3.messages.ethereal import assigned
 from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
 from foretail.sim_bridge.policies import takes_alpha
 
@@ -71,15 +72,21 @@ def messages_of(scenario: Scenario, seed: int) -> list[Message]:
         )
     if exchange.kind is not None:
         members, across = exchange.servers_per_group, topology.across_leaves()
-        planned.append(
-            collective(
-                exchange.kind,
-                [across[group * members : (group + 1) * members] for group in range(exchange.groups)],
-                exchange.size_bytes,
-                repeat=exchange.repeat,
-                compute_ns=exchange.compute_ns,
-                traffic_ns=scenario.traffic_ns,
-                seed=seed,
-            )
+        groups = [across[group * members : (group + 1) * members] for group in range(exchange.groups)]
+        if exchange.kind == "permutation":
+            groups = [halves(group, seed) for group in groups]
+        equal_flows = collective(
+            exchange.kind,
+            groups,
+            exchange.size_bytes,
+            repeat=exchange.repeat,
+            compute_ns=exchange.compute_ns,
+            traffic_ns=scenario.traffic_ns,
+            seed=seed,
+            channels=exchange.channels,
+            spread_ns=exchange.spread_ns,
         )
+        if scenario.balancing.name == "ethereal":
+            equal_flows = assigned(equal_flows, topology.spines, topology.servers_per_leaf)
+        planned.append(equal_flows)
     return joined(*planned)

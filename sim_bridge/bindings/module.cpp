@@ -18,6 +18,6 @@ NB_MODULE(_native, m) {
     });
     m.doc() = "Buffer policies, labels and features over known arrivals, and the native network (C++).";
     for (const auto add : {add_records, add_slotted, add_replay, add_push_outs, add_trees, add_circuits, add_live,
-                           add_counters, add_open_loop, add_native, add_closed_loop, add_schedulers})
+                           add_counters, add_open_loop, add_native, add_closed_loop, add_schedulers, add_balancing})
         add(m);
 }

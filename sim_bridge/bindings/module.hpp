@@ -11,6 +11,7 @@ void add_slotted(nanobind::module_& m);
 void add_replay(nanobind::module_& m);
 void add_push_outs(nanobind::module_& m);
 void add_trees(nanobind::module_& m);
+void add_balancing(nanobind::module_& m);
 void add_circuits(nanobind::module_& m);
 void add_live(nanobind::module_& m);
 void add_counters(nanobind::module_& m);

@@ -36,6 +36,7 @@ EmulatorSettings read_emulator_settings(const std::string& path) {
         found.network = resolved(read_settings(root));
         found.network.transport.require_tcp("the emulator");
         found.network.require_lossy("the emulator");
+        found.network.require_hashed("the emulator");
     }
     found.emulation = root.group("emulation", read_emulation);
     if (found.racks)

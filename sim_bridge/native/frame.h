@@ -25,6 +25,13 @@ enum Flag : std::uint8_t {
 
 inline constexpr std::int32_t notification_bytes = 60;  ///< of a notification of congestion of RoCEv2, with IP
 
+/// What the packets of a connection that is balanced carry; an answer has that of the packet that it answers.
+struct Stamp {
+    std::int64_t sent_ns = -1;  ///< -1: none
+    std::uint32_t subflow = 0;
+    bool marked = false;  ///< of an answer: its packet came with a congestion mark
+};
+
 /// A TCP segment on a link: what switches need of it, and what its header says.
 struct Frame {
     static constexpr int most_blocks = 4;  ///< of selective acknowledgements
@@ -47,6 +54,7 @@ struct Frame {
     std::uint8_t blocks = 0;  ///< so many of `sacked`
     std::uint32_t payload = 0;
     Sequence sequence = 0, acknowledged = 0;
+    Stamp stamp;
     std::array<Range, most_blocks> sacked;  ///< the newest first
 
     [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }

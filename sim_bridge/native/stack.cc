@@ -15,6 +15,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
            .min_rto_ns = settings.transport.min_rto_ns,
            .delayed_ack_segments = settings.transport.delayed_ack_segments,
            .slow_start = settings.transport.slow_start,
+           .reordering_window_ns = settings.transport.reordering_window_ns,
            .ecn = settings.transport.mark_bytes > 0 && !PacedSender::has(settings.transport.name)},
       flows_(&flows),
       frames_(&frames),
@@ -25,6 +26,8 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       receivers_(senders_.size(), -1),
       request_flags_(senders_.size()),
       listeners_(static_cast<std::size_t>(settings.topology.servers())) {
+    if (settings.balancing.rule != Balancing::Rule::ecmp)
+        balancer_.emplace(settings.balancing, settings.seed, senders_.size());
     if (settings.transport.has_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
     for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
     events_.reserve(2 * senders_.size());
@@ -32,12 +35,27 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
 
 void Stack::send(Frame* frame) {
     flows_->classify(*frame);
+    if (balancer_) balance(*frame);
     if (telemetry_) {
         Telemetry& telemetry = (*telemetry_)[frame->number];
         telemetry.clear();
         if (echo_ >= 0 && frame->flow_class == buffer::FlowClass::control) telemetry = (*telemetry_)[echo_];
     }
     outgoing_.push_back({frame, order_->take()});
+}
+
+void Stack::balance(Frame& frame) {
+    frame.stamp = {};
+    if (frame.answer) {
+        if (!answered_) return;
+        frame.path_hash = answered_->path_hash;
+        frame.stamp = answered_->stamp;
+        frame.stamp.marked = answered_->congestion_experienced;
+    } else if (frame.payload > 0) {
+        const auto [subflow, path_hash] = balancer_->next(static_cast<std::size_t>(frame.connection), now_);
+        frame.path_hash = path_hash;
+        frame.stamp = {.sent_ns = now_, .subflow = subflow};
+    }
 }
 
 void Stack::send(const Header& header, std::span<const Range> blocks) {
@@ -181,8 +199,16 @@ void Stack::receive(const Frame& frame, std::int64_t now) {
             paced_[static_cast<std::size_t>(number)].echoed(echo);
         }
     }
+    if (balancer_) {
+        if (!frame.answer && frame.payload > 0) {
+            answered_ = &frame;
+        } else if (frame.answer && frame.stamp.sent_ns >= 0) {
+            balancer_->acknowledged(c, frame.stamp, now);
+        }
+    }
     receive(frame, c, number);
     echo_ = -1;
+    answered_ = nullptr;
 }
 
 void Stack::receive(const Frame& frame, std::size_t c, std::int32_t number) {

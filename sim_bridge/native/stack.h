@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "native/balancer.h"
 #include "native/frame.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
@@ -104,6 +105,8 @@ private:
                      order_->take());
     }
     void send(Frame* frame);
+    /// Puts a packet on the way that the balancer chooses, or an answer on that of its packet.
+    void balance(Frame& frame);
     /// Lets `use` have the socket with a number, of the kind that the settings choose.
     template <class Use>
     decltype(auto) with_socket(std::size_t number, Use&& use) {
@@ -129,6 +132,8 @@ private:
     EventQueue<Only> events_;
     FrameTelemetry* telemetry_;
     std::int32_t echo_ = -1;  ///< the data packet that TCP handles now, whose telemetry is for what it sends in answer
+    std::optional<Balancer> balancer_;  ///< none where flows are hashed to their ways
+    const Frame* answered_ = nullptr;   ///< the data packet that is received now, which answers follow back
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;
 

@@ -43,6 +43,7 @@ Settings settings_of_ns3(const Group& root) {
     Settings settings = resolved(read_settings(root));
     settings.transport.require_tcp("ns-3");
     settings.require_lossy("ns-3");
+    settings.require_hashed("ns-3");
     if (settings.transport.recovery != Recovery::as_ns3)
         throw std::runtime_error(
             "setting 'transport.recovery' = linux is not simulated by ns-3: run it in the native network");

@@ -167,6 +167,7 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     frame.destination = segment.answer ? first.source : first.destination;
     frame.path_hash = segment.answer ? path_hash(frame.source, frame.destination, listen_port, ends.source_port)
                                      : path_hash(frame.source, frame.destination, ends.source_port, listen_port);
+    if (first.spine >= 0) frame.path_hash = static_cast<std::uint32_t>(first.spine);
     // An acknowledgement belongs to the last byte that it acknowledges.
     const std::int64_t byte = byte_of(connection, segment.answer ? segment.acknowledged - 1 : segment.sequence);
     const std::size_t i = flow_at(c, byte);

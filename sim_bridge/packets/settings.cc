@@ -29,6 +29,9 @@ constexpr std::array<std::string_view, 3> peer_names = {"next_leaf", "other_leav
 constexpr std::array<std::string_view, 8> transport_names = {"dctcp",  "cubic",    "newreno", "theta_powertcp",
                                                              "timely", "powertcp", roce,      irn};
 constexpr std::array<std::string_view, 2> recovery_names = {"ns3", "linux"};
+constexpr std::array<std::string_view, 7> balancing_names = {"ecmp",   "spray",      "uss",     "rss",
+                                                             "sirona", "flowbender", "ethereal"};
+constexpr std::array<std::string_view, 5> metric_names = {"mean", "max", "ewma", "marks", "fed_back"};
 constexpr double full_packet_bytes = 1500;  // what Credence's artifact takes off the largest threshold at a time
 constexpr std::span of_ns3 = std::span(transport_names).first<3>();
 constexpr std::array<std::string_view, 4> background_names = {"cubic", "newreno", roce, irn};
@@ -44,6 +47,9 @@ std::vector<Message> read_messages(const Group& group, const Topology& topology,
             refuse(std::string("setting 'messages.") + column + "' must have as many entries as 'messages.size_bytes'");
     }
     group.leave("round");  // of a collective, which those who read the results need
+    const bool has_spines = group.has("spine");
+    if (has_spines && group.items("spine").size() != count)
+        refuse("setting 'messages.spine' must have as many entries as 'messages.size_bytes'");
     std::vector<Message> messages;
     messages.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -57,6 +63,7 @@ std::vector<Message> read_messages(const Group& group, const Topology& topology,
              .source = server("source"),
              .destination = server("destination"),
              .connection = static_cast<int>(group.entry("connection", i, 0, std::numeric_limits<std::int32_t>::max())),
+             .spine = has_spines ? static_cast<int>(group.entry("spine", i, -1, topology.spines - 1)) : -1,
              .after = {},
              .gap_ns = group.entry("gap_ns", i, 0, longest)});
         Message& message = messages.back();
@@ -100,8 +107,10 @@ Topology read_topology(const Group& group) {
     return {.leaves = group.get<int>("leaves"),
             .spines = group.get<int>("spines"),
             .servers_per_leaf = group.get<int>("servers_per_leaf"),
+            .slow_spines = group.get<int>("slow_spines"),
             .server_link_bps = group.get<std::int64_t>("server_link_bps"),
             .spine_link_bps = group.get<std::int64_t>("spine_link_bps"),
+            .slow_spine_link_bps = group.get<std::int64_t>("slow_spine_link_bps"),
             .link_delay_ns = group.get<std::int64_t>("link_delay_ns"),
             .buffer_bytes_per_port_per_gbps = group.get<std::int64_t>("buffer_bytes_per_port_per_gbps"),
             .wire_overhead_bytes = group.get<std::int64_t>("wire_overhead_bytes")};
@@ -169,6 +178,7 @@ Transport read_transport(const Group& group) {
         .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
         .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
         .recovery = group.choice<Recovery>("recovery", recovery_names),
+        .reordering_window_ns = group.get_or<std::int64_t>("reordering_window_ns", -1),
         .mark_bytes = group.get<std::int64_t>("mark_bytes"),
         .mark_full_bytes = group.get<std::int64_t>("mark_full_bytes"),
         .mark_probability = group.get<double>("mark_probability"),
@@ -265,6 +275,20 @@ BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t l
 
 }  // namespace
 
+Balancing read_balancing(const Group& group) {
+    const std::size_t name = group.choice("name", balancing_names);
+    // The messages of Ethereal name their spines, and whatever else is sent is hashed.
+    const bool is_ethereal = name + 1 == balancing_names.size();
+    return {.rule = is_ethereal ? Balancing::Rule::ecmp : static_cast<Balancing::Rule>(name),
+            .metric = group.choice<Balancing::Metric>("metric", metric_names),
+            .subflows = group.get<int>("subflows"),
+            .interval_ns = group.get<std::int64_t>("interval_ns"),
+            .jitter = group.get<double>("jitter"),
+            .ewma_weight = group.get<double>("ewma_weight"),
+            .last_share = group.get<double>("last_share"),
+            .mark_share = group.get<double>("mark_share")};
+}
+
 std::int64_t Topology::leaf_buffer_bytes() const {
     return buffer_bytes(servers_per_leaf * server_link_bps + spines * spine_link_bps);
 }
@@ -305,6 +329,7 @@ Settings read_settings(const Group& root) {
     s.incast = root.group("incast", read_incast);
     s.messages = root.group("messages", [&](const Group& group) { return read_messages(group, s.topology, longest); });
     s.transport = root.group("transport", read_transport);
+    s.balancing = root.group("balancing", read_balancing);
     s.traffic_ns = root.get<std::int64_t>("traffic_ns");
     s.drain_ns = root.get<std::int64_t>("drain_ns");
     s.queues = root.group("queues", read_queues);
@@ -377,6 +402,17 @@ void Settings::require_lossy(const std::string& network) const {
     if (queues.lossless != 0)
         refuse("setting 'queues.lossless' names a queue that may not lose, and " + network +
                " pauses no senders: run it in the native network, or set it to []");
+}
+
+void Settings::require_hashed(const std::string& network) const {
+    if (topology.slow_spines > 0)
+        refuse("setting 'topology.slow_spines' = " + std::to_string(topology.slow_spines) + " is more than " + network +
+               " has: run it in the native network, or set it to 0");
+    const bool has_spines = std::ranges::any_of(messages, [](const Message& message) { return message.spine >= 0; });
+    if (balancing.rule != Balancing::Rule::ecmp || has_spines)
+        refuse("setting 'balancing' has to be ecmp in " + network +
+               ", whose flows are hashed to their spines: run it "
+               "in the native network");
 }
 
 void Transport::require_tcp(const std::string& network) const {

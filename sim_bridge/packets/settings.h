@@ -21,7 +21,8 @@ class Group;
 /// Leaves and spines, or a single leaf without spines: a star.
 struct Topology {
     int leaves = 0, spines = 0, servers_per_leaf = 0;
-    std::int64_t server_link_bps = 0, spine_link_bps = 0, link_delay_ns = 0;
+    int slow_spines = 0;  ///< the first so many, whose links have another rate
+    std::int64_t server_link_bps = 0, spine_link_bps = 0, slow_spine_link_bps = 0, link_delay_ns = 0;
     std::int64_t buffer_bytes_per_port_per_gbps = 0;
     std::int64_t wire_overhead_bytes = 0;  ///< per packet on the wire, not in the buffer
 
@@ -36,11 +37,16 @@ struct Topology {
         if (leaf == node) return server % servers_per_leaf;
         return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines));
     }
+    /// The rate of the links of a spine.
+    [[nodiscard]] std::int64_t bps_of_spine(int spine) const {
+        return spine < slow_spines ? slow_spine_link_bps : spine_link_bps;
+    }
     /// What the servers of a leaf offer at load 1: the rate of its uplinks; in a star, of all links.
     [[nodiscard]] std::int64_t offered_bps() const {
-        return is_star() ? servers_per_leaf * server_link_bps : spines * spine_link_bps;
+        if (is_star()) return servers_per_leaf * server_link_bps;
+        return spines * spine_link_bps - slow_spines * (spine_link_bps - slow_spine_link_bps);
     }
-    /// The shared buffer of a leaf or a spine, from the rates of its own ports.
+    /// The shared buffer of a leaf or a spine, from the rates of its own ports; a slow link takes nothing from it.
     [[nodiscard]] std::int64_t leaf_buffer_bytes() const;
     [[nodiscard]] std::int64_t spine_buffer_bytes() const;
 
@@ -75,6 +81,7 @@ struct Message {
     std::int64_t size_bytes = 0;
     int source = 0, destination = 0;
     int connection = 0;              ///< messages with the same number share one
+    int spine = -1;                  ///< on their way; -1: the hash chooses one. The first of a connection decides
     std::vector<std::size_t> after;  ///< messages, all before this one in the list, that must be delivered first
     std::int64_t gap_ns = 0;         ///< from the last of these deliveries to the start
 };
@@ -111,6 +118,21 @@ struct RdmaSettings {
     std::int64_t window_segments = 0;  ///< most in flight; 0: a bandwidth-delay product for IRN, no limit for RoCE
 };
 
+/// How senders spread the packets of a connection over spines (configs/schema/balancing.py).
+struct Balancing {
+    enum class Rule : std::uint8_t { ecmp, spray, uss, rss, sirona, flowbender };
+    enum class Metric : std::uint8_t { mean, max, ewma, marks, fed_back };
+
+    Rule rule = Rule::ecmp;
+    Metric metric = Metric::mean;  ///< by which RSS knows its worst subflow
+    int subflows = 16;
+    std::int64_t interval_ns = 32'000;  ///< after which a subflow takes another way
+    double jitter = 0.25;               ///< an interval is longer by a share that is drawn from 0 to this
+    double ewma_weight = 0.9;           ///< of the newest round-trip time
+    double last_share = 0.5;            ///< of an interval, in which Sirona looks
+    double mark_share = 0.05;           ///< above which Flowbender leaves its way
+};
+
 /// Whose way of repairing losses senders have.
 enum class Recovery { as_ns3, as_linux };
 
@@ -123,6 +145,7 @@ struct Transport {
     std::int64_t min_rto_ns = 0;
     int delayed_ack_segments = 1;
     Recovery recovery = Recovery::as_ns3;
+    std::int64_t reordering_window_ns = -1;  ///< of RACK; -1: as Linux has it
     std::int64_t mark_bytes = 0;       ///< ECN marks arrivals that find at least this much in their queue; 0: no ECN
     std::int64_t mark_full_bytes = 0;  ///< from here on all, and fewer below; 0: all from `mark_bytes` on
     double mark_probability = 0;       ///< just below `mark_full_bytes`
@@ -190,6 +213,7 @@ struct Settings {
     Incast incast;
     std::vector<Message> messages;
     Transport transport;
+    Balancing balancing;
     std::int64_t traffic_ns = 0, drain_ns = 0;
     PortQueueing queues;
     Pauses pfc;
@@ -210,6 +234,9 @@ struct Settings {
     /// Throws std::runtime_error where switches pause senders or look at where packets come in, in a network whose
     /// switches do neither.
     void require_lossy(const std::string& network) const;
+    /// Throws std::runtime_error where spines are slow or anything but a hash of a flow chooses its spine, in a network
+    /// that has neither.
+    void require_hashed(const std::string& network) const;
     /// What a server can send in one base round trip.
     [[nodiscard]] std::int64_t first_rtt_bytes() const;
     /// What may still come after a queue at ingress of a link has paused its sender: the packet that makes it do so,
@@ -221,6 +248,8 @@ struct Settings {
     /// How a switch with ports of these rates pauses, if it does.
     [[nodiscard]] std::optional<buffer::PauseSettings> pause_settings(const std::vector<buffer::LineRate>& rates) const;
 };
+
+Balancing read_balancing(const Group& group);
 
 /// The settings in a document that Foretail has resolved and checked (configs/schema/). Here only its structure is
 /// checked: throws std::runtime_error with one sentence that has the path of what is missing, unknown or of another

@@ -115,6 +115,7 @@ void append_messages(const Settings& s, std::vector<PlannedFlow>& flows) {
                          .size_bytes = message.size_bytes,
                          .source = message.source,
                          .destination = message.destination,
+                         .spine = message.spine,
                          .connection = of_pairs + message.connection,
                          .after = message.after,
                          .gap_ns = message.gap_ns,

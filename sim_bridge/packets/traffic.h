@@ -21,6 +21,7 @@ struct PlannedFlow {
     int source = 0, destination = 0;
     int query = -1;  ///< responses to one query share its number; -1: background
     buffer::FlowClass flow_class = buffer::FlowClass::background;
+    int spine = -1;                  ///< that its packets pass; -1: the hash of its path chooses one
     std::int64_t connection = -1;    ///< flows with the same number share a connection; -1: one of its own
     std::vector<std::size_t> after;  ///< flows that must be delivered before it starts
     std::int64_t gap_ns = 0;         ///< from the last of these deliveries to the start

@@ -18,7 +18,9 @@ from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.comparisons import ABM, IRN, POWERTCP, REVERIE, TIMELY
 from foretail.studies.systems.credence import CREDENCE
 from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.ethereal import ETHEREAL
 from foretail.studies.systems.rc3 import RC3
+from foretail.studies.systems.sirona import SIRONA
 from foretail.studies.systems.system import Published, System
 from foretail.studies.systems.universal import UNIVERSAL
 
@@ -32,6 +34,8 @@ SYSTEMS_BY_NAME: dict[str, System] = {
     "mars": MARS,
     "universal": UNIVERSAL,
     "rc3": RC3,
+    "sirona": SIRONA,
+    "ethereal": ETHEREAL,
 }
 """All of them, by the name in settings."""
 

@@ -110,12 +110,13 @@ public:
         std::int64_t wait_ns = 0;  ///< above 0: more may be lost after that time
     };
     /// Marks what is lost by now. `urgent`: losses are being repaired, so nothing is taken for reordering that has not
-    /// been seen to happen.
-    Detected detect(std::int64_t now, bool urgent, std::int64_t smoothed_rtt_ns) {
+    /// been seen to happen. `fixed_window_ns`: the reordering window; below 0 it is Linux's.
+    Detected detect(std::int64_t now, bool urgent, std::int64_t smoothed_rtt_ns, std::int64_t fixed_window_ns = -1) {
         constexpr std::uint32_t threshold = 3;
         Detected found;
         const bool at_once = !reordered_ && (urgent || sacked_ >= threshold);
-        const std::int64_t window_ns = at_once ? 0 : std::min(least_rtt_ns_ / 4, smoothed_rtt_ns);
+        const std::int64_t own_window_ns = at_once ? 0 : std::min(least_rtt_ns_ / 4, smoothed_rtt_ns);
+        const std::int64_t window_ns = fixed_window_ns < 0 ? own_window_ns : fixed_window_ns;
         while (!sent_.empty()) {
             const Sent sent = sent_.front();
             const std::optional<std::size_t> at = place_of(sent);

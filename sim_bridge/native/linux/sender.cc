@@ -79,7 +79,8 @@ void LinuxSocket::end_probe(const Frame& frame, const Rack::Report& report) {
 
 Rack::Detected LinuxSocket::detect() {
     const bool urgent = congested_ >= Congested::recovery;
-    const Rack::Detected found = rack_.detect(stack_->now(), urgent, rtt_.estimate_ns());
+    const Rack::Detected found =
+        rack_.detect(stack_->now(), urgent, rtt_.estimate_ns(), settings_->reordering_window_ns);
     if (found.wait_ns > 0) set_timer(Due::reordering, found.wait_ns);
     return found;
 }

@@ -28,6 +28,7 @@ struct TcpSettings {
     std::int64_t min_rto_ns = 0;
     int delayed_ack_segments = 1;
     bool slow_start = false;
+    std::int64_t reordering_window_ns = -1;  ///< of RACK, in Linux's sockets; -1: as Linux has it
     bool ecn = false;
 };
 

@@ -18,6 +18,7 @@ class Message(NamedTuple):
     after: Sequence[int] = ()  #: places in the list, before its own, of messages that must be delivered first
     gap_ns: int = 0  #: from the last of these deliveries to the start
     round: int = -1  #: of a collective, to which it belongs; -1: none. The driver does not ask
+    spine: int = -1  #: that its packets pass, as the first message of its connection says; -1: a hash chooses
 
 
 def joined(*lists: Sequence[Message]) -> list[Message]:
@@ -40,6 +41,9 @@ def joined(*lists: Sequence[Message]) -> list[Message]:
 
 
 def columns(messages: Iterable[Message]) -> dict[str, list[Any]]:
-    """Return the driver's form of messages: a list per field."""
+    """Return the driver's form of messages: a list per field, that of spines only where a message has one."""
     rows = list(messages)
-    return {name: [getattr(row, name) for row in rows] for name in Message._fields}
+    found = {name: [getattr(row, name) for row in rows] for name in Message._fields}
+    if not any(row.spine >= 0 for row in rows):
+        del found["spine"]
+    return found

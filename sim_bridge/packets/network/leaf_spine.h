@@ -61,15 +61,17 @@ public:
         : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas) {
         using buffer::LineRate;
         const auto server_rate = LineRate::from_bps(topology_.server_link_bps, topology_.wire_overhead_bytes);
-        const auto spine_rate = LineRate::from_bps(topology_.spine_link_bps, topology_.wire_overhead_bytes);
+        const auto spine_rate = [&](int spine) {
+            return LineRate::from_bps(topology_.bps_of_spine(spine), topology_.wire_overhead_bytes);
+        };
         for (int host = 0; host < topology_.servers(); ++host) add_line(server_rate, -1, 0);
         for (int leaf = 0; leaf < topology_.leaves; ++leaf) {
             std::vector<LineRate> rates(static_cast<std::size_t>(topology_.servers_per_leaf), server_rate);
-            rates.insert(rates.end(), static_cast<std::size_t>(topology_.spines), spine_rate);
+            for (int spine = 0; spine < topology_.spines; ++spine) rates.push_back(spine_rate(spine));
             add_switch(settings, leaf, std::move(rates), topology_.leaf_buffer_bytes(), predictor, trace);
         }
         for (int spine = 0; spine < topology_.spines; ++spine) {
-            std::vector<LineRate> rates(static_cast<std::size_t>(topology_.leaves), spine_rate);
+            std::vector<LineRate> rates(static_cast<std::size_t>(topology_.leaves), spine_rate(spine));
             add_switch(settings, topology_.leaves + spine, std::move(rates), topology_.spine_buffer_bytes(), predictor,
                        trace);
         }
