@@ -48,7 +48,7 @@ class CellDesign:
 
     schedule: str = setting(
         MISSING,
-        "Schedule: vermilion for the permutation; round_robin, every rack in turn; mars; or the "
+        "Schedule: vermilion for the permutation; round_robin, every rack in turn; mars; expander; opera; or the "
         "scheduler of a package.",
     )
     routing: str = setting(

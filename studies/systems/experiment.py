@@ -17,12 +17,14 @@ from foretail.pipelines.comparison.statistics import PairedDifference, mean_inte
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.designs import MARS, ROTORNET, VERMILION
 from foretail.studies.systems.linc import LINC
 from foretail.studies.systems.system import Published, System
 
 SYSTEMS_BY_NAME: dict[str, System] = {
     "mars": MARS,
+    "rotornet": ROTORNET,
+    "vermilion": VERMILION,
     "linc": LINC,
 }
 """All of them, by the name in settings."""
