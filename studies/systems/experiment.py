@@ -19,6 +19,7 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.designs import MARS, ROTORNET, VERMILION
 from foretail.studies.systems.linc import LINC
+from foretail.studies.systems.nona import NONA
 from foretail.studies.systems.system import Published, System
 
 SYSTEMS_BY_NAME: dict[str, System] = {
@@ -26,6 +27,7 @@ SYSTEMS_BY_NAME: dict[str, System] = {
     "rotornet": ROTORNET,
     "vermilion": VERMILION,
     "linc": LINC,
+    "nona": NONA,
 }
 """All of them, by the name in settings."""
 

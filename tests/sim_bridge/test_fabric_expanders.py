@@ -105,7 +105,9 @@ def test_whole_hops_make_throughput_fall_between_roots() -> None:
     assert [whole.throughput(d) for d in degrees] == pytest.approx([1 / 6, 1 / 4, 1 / 4, 1 / 4, 1 / 2])
     graphs = [valiant(all_to_all(64, 1), mars(64, 1, d).capacity) for d in degrees]
     assert graphs == pytest.approx([8 / 57, 4 / 17, 2 / 9, 8 / 39, 1 / 2])
-    assert all(graph <= bound + 1e-9 for graph, bound in zip(graphs, [whole.throughput(d) for d in degrees], strict=True))
+    assert all(
+        graph <= bound + 1e-9 for graph, bound in zip(graphs, [whole.throughput(d) for d in degrees], strict=True)
+    )
 
 
 SCHEDULES = {

@@ -11,7 +11,7 @@ from foretail.studies.systems.experiment import SYSTEMS_BY_NAME
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["linc", "rotornet", "mars", "vermilion"])
+@pytest.mark.parametrize("name", ["linc", "rotornet", "mars", "vermilion", "nona"])
 def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
     system = SYSTEMS_BY_NAME[name]
     (seed,) = system.seeds["small"]
