@@ -25,6 +25,7 @@ from foretail.sim_bridge.inference_jobs.cluster_run import (
 from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
 from foretail.sim_bridge.inference_jobs.placement import (
     Cluster,
+    Groups,
     JobClass,
     Model,
     pollaczek_khinchine,
@@ -39,7 +40,7 @@ DIAMOND = JobGraph((1.0, 10.0, 8.0, 1.0), {(0, 1): 4.0, (0, 2): 1.0, (1, 3): 2.0
 def graphs(draw: st.DrawFn, most: int = 8) -> JobGraph:
     """Draw a graph with one source and one sink."""
     count = draw(st.integers(1, most))
-    edges = {edge for edge in product(range(count), repeat=2) if edge[0] < edge[1] and draw(st.booleans())}
+    edges = {(a, b) for a, b in product(range(count), repeat=2) if a < b and draw(st.booleans())}
     for task in range(1, count):
         if not any(b == task for _, b in edges):
             edges.add((draw(st.integers(0, task - 1)), task))
@@ -144,9 +145,8 @@ def test_the_completion_time_is_that_of_the_equations() -> None:
     """The diamond by hand, (IV) to (XII), with the second branch on a server of its own and the sink with the first."""
     model = model_of((DIAMOND, 0.05))
     (choice,) = model.choices
-    chances = np.array(
-        [{(0, 0, 1, 0): 0.5, (0, 1, 2, 1): 0.25, (0, 0, 0, 0): 0.25}.get(p, 0) for p in choice.placements]
-    )
+    drawn: dict[Groups, float] = {(0, 0, 1, 0): 0.5, (0, 1, 2, 1): 0.25, (0, 0, 0, 0): 0.25}
+    chances = np.array([drawn.get(placement, 0.0) for placement in choice.placements])
     service = {edge: size * 8 / 80 for edge, size in DIAMOND.transfers.items()}
     rates = {(0, 2): 0.05 * 0.75, (2, 3): 0.05 * 0.75, (0, 1): 0.05 * 0.25}
     load = sum(rates[edge] * service[edge] for edge in rates)
@@ -175,7 +175,7 @@ def test_the_optimum_beats_a_grid(rate: float) -> None:
     found = float(model.completion_s(best)[0])
     assert model.wait_s(best) < inf
     shares = [of for of in product(range(6), repeat=4) if sum(of) == 5]
-    tried = ((0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 0, 0))
+    tried: tuple[Groups, ...] = ((0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 0, 0))
     grid = inf
     for mixtures in product(shares, repeat=2):
         chances = [
