@@ -112,7 +112,7 @@ NAMES = {"sirius": "Sirius", "opera": "Opera", "expander": "expander", "rotornet
 
 def _mars(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     measured = _table()
-    cells = Cells(4, SlotTime(10_000_000_000, 3_800, 1_000), {"small": 1_500, "medium": 8_000}[size])
+    cells = Cells(4, SlotTime(10_000_000_000, 3_800, 1_000), {"small": 1_500, "medium": 10_000}[size])
     for matrix, loads in MARS_LOADS.items():
         for load in loads:
             trials = {}
@@ -126,7 +126,9 @@ def _mars(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
                 if load == MARS_LOADS["all to all"][-1]:
                     measured[f"delivered, {where}"] = _change(ours.carried.delivered, theirs.carried.delivered)
                 else:
-                    measured[f"short p99, {where}"] = _change(ours.classes["short"].p99, theirs.classes["short"].p99)
+                    of, other = ours.classes["short"], theirs.classes["short"]
+                    measured[f"short p99, {where}"] = _change(of.p99, other.p99)
+                    measured[f"short median, {where}"] = _change(of.p50, other.p50)
     return measured
 
 
@@ -179,7 +181,7 @@ MARS = System(
         ),
     ),
     _mars,
-    {"small": (1,), "medium": (1, 2, 3)},
+    {"small": (1,), "medium": (1, 2, 3, 4, 5)},
 )
 
 
