@@ -163,6 +163,17 @@ def test_a_lone_cell_keeps_the_delay_of_theorem_15(nodes: int, uplinks: int, deg
     assert slots.max() > whole.delay_ns(degree) / 2, "the bound is met within a factor of two"
 
 
+@settings(max_examples=draws(40))
+@given(st.data(), st.integers(1, 3))
+def test_one_hop_is_what_the_other_fabric_does(data: st.DataObject, degree: int) -> None:
+    """Over a complete graph shortest paths are direct circuits, and both fabrics finish every flow in the same slot."""
+    schedule = round_robin(7, degree)
+    flows = data.draw(flows_of(7))
+    ours, theirs = MultiHopFabric(schedule, flows, "period"), CellFabric(schedule, flows, "direct")
+    assert ours.advance(90) == theirs.advance(90)
+    assert np.array_equal(ours.completion(), theirs.completion())
+
+
 def test_sirius_carries_what_the_other_fabric_carries() -> None:
     """Valiant routing over a complete graph, where both can do it: the same cells are delivered in the end."""
     schedule = round_robin(9, 2)

@@ -1,4 +1,4 @@
-"""Systems of circuits, codes and jobs at size=small; costs ten seconds."""
+"""Systems of circuits, codes and jobs at size=small; costs half a minute."""
 
 from __future__ import annotations
 
