@@ -256,14 +256,19 @@ def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) 
 
 
 def fabric_of(
-    design: CellDesign, schedule: Schedule, flows: CellFlows, time: SlotTime, seed: int
+    design: CellDesign, schedule: Schedule, flows: CellFlows, time: SlotTime, seed: int, room: int | None = None
 ) -> CellFabric | MultiHopFabric:
-    """The fabric of a design; under detour a rack spreads two cells an uplink at once."""
+    """The fabric of a design.
+
+    Over several hops `room` is how many cells from others a rack holds, and of its own for random racks: two an uplink
+    if it is None, where those from others have no bound.
+    """
     if design.routing not in SEVERAL_HOPS:
         return CellFabric(schedule, flows, cast(Routing, design.routing), design.hold_slots, seed)
     long_cells = math.ceil(OPERA_LONG_BYTES / time.cell_bytes)
     graph = SEVERAL_HOPS[design.routing]
-    return MultiHopFabric(schedule, flows, graph, long_cells if graph == "slot" else None, seed, 2 * schedule.degree)
+    long_from = long_cells if graph == "slot" else None
+    return MultiHopFabric(schedule, flows, graph, long_from, seed, room or 2 * schedule.degree, room)
 
 
 def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str, Any]:

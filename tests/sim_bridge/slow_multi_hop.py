@@ -26,7 +26,7 @@ def reached_within(edges: npt.NDArray[np.bool_], nodes: int) -> int:
 
 
 class SlowMultiHop:
-    """Runs `slots` slots; `completion` per flow, and cells `delivered`, of these `direct`, and `relayed`."""
+    """Runs `slots` slots; `completion` per flow, and cells `delivered`, of these `direct`, `relayed` and `lost`."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class SlowMultiHop:
         direct_from: int | None,
         seed: int,
         drawn_cells: int,
+        transit_cells: int | None,
         slots: int,
     ) -> None:
         racks = range(schedule.nodes)
@@ -43,7 +44,7 @@ class SlowMultiHop:
         unsent = flows.size.tolist()
         missing = flows.size.tolist()
         self.completion = [-1] * len(flows)
-        self.delivered = self.direct = self.relayed = 0
+        self.delivered = self.direct = self.relayed = self.lost = 0
         kinds = ("transit", "drawn", "own", "direct")
         queues: dict[str, list[list[tuple[int, int]]]] = {kind: [[] for _ in racks] for kind in kinds}  # target, flow
         turns = {kind: [0 for _ in racks] for kind in kinds}
@@ -99,4 +100,11 @@ class SlowMultiHop:
                         self.completion[flow] = now
                 else:
                     self.relayed += 1
+                    if len(queues["transit"][rack]) == transit_cells:
+                        self.lost += 1
+                        source, back = int(flows.source[flow]), (int(flows.destination[flow]), flow)
+                        unsent[flow] += 1
+                        if back not in queues["own"][source]:
+                            queues["own"][source].append(back)
+                        continue
                     queues["transit"][rack].append((int(flows.destination[flow]) if rack == target else target, flow))

@@ -136,13 +136,15 @@ def test_cells_go_as_in_the_slow_model(data: st.DataObject, name: str, graph: Gr
     flows = data.draw(flows_of(schedule.nodes))
     direct_from = data.draw(st.sampled_from([None, 5])) if graph == "slot" else None
     bound = data.draw(st.integers(1, 6))
-    fabric = MultiHopFabric(schedule, flows, graph, direct_from, seed, bound)
-    slow = SlowMultiHop(schedule, flows, graph, direct_from, seed, bound, slots=120)
+    room = data.draw(st.sampled_from([None, 1, 2]))
+    fabric = MultiHopFabric(schedule, flows, graph, direct_from, seed, bound, room)
+    slow = SlowMultiHop(schedule, flows, graph, direct_from, seed, bound, room, slots=120)
     middle = fabric.advance(50)
     counts = fabric.advance(120)
     assert middle.delivered <= counts.delivered == slow.delivered
     assert counts.direct == slow.direct
     assert counts.first_hop == slow.relayed
+    assert fabric.lost == slow.lost
     assert fabric.completion().tolist() == slow.completion
 
 
@@ -161,6 +163,17 @@ def test_a_lone_cell_keeps_the_delay_of_theorem_15(nodes: int, uplinks: int, deg
     assert slots.min() >= 1
     assert slots.max() <= whole.delay_ns(degree)
     assert slots.max() > whole.delay_ns(degree) / 2, "the bound is met within a factor of two"
+
+
+def test_little_room_loses_cells_that_come_again() -> None:
+    """Two long flows over a complete graph: with one cell of room relays lose some, which are sent again."""
+    flows = CellFlows(np.zeros(2, np.int64), np.array([0, 1]), np.array([5, 5]), np.array([60, 60]))
+    for room in (None, 1):
+        fabric = MultiHopFabric(round_robin(9, 2), flows, "valiant", transit_cells=room)
+        counts = fabric.advance(2_000)
+        assert counts.delivered == 120
+        assert counts.first_hop == counts.last_hop + fabric.lost
+        assert (fabric.lost > 0) == (room == 1)
 
 
 @settings(max_examples=draws(40))
@@ -207,7 +220,7 @@ def test_sirius_carries_what_the_other_fabric_carries() -> None:
             lambda: MultiHopFabric(
                 SCHEDULES["mars"], CellFlows(*(np.array([value]) for value in (0, 1, 2, 1))), "valiant", drawn_cells=0
             ),
-            "drawn_cells is 0",
+            "drawn_cells is 0, transit_cells None",
         ),
     ],
 )

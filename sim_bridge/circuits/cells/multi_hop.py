@@ -1,7 +1,7 @@
 """Cells over several hops of a schedule: Mars, Opera, expanders and Sirius, slot by slot.
 
-As in :mod:`~foretail.sim_bridge.circuits.cells.cell_fabric`, a circuit carries at most one cell a slot, buffers are
-unlimited, and flows to one destination take turns. A cell goes by any circuit that leads it one hop closer to its
+As in :mod:`~foretail.sim_bridge.circuits.cells.cell_fabric`, a circuit carries at most one cell a slot, and flows to
+one destination take turns. Buffers may have a bound. A cell goes by any circuit that leads it one hop closer to its
 target, along shortest paths of a graph:
 
 * **period**: of all circuits of a period (expander), the target being the destination.
@@ -47,6 +47,13 @@ class MultiHopFabric:
     seed : of the random racks under ``valiant``
     drawn_cells : int
         Under ``valiant`` a rack draws for its own cells while fewer than this wait for their first hop, at least 1.
+    transit_cells : int or None
+        Cells from others that a rack holds, at least 1: it loses one that is too many, and its source has it again from
+        the next slot on, as after a trimmed packet. None for no bound.
+
+    Attributes
+    ----------
+    lost : cells so far that a rack had no room for
     """
 
     def __init__(
@@ -57,14 +64,15 @@ class MultiHopFabric:
         direct_from: int | None = None,
         seed: int = 1,
         drawn_cells: int = 8,
+        transit_cells: int | None = None,
     ) -> None:
         racks = schedule.nodes
         if racks > MAX_RACKS:
             raise ForetailError(f"the schedule has {racks} racks: several hops are simulated for up to {MAX_RACKS}")
         if len(flows) and max(flows.source.max(), flows.destination.max()) >= racks:
             raise ForetailError(f"a flow is from or to a rack outside [0, {racks}): correct the flows")
-        if drawn_cells < 1:
-            raise ForetailError(f"drawn_cells is {drawn_cells}: give at least 1")
+        if drawn_cells < 1 or (transit_cells is not None and transit_cells < 1):
+            raise ForetailError(f"drawn_cells is {drawn_cells}, transit_cells {transit_cells}: give at least 1")
         self._drawn_cells = drawn_cells
         self._detour = graph == "valiant"
         self._random = np.random.default_rng(seed)
@@ -79,6 +87,8 @@ class MultiHopFabric:
         self._completion = [-1] * len(flows)
         # at every rack by target: cells from others or with a target drawn, flows of its own, flows of direct circuits
         self._queues = [[_Queues(racks) for _ in range(racks)] for _ in range(3)]
+        self._held, self._transit_cells = [0] * racks, transit_cells
+        self.lost = 0
         self._drawn, self._waiting = [_Queues(racks) for _ in range(racks)], [0] * racks
         self._started = self._now = self._admitted = self._direct = self._relayed = self._last = 0
 
@@ -124,6 +134,7 @@ class MultiHopFabric:
                 if not first:
                     target = through.next_target(closer)
                     flow = through.take(target)
+                    self._held[rack] -= 1
                 elif drawn.mask & closer:
                     target = drawn.next_target(closer)
                     flow = drawn.take(target)
@@ -140,8 +151,12 @@ class MultiHopFabric:
             destination = self._destination[flow]
             if rack == destination:
                 self._deliver(flow, direct=first)
+                continue
+            self._relayed += 1
+            if self._held[rack] == self._transit_cells:
+                self._send_again(flow)
             else:
-                self._relayed += 1
+                self._held[rack] += 1
                 transit[rack].put(destination if rack == target else target, flow)
 
     def _draw_targets(self) -> None:
@@ -160,6 +175,12 @@ class MultiHopFabric:
         if self._unsent[flow]:
             queues.put(target, flow)
         return flow
+
+    def _send_again(self, flow: int) -> None:
+        self.lost += 1
+        self._unsent[flow] += 1
+        if self._unsent[flow] == 1:  # otherwise it waits for its turn already
+            self._queues[1][self._source[flow]].put(self._destination[flow], flow)
 
     def _deliver(self, flow: int, *, direct: bool) -> None:
         self._direct += direct
