@@ -25,10 +25,10 @@ from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import SCHEDULER_GROUP, offered
 
-SCHEDULERS = ("vermilion", "round_robin", "mars")
+SCHEDULERS = ("vermilion", "round_robin", "mars", "expander", "opera")
 """Foretail's own; packages offer others."""
 
-DESIGNS = ("vermilion", "optimum", "oblivious", "mars")
+DESIGNS = ("vermilion", "optimum", "oblivious", "mars", "expander", "opera")
 """Foretail's own of `DesignExperiment`; the schedulers of packages are designs too."""
 
 
@@ -52,7 +52,8 @@ class ScheduleConfig(Stage):
         MISSING, "Number of uplinks of a node; k times n is a multiple of it.", at_least=1, at_most=LARGEST_DEGREE
     )
     scheduler: str = setting(
-        "vermilion", "Scheduler that makes the schedule: vermilion, round_robin, mars, or one of a package."
+        "vermilion",
+        "Scheduler that makes the schedule: vermilion, round_robin, mars, expander, opera, or one of a package.",
     )
     scheduler_settings: Any = setting(
         None, "Settings of a scheduler other than vermilion, as {NAME: VALUE}; all others keep their defaults."

@@ -6,6 +6,7 @@ with one seed, which draws the permutation, the flows and what is random in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,9 +26,10 @@ from foretail.pipelines.comparison.statistics import PairedDifference, mean_inte
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, Routing
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, CellFlows, Routing
 from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, CountedSlots, cell_trial
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
+from foretail.sim_bridge.circuits.cells.multi_hop import Graph, MultiHopFabric
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
@@ -42,19 +44,28 @@ CLASSES = ("short", "long")
 PAIRED = "Means over the seeds; ratios are geometric means, paired by seed, with 95 % intervals."
 
 
+SEVERAL_HOPS: Mapping[str, Graph] = {"shortest_paths": "period", "detour": "valiant", "current_paths": "slot"}
+"""Routings over several hops, and the graph of each."""
+
+OPERA_LONG_BYTES = 15_000_000
+"""Flows from this size on wait for a direct circuit, as in Opera (NSDI'20)."""
+
+
 @dataclass
 class CellDesign:
     """A schedule of circuits, and how cells go over it."""
 
     schedule: str = setting(
         MISSING,
-        "Schedule: vermilion for the permutation; round_robin, every rack in turn; mars; or the "
+        "Schedule: vermilion for the permutation; round_robin, every rack in turn; mars; expander; opera; or the "
         "scheduler of a package.",
     )
     routing: str = setting(
         MISSING,
-        "Routing, by its name in foretail.sim_bridge.circuits.cells.cell_fabric.",
-        one_of=("direct", "two_hop", "valiant"),
+        "Routing, by its name in foretail.sim_bridge.circuits.cells.cell_fabric, or over several hops: shortest_paths, "
+        "of the circuits of a period; detour, the same to a random rack first, for mars; current_paths, for opera, of "
+        "the circuits of a slot, where flows of 15 MB or more wait for a circuit of their own.",
+        one_of=("direct", "two_hop", "valiant", *SEVERAL_HOPS),
     )
     k: int = setting(
         3, "Vermilion: k, with l = 1; k times racks is a multiple of the degree.", at_least=2, at_most=LARGEST_TRUST
@@ -244,6 +255,22 @@ def scheduled(design: CellDesign, demand: DemandMatrix, degree: int, seed: int) 
     return Schedule(np.repeat(made.matchings, design.hold_slots, axis=0))
 
 
+def fabric_of(
+    design: CellDesign, schedule: Schedule, flows: CellFlows, time: SlotTime, seed: int, room: int | None = None
+) -> CellFabric | MultiHopFabric:
+    """The fabric of a design.
+
+    Over several hops `room` is how many cells from others a rack holds, and of its own for random racks: two an uplink
+    if it is None, where those from others have no bound.
+    """
+    if design.routing not in SEVERAL_HOPS:
+        return CellFabric(schedule, flows, cast(Routing, design.routing), design.hold_slots, seed)
+    long_cells = math.ceil(OPERA_LONG_BYTES / time.cell_bytes)
+    graph = SEVERAL_HOPS[design.routing]
+    long_from = long_cells if graph == "slot" else None
+    return MultiHopFabric(schedule, flows, graph, long_from, seed, room or 2 * schedule.degree, room)
+
+
 def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str, Any]:
     """The trial of a point."""
     design, end = settings.designs[case.design], settings.warm_up_slots + settings.slots
@@ -259,7 +286,7 @@ def _measured(case: CellCase, so_far: SoFar, settings: CellSettings) -> dict[str
         FLOW_SEED + case.seed,
     )
     made = scheduled(design, demand, settings.degree, case.seed)
-    fabric = CellFabric(made, flows, cast(Routing, design.routing), design.hold_slots, case.seed)
+    fabric = fabric_of(design, made, flows, slot_time(settings), case.seed)
     classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
     trial = cell_trial(fabric, flows, classes, window, lambda slot: so_far(f"slot {slot:,} of {window.last:,}"))
     return asdict(trial)

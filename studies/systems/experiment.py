@@ -17,8 +17,10 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.studies.systems.comparisons import ABM, IRN, POWERTCP, REVERIE, TIMELY
 from foretail.studies.systems.credence import CREDENCE
-from foretail.studies.systems.designs import MARS
+from foretail.studies.systems.designs import MARS, ROTORNET, VERMILION
 from foretail.studies.systems.ethereal import ETHEREAL
+from foretail.studies.systems.linc import LINC
+from foretail.studies.systems.nona import NONA
 from foretail.studies.systems.rc3 import RC3
 from foretail.studies.systems.sirona import SIRONA
 from foretail.studies.systems.system import Published, System
@@ -31,11 +33,15 @@ SYSTEMS_BY_NAME: dict[str, System] = {
     "powertcp": POWERTCP,
     "timely": TIMELY,
     "irn": IRN,
-    "mars": MARS,
     "universal": UNIVERSAL,
     "rc3": RC3,
     "sirona": SIRONA,
     "ethereal": ETHEREAL,
+    "linc": LINC,
+    "nona": NONA,
+    "vermilion": VERMILION,
+    "mars": MARS,
+    "rotornet": ROTORNET,
 }
 """All of them, by the name in settings."""
 

@@ -417,7 +417,10 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
         (("scheduler_settings={hop: 1}",), "shifts has no parameter hop: it takes step"),
         (("scheduler_settings=1",), "the settings of shifts are 1: write them as {NAME: VALUE}"),
         (("k=3",), "k means nothing to scheduler=shifts"),
-        (("scheduler=shift",), "scheduler = shift is unknown: choose from vermilion, round_robin, mars, shifts"),
+        (
+            ("scheduler=shift",),
+            "scheduler = shift is unknown: choose from vermilion, round_robin, mars, expander, opera, shifts",
+        ),
     ):
         assert_one_sentence(foretail(tmp_path, *schedule, *overrides), complaint)
 

@@ -38,6 +38,17 @@ def test_every_job_stays_in_the_hose_model_and_repeats(job: str) -> None:
     assert np.all((noisy.demand > 0) <= (plain.demand > 0))
 
 
+def test_inference_keeps_its_racks_while_its_rates_change_by_up_to_40_percent() -> None:
+    phases = np.stack([phase.demand.demand for phase in JOBS["inference"](NODES, DEGREE, 3)])
+    assert len(phases) == 6
+    assert max(DemandMatrix(phase).largest_sum for phase in phases) == pytest.approx(DEGREE)
+    assert np.linalg.matrix_rank(phases.reshape(6, -1), tol=1e-9) == 2, "two kinds of jobs"
+    change = phases[:, phases[0] > 0] / phases[0, phases[0] > 0]
+    assert change.min() >= 0.6 / 1.4
+    assert change.max() <= 1.4 / 0.6
+    assert not np.allclose(change, change[:, :1]), "the kinds change apart"
+
+
 def test_phases_follow_each_other() -> None:
     first, second = ring(NODES, DEGREE), all_to_all(NODES, DEGREE)
     found = repeated([Phase(first, 2), Phase(second)], 5, 100, "a").demand

@@ -12,11 +12,11 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric
+from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric, CellFlows
 from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.studies.circuits.cells import CellDesign, scheduled
+from foretail.studies.circuits.cells import CellDesign, fabric_of, scheduled
 
 pytestmark = pytest.mark.slow
 
@@ -148,3 +148,21 @@ def test_bad_settings_get_one_sentence(override: str, tmp_path: Path, capsys: py
     assert len(lines) == 1
     assert BAD[override] in lines[0]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "routing"), [("mars", "detour"), ("expander", "shortest_paths"), ("opera", "current_paths")]
+)
+def test_designs_of_several_hops_deliver_every_cell(schedule: str, routing: str) -> None:
+    """Mars has no circuit for most pairs: only a routing over several hops delivers all; Opera's long flows wait."""
+    demand, time = permutation(8, 4, 1), SlotTime(25_000_000_000, 4_500, 500)
+    sizes = np.array([1, 3, 1200])  # the last one is longer than 15 MB
+    design = CellDesign(schedule, routing)
+    made = scheduled(design, demand, 4, 1)
+    far = int(np.argmin(made.edges[2, 3:])) + 3  # without a circuit, but in Opera
+    flows = CellFlows(np.zeros(3, np.int64), np.array([0, 1, 2]), np.array([3, 6, far]), sizes)
+    fabric = fabric_of(design, made, flows, time, 1)
+    counts = fabric.advance(4_000)
+    assert counts.delivered == sizes.sum()
+    hops = 1 + counts.first_hop / counts.delivered
+    assert hops < 1.1 if schedule == "opera" else hops > 1.2

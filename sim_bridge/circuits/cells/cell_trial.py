@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, CellFlows
+from foretail.sim_bridge.circuits.cells.multi_hop import MultiHopFabric
 
 STEP_SLOTS = 5_000
 """Slots between two reports."""
@@ -45,7 +46,7 @@ class CellTrial:
 
 
 def cell_trial(
-    fabric: CellFabric,
+    fabric: CellFabric | MultiHopFabric,
     flows: CellFlows,
     classes: Mapping[str, npt.NDArray[np.bool_]],
     window: CountedSlots,

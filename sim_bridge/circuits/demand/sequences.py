@@ -1,7 +1,8 @@
-"""Demand of collective communication over time: phases that repeat, on nodes placed at random, mixed and noisy.
+"""Demand of jobs over time: phases that repeat, on nodes placed at random, mixed and noisy.
 
 Source of the shapes: Addanki, thesis, section 8.6 (data- and hybrid-parallel training of recommendation models with
-embedding tables). The lengths of phases are inputs; nothing here claims to be a measured application.
+embedding tables), and Pit-Claudel, thesis, chapter 2 (inference). The lengths of phases are inputs; nothing here claims
+to be a measured application.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.features.demand.sequences import DemandSequence
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
+from foretail.sim_bridge.circuits.demand.placed_jobs import placed_demand, with_other_rates
+from foretail.sim_bridge.inference_jobs.architectures import densenet121, resnet18
+from foretail.sim_bridge.inference_jobs.cluster_run import apart
+from foretail.sim_bridge.inference_jobs.placement import Cluster, JobClass, Model
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -54,6 +59,23 @@ def hybrid_parallel(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]
     return Phase(out, 2), Phase(DemandMatrix(out.demand.T), 2), Phase(ring(nodes, degree), 2)
 
 
+def inference(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]:
+    """Return six phases of two kinds of inference jobs, whose arrival rates change by up to 40 %.
+
+    Their tasks between bottlenecks run apart, and each kind has its servers in racks that are drawn: a Dirichlet
+    distribution with all parameters 1. The largest phase fills the uplinks.
+    """
+    homes = np.random.default_rng(seed).dirichlet(np.ones(nodes), 2)
+    classes = (JobClass(resnet18().contracted(), 1.0), JobClass(densenet121().contracted(), 10.0))
+    model = Model(Cluster(nodes, 1.0, 1.0), classes)
+    matrices = []
+    for phase in range(6):
+        now = Model(model.cluster, with_other_rates(classes, 0.4, 6 * seed + phase))
+        matrices.append(placed_demand(now, apart(model.choices), homes, 1.0))
+    largest = max(matrix.largest_sum for matrix in matrices)
+    return tuple(Phase(matrix.scaled_to(degree * matrix.largest_sum / largest)) for matrix in matrices)
+
+
 def _ring(nodes: int, degree: int, seed: int = 1) -> tuple[Phase, ...]:
     del seed
     return (Phase(ring(nodes, degree)),)
@@ -69,6 +91,7 @@ JOBS: Mapping[str, Callable[[int, int, int], tuple[Phase, ...]]] = {
     "all_to_all": _all_to_all,
     "data_parallel": data_parallel,
     "hybrid_parallel": hybrid_parallel,
+    "inference": inference,
 }
 """Phases of a job by its name, from nodes, degree and a seed."""
 

@@ -1,4 +1,9 @@
-"""Oblivious round robin: every node meets every other in turn, as RotorNet, Sirius and the Etalon emulator's strobe."""
+"""Oblivious round robin: every node meets every other in turn, as RotorNet, Sirius and the Etalon emulator's strobe.
+
+RotorNet and Sirius differ in what goes over it. RotorNet keeps a matching for many packets, and takes a second hop only
+where the direct circuit is busy and the relay has room (``two_hop`` in cells). Sirius changes circuits every few
+packets, and sends all of them over a random node (``valiant``).
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import SCHEDULER_GROUP, Kinds, PluginError, is_foreign, named, require, running
 from foretail.features.demand.matrix import DemandMatrix
+from foretail.sim_bridge.circuits.schedules.expander import expander, opera
 from foretail.sim_bridge.circuits.schedules.mars import best_degree, mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
@@ -97,8 +98,24 @@ class Mars(Scheduler):
         return mars(demand.nodes, degree, of_graph, seed).matchings
 
 
+@dataclass(frozen=True)
+class Expander(Scheduler):
+    """A static random regular graph, whatever the demand."""
+
+    def matchings(self, demand: DemandMatrix, degree: int, seed: int) -> npt.NDArray[np.int32]:
+        return expander(demand.nodes, degree, seed).matchings
+
+
+@dataclass(frozen=True)
+class Opera(Scheduler):
+    """Circuits that connect all nodes at any time, whatever the demand."""
+
+    def matchings(self, demand: DemandMatrix, degree: int, seed: int) -> npt.NDArray[np.int32]:
+        return opera(demand.nodes, degree, seed).matchings
+
+
 SCHEDULERS: Mapping[str, type[Scheduler]] = MappingProxyType(
-    {"vermilion": Vermilion, "round_robin": RoundRobin, "mars": Mars}
+    {"vermilion": Vermilion, "round_robin": RoundRobin, "mars": Mars, "expander": Expander, "opera": Opera}
 )
 """Foretail's own by name."""
 

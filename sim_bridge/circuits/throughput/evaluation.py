@@ -23,13 +23,15 @@ from foretail.sim_bridge.circuits.demand.matrices import (
     skewed_uniform,
 )
 from foretail.sim_bridge.circuits.demand.sequences import JOBS
+from foretail.sim_bridge.circuits.schedules.expander import expander, opera
 from foretail.sim_bridge.circuits.schedules.mars import best_degree, mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.circuits.throughput.valiant import shortest_paths, valiant
 
 __all__ = [
     "DESIGNS",
@@ -140,11 +142,32 @@ def _mars(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -
     return [Outcome("mars", "valiant", 0, valiant(demand, capacity))]
 
 
+def _expander(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -> list[Outcome]:
+    capacity = expander(demand.nodes, degree, seed).capacity
+    return [
+        Outcome("expander", "multi-hop", 0, multi_hop(demand, capacity).theta),
+        Outcome("expander", "shortest paths", 0, shortest_paths(demand, capacity)),
+    ]
+
+
+def _opera(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int) -> list[Outcome]:
+    """All demand as short flows, on the graph of every slot in turn, and all as long ones, on direct circuits."""
+    made = opera(demand.nodes, degree, seed)
+    of_slots = [shortest_paths(demand, Schedule(slot[np.newaxis]).capacity) for slot in made.matchings]
+    return [
+        Outcome("opera", "multi-hop", 0, multi_hop(demand, made.capacity).theta),
+        Outcome("opera", "shortest paths", 0, float(np.mean(of_slots))),
+        Outcome("opera", "single-hop", 0, single_hop(demand, made.capacity)),
+    ]
+
+
 DESIGNS: Mapping[str, Callable[[DemandMatrix, int, Sequence[int], int], list[Outcome]]] = {
     "vermilion": _vermilion,
     "optimum": _optimum,
     "oblivious": _oblivious,
     "mars": _mars,
+    "expander": _expander,
+    "opera": _opera,
 }
 """Outcomes of a design on a matrix, from the degree, the values of k, and a seed."""
 

@@ -1,7 +1,8 @@
-"""Throughput under Valiant load balancing: every packet goes to a random node first, then to its destination.
+"""Throughput of shortest paths, and of Valiant load balancing: to a random node first, then to the destination.
 
-Source: Addanki, thesis, section 7.4, which evaluates Mars, RotorNet and Sirius with it. Both legs take shortest
-paths, at every node split over the next hops in proportion to their capacity.
+Source: Addanki, thesis, section 7.4, which evaluates Mars, RotorNet and Sirius with Valiant load balancing, and Opera
+and expanders with shortest paths. At every node traffic is split over the next hops of all shortest paths, in
+proportion to their capacity.
 """
 
 from __future__ import annotations
@@ -25,13 +26,28 @@ def valiant(demand: DemandMatrix, capacity: FloatArray) -> float:
     """
     if not demand.demand.any():
         raise ForetailError("the demand matrix is zero: its throughput is not bounded")
-    hops = csgraph.shortest_path(csr_array(capacity > 0), unweighted=True)
-    if np.isinf(hops).any():
-        raise ForetailError("some node does not reach some other: Valiant routing needs a strongly connected graph")
     # from s to each node a share of the row sum of s, from each node to d a share of the column sum of d
     sent = (demand.demand.sum(axis=1)[:, np.newaxis] + demand.demand.sum(axis=0)) / demand.nodes
+    return _throughput(capacity, sent)
+
+
+def shortest_paths(demand: DemandMatrix, capacity: FloatArray) -> float:
+    """Return the largest factor by which the demand can be sent on shortest paths: as :func:`valiant`, without detour.
+
+    A split over all shortest paths stands for the thesis's split over those that share no edge.
+    """
+    if not demand.demand.any():
+        raise ForetailError("the demand matrix is zero: its throughput is not bounded")
+    return _throughput(capacity, demand.demand)
+
+
+def _throughput(capacity: FloatArray, sent: FloatArray) -> float:
+    """The least capacity over load when `sent`, float64[n, n], goes on shortest paths."""
+    hops = csgraph.shortest_path(csr_array(capacity > 0), unweighted=True)
+    if np.isinf(hops).any():
+        raise ForetailError("some node does not reach some other: shortest paths need a strongly connected graph")
     load = np.zeros_like(capacity)
-    for destination in range(demand.nodes):
+    for destination in range(len(capacity)):
         load += _load(hops[:, destination], capacity, sent[:, destination])
     used = load > 0
     return float(np.min(capacity[used] / load[used]))

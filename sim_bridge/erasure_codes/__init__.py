@@ -1,0 +1,1 @@
+"""Codes between two switches that repair a link which loses packets."""

@@ -1,0 +1,22 @@
+"""Systems of circuits, codes and jobs at size=small; costs half a minute."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from foretail.studies.systems.experiment import SYSTEMS_BY_NAME
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["linc", "rotornet", "mars", "vermilion", "nona"])
+def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
+    system = SYSTEMS_BY_NAME[name]
+    (seed,) = system.seeds["small"]
+    steps: list[str] = []
+    measured = system.measure("small", seed, steps.append)
+    assert {figure.quantity for figure in system.published} <= set(measured)
+    assert all(math.isfinite(value) for value in measured.values())
+    assert measured == system.measure("small", seed, steps.append)
