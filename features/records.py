@@ -46,6 +46,8 @@ class Asked(IntEnum):
     NEVER = 2
 
 
+_PAD_BYTES = 6 - (4 * len(FEATURES) + 2) % 8
+
 ARRIVAL_DTYPE = np.dtype(
     [
         ("time_ns", "<i8"),  # arrival time, non-decreasing over the file
@@ -62,7 +64,8 @@ ARRIVAL_DTYPE = np.dtype(
         ("exposed", "u1"),  # 1 when Credence's safeguard does not apply on the run's own queues; 0 for control
         ("asked", "u1"),  # Asked
         ("first_rtt", "u1"),  # 1 when the packet belongs to its flow's first round trip
-        ("pad", "u1", (8 - (4 * len(FEATURES) + 2) % 8,)),  # zero, to a multiple of 8 bytes
+        ("ingress", "<i2"),  # port by which it came, where some queues may not lose a packet; else zero
+        *([("pad", "u1", (_PAD_BYTES,))] if _PAD_BYTES else []),  # zero, to a multiple of 8 bytes
     ]
 )
 """One per packet arriving at a switch, in arrival order, control packets included."""
@@ -97,6 +100,18 @@ OCCUPANCY_DTYPE = np.dtype(
     ]
 )
 
+PAUSE_DTYPE = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("switch", "<i2"),  # index in the manifest's switches
+        ("port", "<i2"),  # of that switch
+        ("priority", "u1"),  # queue of that port
+        ("paused", "u1"),  # 1: it stops sending; 0: it goes on
+        ("pad", "u1", (2,)),  # zero
+    ]
+)
+"""One per pause of a queue by the other end of its port's link, and one per end of it, in order of time."""
+
 REPLAY_DTYPE = np.dtype(
     [
         ("arrival", "<i8"),
@@ -108,7 +123,8 @@ REPLAY_DTYPE = np.dtype(
         ("first_rtt", "u1"),
         ("lqd_drop", "u1"),
         ("message_left", "u1"),  # the feature; zero for control packets
-        ("pad", "u1", (4,)),
+        ("ingress", "<i2"),  # port by which it came, where some queues may not lose a packet; else zero
+        ("pad", "u1", (2,)),
     ]
 )
 """What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""

@@ -13,7 +13,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import SIZES, experiment_of_size, part, require_seeds, setting
 from foretail.configs.schema.policies import ASKING, Policy, require_known, require_one_policy, require_tunable
-from foretail.configs.schema.scenario import Scenario, require_replayable
+from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import LearningStage, SimulatingStage, Stage
 from foretail.configs.schema.switch_config import SwitchConfig
 from foretail.configs.schema.targets import (
@@ -286,7 +286,6 @@ class PromoteConfig(SimulatingStage):
         if self.families:
             self._check_closed_loop()
         elif not self.datasets:
-            require_replayable(self.scenario)
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)
         if self.shift is not None and not Path(self.shift).is_file():

@@ -29,7 +29,7 @@ from foretail.configs.schema.policies import (
     require_rule,
 )
 from foretail.configs.schema.racks import RackTraces
-from foretail.configs.schema.scenario import Rules, Scenario, require_replayable
+from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import SimulatingStage, Stage
 from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
@@ -82,7 +82,6 @@ class CollectConfig(SwitchConfig, Stage):
         require_one_policy("policy", self.policy)
         require_seeds("seeds", self.seeds)
         if self.source == "scenario":
-            require_replayable(self.scenario)
             require_known("policy", self.policy, self.scenario)
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)

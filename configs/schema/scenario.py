@@ -252,15 +252,6 @@ class Pfc:
     )
 
 
-def require_replayable(scenario: Scenario) -> None:
-    """Raise ForetailError on traces that no replay labels: of switches that pause those who send to them."""
-    if scenario.queues.lossless:
-        raise ForetailError(
-            "scenario.queues.lossless names queues that may not lose, and no replay of a trace pauses those who send "
-            "to them: evaluate there, and collect or train with scenario.queues.lossless=[]"
-        )
-
-
 def require_quanta(where: str, quanta: Sequence[int], scheduler: str, queues: int) -> None:
     """Raise ForetailError unless there is a quantum for each queue, or none."""
     if quanta and scheduler != "deficit_round_robin":

@@ -10,7 +10,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.fields import STYLES, part, setting
 from foretail.configs.schema.networks import Network
 from foretail.configs.schema.policies import Policy, require_known, require_one_policy
-from foretail.configs.schema.scenario import Scenario, require_replayable
+from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.switch_config import OF_CONFIG
 from foretail.configs.schema.training import Split
 
@@ -82,7 +82,6 @@ class LearningStage(SimulatingStage):
         super().check(where)
         require_one_policy("policy", self.policy)
         if not self.datasets:
-            require_replayable(self.scenario)
             require_known("policy", self.policy, self.scenario)
             self.network.require_runs(self.scenario, self.policy)
             self.network.require_prefix(self.ns3_prefix)

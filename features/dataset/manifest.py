@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -65,6 +65,19 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class LosslessQueues:
+    """Queues of a run that may not lose a packet, and how switches pause those who send to them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    queues: Annotated[tuple[Count, ...], Field(min_length=1)]  #: of every port
+    alpha: Annotated[float, Field(gt=0)]  #: at ingress, of policies without a rule of their own
+    xon_bytes: Count
+    xon_offset_bytes: Count
+    makes_room: Literal["longer_queues", "any_queue", "no_queue"]
+    headroom_bytes: tuple[Count, ...]  #: by switch, part of its buffer
+
+
+@dataclass(frozen=True)
 class FeatureDefinition:
     """A feature as this run computed it; `params` as the predictor ABI carries it."""
 
@@ -81,7 +94,7 @@ class PartFile:
     """One Parquet file: path relative to the dataset folder, rows, sha256 of its bytes."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
-    path: Annotated[str, Field(pattern=r"^(rows|control)/part-\d{5}\.parquet$")]
+    path: Annotated[str, Field(pattern=r"^(rows|control|pauses)/part-\d{5}\.parquet$")]
     rows: Positive
     sha256: Sha256
 
@@ -99,6 +112,7 @@ class Run:
     cell_bytes: Positive  #: bytes per buffer cell, a power of two
     average_shift: Annotated[int, Field(ge=0, le=62)]  #: averages run over ``2**average_shift`` ns, 0 to 62
     versions: dict[str, str]  #: of everything that made the rows
+    lossless: LosslessQueues | None = field(default=None, kw_only=True)  #: None where every queue may lose packets
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,8 @@ class Manifest(Run):
     def to_json(self) -> str:
         """Return the manifest as indented JSON; raise :class:`ForetailError` if the run holds anything JSON cannot."""
         try:
-            return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
+            said = {name: value for name, value in asdict(self).items() if name != "lossless" or value is not None}
+            return json.dumps(said, indent=1, allow_nan=False) + "\n"
         except (TypeError, ValueError) as error:
             raise ForetailError(f"the run cannot be described in a manifest: {error}") from error
 
@@ -169,6 +184,8 @@ class Manifest(Run):
         """Return the first key that contradicts another one, or None."""
         checks = {
             "switches.port_rates_bps": all(len(s.port_rates_bps) == s.ports for s in self.switches),
+            "lossless": (self.lossless is not None) == (self.kind == "lossless_trace")
+            and (self.lossless is None or len(self.lossless.headroom_bytes) == len(self.switches)),
             "cell_bytes": self.cell_bytes & (self.cell_bytes - 1) == 0,
             "features": self.features == definitions(self.cell_bytes, self.average_shift, self.kind),
             "rows": self.rows == _rows(self.files, "rows"),

@@ -17,8 +17,16 @@ from foretail.core.errors import ForetailError, first_line
 from foretail.core.summary import Summarised
 from foretail.features.catalog import SHADOW_COLUMNS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
-from foretail.features.dataset.schema import ROW_GROUP_ROWS, ROWS_SCHEMA, SCHEMA_VERSION, SCHEMAS, VERSION_KEY, Kind
-from foretail.features.records import REPLAY_DTYPE, FlowClass, Records
+from foretail.features.dataset.schema import (
+    ROW_GROUP_ROWS,
+    ROWS_SCHEMA,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    TRACES,
+    VERSION_KEY,
+    Kind,
+)
+from foretail.features.records import PAUSE_DTYPE, REPLAY_DTYPE, FlowClass, Records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +88,7 @@ class Dataset(Summarised):
     @property
     def is_trace(self) -> bool:
         """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
-        return self.manifest.kind == "trace"
+        return self.manifest.kind in TRACES
 
     def rows(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None, batch_rows: int = 1 << 17
@@ -131,7 +139,8 @@ class Dataset(Summarised):
         """
         self.require_trace()
         total = self.manifest.rows + self.manifest.control_rows
-        tables = [_ReplayCursor(self._batches(name, _replay_columns(name))) for name in SCHEMAS["trace"]]
+        kind = self.manifest.kind
+        tables = [_ReplayCursor(self._batches(name, _replay_columns(kind, name))) for name in ("rows", "control")]
         for first in range(0, total, chunk_arrivals):
             chunk = np.zeros(min(chunk_arrivals, total - first), REPLAY_DTYPE)
             for table in tables:
@@ -140,6 +149,18 @@ class Dataset(Summarised):
                 missing = first + int(np.argmin(chunk["size_bytes"]))
                 raise ForetailError(f"{self.path} lacks arrival {missing}: collect the trace again")
             yield chunk
+
+    def pauses(self) -> Records:
+        """Return the pauses of ports, and their ends: array of PAUSE_DTYPE, empty where nobody pauses."""
+        if self.manifest.kind != "lossless_trace":
+            return np.zeros(0, PAUSE_DTYPE)
+        batches = list(self._batches("pauses"))
+        pauses = np.zeros(sum(batch.num_rows for batch in batches), PAUSE_DTYPE)
+        for name in SCHEMAS["lossless_trace"]["pauses"].names:
+            columns = [batch[name].to_numpy(zero_copy_only=False) for batch in batches]
+            if columns:
+                pauses[name] = np.concatenate(columns)
+        return pauses
 
     def require_trace(self) -> None:
         """Raise :class:`ForetailError` unless the arrivals can be replayed."""
@@ -229,9 +250,9 @@ def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
         raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {AGAIN}")
 
 
-def _replay_columns(table: str) -> list[str]:
+def _replay_columns(kind: Kind, table: str) -> list[str]:
     assert REPLAY_DTYPE.names is not None
-    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS["trace"][table].names]
+    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS[kind][table].names]
 
 
 class _ReplayCursor:

@@ -81,6 +81,25 @@ CONTROL_SCHEMA: pa.Schema = _schema(
     ],
 )
 
+_INGRESS = _column("ingress", pa.int16(), "", "Port by which it came.")
+
+
+def _with_ingress(schema: pa.Schema) -> pa.Schema:
+    return schema.append(_INGRESS)
+
+
+PAUSES_SCHEMA: pa.Schema = _schema(
+    "pauses",
+    [
+        _column("time_ns", pa.int64(), "ns", "When the pause, or the end of one, reaches the port."),
+        _column("switch", pa.int16(), "", "Index in the manifest's switches."),
+        _column("port", pa.int16(), "", "Port whose queue stops sending, or goes on."),
+        _column("priority", pa.uint8(), "", "Queue of that port."),
+        _column("paused", pa.bool_(), "", "Whether it stops; otherwise it goes on."),
+    ],
+)
+"""Pauses of a switch's ports by those at the other ends of their links, in order of time."""
+
 FATE_ORDER_SCHEMA: pa.Schema = _schema(
     "rows",
     [
@@ -114,12 +133,20 @@ DROP_COSTS_SCHEMA: pa.Schema = _schema(
 )
 """Sampled arrivals, each with the difference of the run's cost between two decisions on it."""
 
-Kind = Literal["trace", "rows_in_order_of_fate", "drop_costs"]
+Kind = Literal["trace", "lossless_trace", "rows_in_order_of_fate", "drop_costs"]
 """What a dataset holds."""
 
 SCHEMAS: dict[Kind, dict[str, pa.Schema]] = {
     "trace": {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA},
+    "lossless_trace": {
+        "rows": _with_ingress(ROWS_SCHEMA),
+        "control": _with_ingress(CONTROL_SCHEMA),
+        "pauses": PAUSES_SCHEMA,
+    },
     "rows_in_order_of_fate": {"rows": FATE_ORDER_SCHEMA},
     "drop_costs": {"rows": DROP_COSTS_SCHEMA},
 }
 """Kind to table name, which is also the table's folder in a dataset, to schema."""
+
+TRACES: tuple[Kind, ...] = ("trace", "lossless_trace")
+"""Kinds that have every arrival of a run, in order."""

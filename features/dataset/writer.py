@@ -23,12 +23,11 @@ from foretail.core.files import staged_folder, writing
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run, sha256_of
 from foretail.features.dataset.schema import (
-    CONTROL_SCHEMA,
     DATA_CLASSES,
     DROP_COSTS_SCHEMA,
     FATE_ORDER_SCHEMA,
+    PAUSES_SCHEMA,
     ROW_GROUP_ROWS,
-    ROWS_SCHEMA,
     SCHEMAS,
     Kind,
 )
@@ -51,7 +50,7 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
     remains. Identical arrivals give byte-identical files. ForetailError if `path` exists, `run` is invalid, or the file
     system refuses.
     """
-    with _written(path, run, DatasetWriter) as writer:
+    with _written(path, run, DatasetWriter if run.lossless is None else LosslessWriter) as writer:
         yield writer
 
 
@@ -162,7 +161,7 @@ class DatasetWriter(_Writer):
     So far it has written `arrivals`, and among their rows `drops` that are labelled drop.
     """
 
-    kind = "trace"
+    kind: ClassVar[Kind] = "trace"
 
     def __init__(self, folder: Path, path: Path, run: Run) -> None:
         super().__init__(folder, path, run)
@@ -200,8 +199,9 @@ class DatasetWriter(_Writer):
         shadow = shadow[is_data]
         self._check(records, data, shadow)
         arrival = np.arange(self.arrivals, self.arrivals + len(records))
-        rows = _row_batch(arrival[is_data], data, shadow, shadow_asked[is_data])
-        control = _batch(_place(arrival[~is_data], records[~is_data]), CONTROL_SCHEMA)
+        schemas = SCHEMAS[self.kind]
+        rows = _row_batch(arrival[is_data], data, shadow, shadow_asked[is_data], schemas["rows"])
+        control = _batch(_place(arrival[~is_data], records[~is_data]), schemas["control"])
         with writing(self._path):
             self._tables["rows"].append(rows)
             self._tables["control"].append(control)
@@ -245,6 +245,18 @@ class DatasetWriter(_Writer):
         for k, name in enumerate(SHADOW_COLUMNS):
             demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
         self._last_ns = time_ns[-1]
+
+
+class LosslessWriter(DatasetWriter):
+    """The same for a run in which some queues may not lose a packet: arrivals say by which port they came."""
+
+    kind = "lossless_trace"
+
+    def write_pauses(self, records: Records) -> None:
+        """Append pauses of ports: records of PAUSE_DTYPE, in order of time."""
+        columns = {name: records[name] for name in ("time_ns", "switch", "port", "priority")}
+        with writing(self._path):
+            self._tables["pauses"].append(_batch(columns | {"paused": records["paused"] != 0}, PAUSES_SCHEMA))
 
 
 class _TableWriter:
@@ -315,14 +327,18 @@ def _place(arrival: NDArray[np.int64], records: Records) -> dict[str, Any]:
     """Columns that both tables share."""
     return {
         "arrival": arrival,
-        **{name: records[name] for name in ("time_ns", "switch", "port", "size_bytes")},
+        **{name: records[name] for name in ("time_ns", "switch", "port", "size_bytes", "ingress")},
         "first_rtt": records["first_rtt"] != 0,
         "lqd_drop": records["lqd_drop"] != 0,
     }
 
 
 def _row_batch(
-    arrival: NDArray[np.int64], data: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]
+    arrival: NDArray[np.int64],
+    data: Records,
+    shadow: NDArray[np.int32],
+    shadow_asked: NDArray[Any],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     classes = pa.array((data["flow_class"] - FlowClass.BACKGROUND).astype(np.int8))
     admitted = (Outcome.ACCEPTED, Outcome.PUSHED_OUT)
@@ -341,7 +357,7 @@ def _row_batch(
         "asked": pa.array(data["asked"] == Asked.YES, mask=data["asked"] == Asked.NEVER),
         "score": pa.array(np.ascontiguousarray(data["score"]), mask=data["asked"] != Asked.YES),
     }
-    return _batch(columns, ROWS_SCHEMA)
+    return _batch(columns, schema)
 
 
 def _batch(columns: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:

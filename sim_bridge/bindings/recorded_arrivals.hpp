@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/columns.hpp"
 #include "bindings/runs.hpp"
+#include "buffer/names.hpp"
 #include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/queues/voq_server.hpp"
@@ -72,6 +77,32 @@ inline void serve_voqs(std::vector<Shape>& switches, const Voqs& voqs) {
             throw std::invalid_argument("the switch of a rack has a port for every rack: give as many");
         switches[i].voqs = links;
         switches[i].voqs->source = racks[i];
+    }
+}
+
+/// Queues of a port that may not lose a packet, alpha at ingress, the two bounds below which a sender goes on, out of
+/// which queues LQD makes room for them; and what of its buffer each switch sets aside as headroom.
+using Pauses = std::tuple<std::vector<Integer>, double, Integer, Integer, std::string, std::vector<Integer>>;
+
+/// Lets switches keep what may not be lost. Senders are recorded and do not hear of pauses, so headroom has no end.
+inline void keep_lossless(std::vector<Shape>& switches, const Pauses& pauses) {
+    const auto& [queues, alpha, xon, xon_offset, makes_room, headroom] = pauses;
+    constexpr Bytes most = Bytes{1} << 30;
+    if (!std::isfinite(alpha) || alpha <= 0) throw std::invalid_argument("alpha of pauses must be a number above 0");
+    if (headroom.size() != switches.size()) throw std::invalid_argument("headroom is for other switches: give as many");
+    for (std::size_t i = 0; i < switches.size(); ++i) {
+        Shape& shape = switches[i];
+        PauseSettings settings{.alpha = alpha,
+                               .headroom = std::vector<Bytes>(shape.rates.size()),
+                               .xon_offset = checked("xon_offset_bytes", xon_offset, 0, most),
+                               .xon = checked("xon_bytes", xon, 0, most),
+                               .makes_room = static_cast<MakesRoom>(
+                                   position(makes_room, makes_room_names, "unknown makes_room '" + makes_room + "'"))};
+        for (const auto queue : queues)
+            settings.lossless |=
+                static_cast<std::uint8_t>(1U << checked<int>("lossless queue", queue, 0, shape.priorities - 1));
+        shape.pause = settings.unheard();
+        shape.capacity -= checked("headroom of a switch, in bytes,", headroom[i], 0, shape.capacity - 1);
     }
 }
 

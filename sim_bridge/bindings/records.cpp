@@ -50,10 +50,22 @@ FieldLayout field(const std::string& name, std::size_t offset) {
 
 RecordLayout arrival_layout() {
     using Record = ArrivalRecord;
-    return {sizeof(Record),
-            {FIELD(time_ns), FIELD(fate_time_ns), FIELD(score), FIELD(flow), FIELD(size_bytes), FIELD(features),
-             NAMED_FIELD(switch_index, "switch"), FIELD(port), FIELD(flow_class), FIELD(outcome), FIELD(lqd_drop),
-             FIELD(exposed), FIELD(asked), FIELD(first_rtt), FIELD(pad)}};
+    RecordLayout layout{
+        sizeof(Record),
+        {FIELD(time_ns), FIELD(fate_time_ns), FIELD(score), FIELD(flow), FIELD(size_bytes), FIELD(features),
+         NAMED_FIELD(switch_index, "switch"), FIELD(port), FIELD(flow_class), FIELD(outcome), FIELD(lqd_drop),
+         FIELD(exposed), FIELD(asked), FIELD(first_rtt), FIELD(ingress)}};
+    constexpr std::size_t end = offsetof(Record, ingress) + sizeof(Record::ingress);
+    if constexpr (end < sizeof(Record))
+        layout.second.push_back(field<std::array<std::uint8_t, sizeof(Record) - end>>("pad", end));
+    return layout;
+}
+
+RecordLayout pause_layout() {
+    using Record = PauseRecord;
+    return {
+        sizeof(Record),
+        {FIELD(time_ns), NAMED_FIELD(switch_index, "switch"), FIELD(port), FIELD(priority), FIELD(paused), FIELD(pad)}};
 }
 
 RecordLayout flow_layout() {
@@ -95,6 +107,7 @@ std::vector<Traits> traits() {
 nb::dict record_layout() {
     nb::dict out;
     out["arrival"] = arrival_layout();
+    out["pause"] = pause_layout();
     out["flow"] = flow_layout();
     out["occupancy"] = occupancy_layout();
     out["counter"] = counter_layout();

@@ -6,8 +6,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "bindings/module.hpp"
 #include "bindings/recorded_arrivals.hpp"
@@ -22,8 +25,8 @@ namespace {
 class Replay {
 public:
     Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
-           const std::optional<Voqs>& voqs, bool observed, const std::shared_ptr<Scorer>& scorer,
-           const nb::kwargs& keywords)
+           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses, bool observed,
+           const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
         : observed_(observed) {
         const RunSettings given(keywords, Units::bytes);
         queueing_ = given.queueing;
@@ -43,6 +46,8 @@ public:
             if (queueing_.count > 1) throw std::invalid_argument("a VOQ is one queue: give queues=1");
             serve_voqs(shapes, *voqs);
         }
+        if (pauses) keep_lossless(shapes, *pauses);
+        pauses_.resize(shapes.size());
         for (auto& shape : shapes) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
@@ -54,14 +59,36 @@ public:
     Replay(const Replay&) = delete;
     Replay& operator=(const Replay&) = delete;
 
+    /// Says which queues will be paused, or go on, in order of time. Call before the first arrival.
+    void expect_pauses(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
+                       Column<std::uint8_t> priority, Column<std::uint8_t> paused) {
+        const std::size_t n = time_ns.shape(0);
+        for (const std::size_t rows : {switch_index.shape(0), port.shape(0), priority.shape(0), paused.shape(0)}) {
+            if (rows != n) throw std::invalid_argument("the columns of the pauses differ in length");
+        }
+        Tick last = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            in_order("time", time_ns(i), std::exchange(last, time_ns(i)), i);
+            if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= ports_.size())
+                throw std::invalid_argument("row " + std::to_string(i) + " of the pauses has an unknown switch");
+            const auto of = static_cast<std::size_t>(switch_index(i));
+            in_range(port(i), ports_[of], i);
+            if (priority(i) >= queueing_.count)
+                throw std::invalid_argument("row " + std::to_string(i) + " of the pauses has an unknown queue");
+            pauses_[of].push_back({time_ns(i), port(i), priority(i), paused(i) != 0});
+            last_pause_ = time_ns(i);
+        }
+    }
+
     nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
                   Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
                   std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority,
-                  std::optional<Column<std::uint8_t>> message_left) {
+                  std::optional<Column<std::uint8_t>> message_left, std::optional<Column<std::int16_t>> ingress) {
         const std::size_t n = time_ns.shape(0);
         if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
         same_length("predictions", predictions, n);
         same_length("message_left", message_left, n);
+        same_length("ingress", ingress, n);
         known_priorities(priority, n, queueing_.count);
         if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
         RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
@@ -78,11 +105,15 @@ public:
                     arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
                                          priority ? (*priority)(i) : std::uint8_t{0}});
                     if (message_left) arrivals_.back().left = Bytes{(*message_left)(i)} << cell_shift_;
+                    if (ingress) {
+                        in_range((*ingress)(i), ports_[s], i);
+                        arrivals_.back().ingress = (*ingress)(i);
+                    }
                     if (predictions) answers_.push_back((*predictions)(i));
                 }
                 Filled part(rows_.size(), observed_, observed_);
                 runs_[s]->begin_batch(part.columns());
-                runs_[s]->feed(arrivals_.data(), rows_.size(), predictions ? answers_.data() : nullptr);
+                feed_between_pauses(s, predictions.has_value());
                 runs_[s]->end_batch();
                 for (std::size_t k = 0; k < rows_.size(); ++k) {
                     const std::size_t i = rows_[k];
@@ -101,8 +132,10 @@ public:
         finished_ = true;
         Bytes bytes = 0;
         std::int64_t packets = 0, deficits = 0;
-        for (auto& run : runs_) {
-            run->drain();
+        for (std::size_t s = 0; s < runs_.size(); ++s) {
+            auto& run = runs_[s];
+            pause_until(s, latest);
+            run->drain(std::max(last_time_, last_pause_));
             bytes += run->transmitted_data();
             packets += run->transmitted_packets();
             deficits += run->threshold_deficits();
@@ -115,12 +148,41 @@ public:
     }
 
 private:
+    struct Pause {
+        Tick time;
+        Port port;
+        int priority;
+        bool paused;
+    };
+
+    /// Feeds the arrivals of a switch, and pauses its queues before the first one that is not earlier.
+    void feed_between_pauses(std::size_t s, bool answered) {
+        std::size_t from = 0;
+        const auto feed_until = [&](std::size_t end) {
+            runs_[s]->feed(arrivals_.data() + from, end - from, answered ? answers_.data() + from : nullptr);
+            from = end;
+        };
+        for (std::size_t k = 0; k < arrivals_.size() && !pauses_[s].empty(); ++k) {
+            if (pauses_[s].front().time > arrivals_[k].time) continue;
+            feed_until(k);
+            pause_until(s, arrivals_[k].time);
+        }
+        feed_until(arrivals_.size());
+    }
+    void pause_until(std::size_t s, Tick time) {
+        for (auto& waiting = pauses_[s]; !waiting.empty() && waiting.front().time <= time; waiting.pop_front()) {
+            const Pause& next = waiting.front();
+            runs_[s]->set_paused(next.port, next.priority, next.time, next.paused);
+        }
+    }
+
     bool observed_;
     int cell_shift_ = 0;
     Queueing queueing_;
     std::vector<Port> ports_;
     std::vector<std::unique_ptr<RecordedRun>> runs_;
-    Tick last_time_ = 0;
+    std::vector<std::deque<Pause>> pauses_;  // of each switch, those to come
+    Tick last_time_ = 0, last_pause_ = 0;
     bool finished_ = false;
     std::vector<std::size_t> rows_;
     std::vector<Arrival> arrivals_;
@@ -133,14 +195,17 @@ void add_replay(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&, bool,
-                      const std::shared_ptr<Scorer>&, const nb::kwargs&>(),
+        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
+                      const std::optional<Pauses>&, bool, const std::shared_ptr<Scorer>&, const nb::kwargs&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
-             "voqs"_a = nb::none(), "observed"_a = false, "scorer"_a.none() = nb::none(), "settings"_a)
+             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = false, "scorer"_a.none() = nb::none(),
+             "settings"_a)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
-             "message_left"_a.noconvert() = nb::none())
+             "message_left"_a.noconvert() = nb::none(), "ingress"_a.noconvert() = nb::none())
+        .def("expect_pauses", &Replay::expect_pauses, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(),
+             "port"_a.noconvert(), "priority"_a.noconvert(), "paused"_a.noconvert())
         .def("finish", &Replay::finish);
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "buffer/counters/interval_counters.hpp"
@@ -16,6 +17,14 @@ static_assert(std::endian::native == std::endian::little, "records are little en
 
 enum class FlowClass : std::uint8_t { control, background, incast };
 enum class Asked : std::uint8_t { no, yes, never };
+
+/// Zeros, perhaps none.
+template <std::size_t n>
+struct Pad {
+    std::array<std::uint8_t, n> zeros{};
+};
+template <>
+struct Pad<0> {};
 
 struct ArrivalRecord {
     std::int64_t time_ns = 0;
@@ -32,8 +41,20 @@ struct ArrivalRecord {
     std::uint8_t exposed = 0;
     Asked asked = Asked::never;
     std::uint8_t first_rtt = 0;
-    std::array<std::uint8_t, 8 - (4 * feature_count + 2) % 8> pad{};  ///< to a multiple of 8 bytes
+    std::int16_t ingress = 0;  ///< port by which it came, where some queues may not lose
+    [[no_unique_address]] Pad<6 - (4 * feature_count + 2) % 8> pad{};  ///< to a multiple of 8 bytes
 };
+
+/// The other end of a port's link pauses one of the port's queues, or lets it go on.
+struct PauseRecord {
+    std::int64_t time_ns = 0;
+    std::int16_t switch_index = 0;
+    std::int16_t port = 0;
+    std::uint8_t priority = 0;
+    std::uint8_t paused = 0;
+    std::array<std::uint8_t, 2> pad{};
+};
+static_assert(sizeof(PauseRecord) == 16);
 
 struct FlowRecord {
     std::int64_t start_ns = 0;

@@ -51,6 +51,8 @@ public:
     virtual bool offer(const Arrival& arrival) = 0;
     /// Decides the arrival at which `offer` has asked, also where there is a scorer.
     virtual void answer(bool drop) = 0;
+    /// The other end of a port's link pauses a queue of the port, or lets it go on, before the next arrival.
+    virtual void set_paused(Port port, int priority, Tick time, bool paused) = 0;
     /// Lets go of the columns.
     void end_batch() { begin_batch({}); }
     /// Lets `scorer` answer in the place of predictions; the switch has its features. Call before the first arrival.
@@ -68,8 +70,10 @@ public:
     [[nodiscard]] virtual bool has_queues_of(const RecordedRun& other) const = 0;
     /// Whether the buffer has room for so much more.
     [[nodiscard]] virtual bool fits(Bytes size) const = 0;
-    /// Sends what is still queued, as part of the batch.
-    virtual void drain() = 0;
+    /// Sends what is still queued at the end of a run at `now`, as part of the batch.
+    virtual void drain(Tick now) = 0;
+    /// The same where nobody pauses ports.
+    void drain() { drain(0); }
 
     /// Rows of earlier batches that the virtual LQD dropped in this one.
     [[nodiscard]] const std::vector<Row>& late_drops() const { return late_drops_; }
@@ -155,9 +159,13 @@ public:
         admit(offered_, drop);
         scorer_ = scorer;
     }
-    void drain() override {
+    void set_paused(Port port, int priority, Tick time, bool paused) override {
+        switch_.set_paused(port, priority, time, paused, *this);
+    }
+    void drain(Tick now) override {
+        switch_.end_pauses(now, *this);
         switch_.advance(std::numeric_limits<Tick>::max(), *this);
-        switch_.settle_labels(*this);
+        switch_.settle_labels(now, *this);
     }
     [[nodiscard]] Row settled() const override { return switch_.oldest_open(next_row_); }
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }
@@ -269,7 +277,10 @@ public:
         admit(offered_, drop);
         scorer_ = scorer;
     }
-    void drain() override {
+    void set_paused(Port, int, Tick, bool) override {
+        throw std::invalid_argument("nobody pauses ports in slots: give no pauses");
+    }
+    void drain(Tick) override {
         constexpr Tick end = std::numeric_limits<Tick>::max();
         own_.advance(end, [](Tick) {});
         if (lqd_) lqd_->advance(end);
@@ -404,7 +415,7 @@ inline constexpr std::size_t slot_queue_limit = std::size_t{1} << 28;
 template <class Policy>
 std::unique_ptr<RecordedRun> recorded_run(Policy policy, const SwitchSettings& settings) {
     const Shape& shape = settings.shape;
-    if constexpr (Policy::sees_ingress)
+    if (Policy::sees_ingress && !shape.pause)
         throw std::invalid_argument("policy '" + std::string(Policy::name) +
                                     "' has to know where packets came in, which these arrivals do not say: simulate a "
                                     "network, or choose another policy");

@@ -16,6 +16,7 @@
 #include "buffer/policies/lossless.hpp"
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/ingress_queues.hpp"
+#include "buffer/queues/lossless_admission.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -81,9 +82,9 @@ public:
                 at(port).out += packet.size;
                 if (tracks_queues_) tracked_.departed(queue, packet.size);
                 if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
-                if (ingress_) release(queue, packet, time);
+                if (ingress_) lossless(sink).release(queue, packet, time);
                 sink.departed(port, std::move(packet), time);
-                if (ingress_ && !ingress_->paused().empty()) resume(time, sink);
+                if (ingress_ && !ingress_->paused().empty()) lossless(sink).resume(time);
             });
     }
 
@@ -93,6 +94,7 @@ public:
         advance(now, sink);
         queues_.set_paused(port, priority, paused);
         queues_.start(port, now);
+        if (lqd_) lqd_->set_paused(port, priority, now, paused, fates(sink));
     }
 
     /// Brings queues, thresholds, averages and rates up to an arrival, before any decision on it.
@@ -154,7 +156,7 @@ public:
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;
         if (queues_.is_lossless(queues_.queue_of(arrival))) {
-            outcome = admit_lossless(arrival, std::move(payload), sink);
+            outcome = lossless(sink).admit(arrival, std::move(payload));
         } else if constexpr (Policy::pushes_out) {
             charge(arrival);
             const bool kept = push_out_.admit(
@@ -177,9 +179,17 @@ public:
         return outcome;
     }
 
-    /// Runs the virtual LQD empty, so that every row has its fate. No arrival may follow.
+    /// Lets all queues go on that are paused at the end of a run.
     template <class Sink>
-    void settle_labels(Sink& sink) {
+    void end_pauses(Tick now, Sink& sink) {
+        advance(now, sink);
+        queues_.end_pauses(now);
+    }
+    /// Runs the virtual LQD empty after the end of a run at `now`, so that every row has its fate. No arrival may
+    /// follow.
+    template <class Sink>
+    void settle_labels(Tick now, Sink& sink) {
+        if (lqd_) lqd_->end_pauses(now, fates(sink));
         if (lqd_) lqd_->advance(std::numeric_limits<Tick>::max(), fates(sink));
     }
 
@@ -215,66 +225,36 @@ private:
                 std::forward<Ask>(predicts_drop));
         }
     }
-    /// Takes a packet that may not be lost into the shared buffer, or pauses its sender and takes it into headroom.
+    /// What the taking in of lossless packets asks of this switch.
     template <class Sink>
-    [[gnu::noinline]] Outcome admit_lossless(const Arrival& arrival, Payload payload, Sink& sink) {
-        const QueueIndex queue = ingress_->queue_of(arrival);
-        ingress_about_to_change(queue, arrival.time);
-        if (!ingress_->is_paused(queue) && (pauses(queue, arrival.time) || !make_room(arrival, sink))) {
-            ingress_->pause(queue);
-            if constexpr (requires { sink.paused(Port{}, 0, arrival.time, true); })
-                sink.paused(arrival.ingress, arrival.priority, arrival.time, true);
-        }
-        if (ingress_->is_paused(queue)) {
-            if (!ingress_->has_headroom(queue, arrival.size)) {
-                resume(arrival.time, sink);  // an empty queue, which nothing will leave
-                return Outcome::buffer_full;
+    struct LosslessHooks {
+        Switch& node;
+        Sink& sink;
+
+        bool pauses(QueueIndex queue, Bytes reserve, Tick now) {
+            if constexpr (requires { node.policy_.pauses(queue, reserve, now, node.queues_, *node.ingress_); }) {
+                return node.policy_.pauses(queue, reserve, now, node.queues_, *node.ingress_);
+            } else {
+                return DynamicPause::pauses(queue, reserve, node.queues_, *node.ingress_);
             }
-            ingress_->charge_headroom(queue, arrival.size);
-            queues_.move_to_headroom(arrival.size);
-        } else {
-            ingress_->charge(queue, arrival.size);
         }
-        queues_.push(arrival, std::move(payload));
-        queues_.start(arrival.port, arrival.time);
-        return Outcome::accepted;
-    }
-    template <class Sink>
-    bool make_room(const Arrival& arrival, Sink& sink) {
-        if constexpr (Policy::pushes_out) {
-            return push_out_.make_room(
-                queues_, arrival, [&](QueueIndex queue) { about_to_change(queue, arrival.time); }, pushed_out(sink));
-        } else {
-            return queues_.fits(arrival.size);
-        }
-    }
-    /// Whether a lossless queue at ingress is as long as it may be, as the policy or else a dynamic threshold says.
-    [[nodiscard]] bool pauses(QueueIndex queue, Tick now, Bytes reserve = 0) {
-        if constexpr (requires { policy_.pauses(queue, reserve, now, queues_, *ingress_); }) {
-            return policy_.pauses(queue, reserve, now, queues_, *ingress_);
-        } else {
-            return DynamicPause::pauses(queue, reserve, queues_, *ingress_);
-        }
-    }
-    [[nodiscard]] bool resumes(QueueIndex queue, Tick now) {
-        if (ingress_->headroom(queue) > 0) return false;
-        const PauseSettings& settings = ingress_->settings();
-        if (ingress_->length(queue) <= settings.xon) return true;
-        return queues_.fits(settings.xon_offset) && !pauses(queue, now, settings.xon_offset);
-    }
-    /// Tells senders to go on whose queue at ingress has room again.
-    template <class Sink>
-    [[gnu::noinline]] void resume(Tick now, Sink& sink) {
-        for (std::size_t i = 0; i < ingress_->paused().size();) {
-            const QueueIndex queue = ingress_->paused()[i];
-            if (!resumes(queue, now)) {
-                ++i;
-                continue;
+        bool make_room(const Arrival& arrival) {
+            if constexpr (Policy::pushes_out) {
+                return node.push_out_.make_room(
+                    node.queues_, arrival, [&](QueueIndex queue) { node.about_to_change(queue, arrival.time); },
+                    node.pushed_out(sink));
+            } else {
+                return node.queues_.fits(arrival.size);
             }
-            ingress_->resume(queue);
-            if constexpr (requires { sink.paused(Port{}, 0, now, false); })
-                sink.paused(ingress_->port_of(queue), ingress_->priority_of(queue), now, false);
         }
+        void ingress_about_to_change(QueueIndex queue, Tick now) { node.ingress_about_to_change(queue, now); }
+        void paused(Port port, int priority, Tick now, bool on) {
+            if constexpr (requires { sink.paused(port, priority, now, on); }) sink.paused(port, priority, now, on);
+        }
+    };
+    template <class Sink>
+    auto lossless(Sink& sink) {
+        return LosslessAdmission(queues_, *ingress_, LosslessHooks<Sink>{*this, sink});
     }
     /// Counts a lossy packet where it came in, if anybody asks for it.
     void charge(const Arrival& arrival) {
@@ -286,12 +266,6 @@ private:
     void ingress_about_to_change(QueueIndex queue, [[maybe_unused]] Tick now) {
         if constexpr (requires { policy_.ingress_about_to_change(queue, now, Bytes{}); })
             policy_.ingress_about_to_change(queue, now, ingress_->length(queue));
-    }
-    /// A packet of a queue is gone.
-    void release(QueueIndex queue, const Packet& packet, Tick now) {
-        const QueueIndex at_ingress = ingress_->queue_of(packet.ingress, queues_.priority_of(queue));
-        ingress_about_to_change(at_ingress, now);
-        queues_.move_to_headroom(-ingress_->release(at_ingress, packet.size));
     }
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
     [[nodiscard]] Bytes threshold(QueueIndex queue) const {

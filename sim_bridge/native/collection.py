@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from foretail.core.files import writing
-from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
-from foretail.features.dataset.writer import write_dataset
-from foretail.features.records import ARRIVAL_DTYPE, iterate_records
+from foretail.features.dataset.manifest import LosslessQueues, Rules, Run, SwitchGeometry
+from foretail.features.dataset.writer import LosslessWriter, write_dataset
+from foretail.features.records import ARRIVAL_DTYPE, PAUSE_DTYPE, iterate_records, read_records
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, etalon_log
@@ -61,6 +61,7 @@ def collect_dataset(
         run = simulate(settings, Path(folder), progress, executable=executable)
         write_trace(run, settings, path, scenario=scenario)
         (run.folder / "arrivals.bin").unlink()
+        (run.folder / "pauses.bin").unlink(missing_ok=True)
         etalon_log(run.folder).unlink(missing_ok=True)  # of racks; it says less than the trace
         with writing(path):
             shutil.copytree(run.folder, path / "run")
@@ -70,8 +71,11 @@ def collect_dataset(
 def write_trace(run: PacketRun, settings: Mapping[str, Any], path: Path, *, scenario: Mapping[str, Any]) -> None:
     """Convert the arrivals of a finished run into the dataset `path`; memory does not depend on their number."""
     described = _described(run, settings, scenario)
-    shadow = replay_of("credence", described, features=True)
+    pauses = None if described.lossless is None else read_records(run.folder / "pauses.bin", PAUSE_DTYPE)
+    shadow = replay_of("credence", described, pauses=pauses, features=True)
     with write_dataset(path, described) as writer:
+        if isinstance(writer, LosslessWriter) and pauses is not None:
+            writer.write_pauses(pauses)
         for records in iterate_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE):
             features, asked = shadow_credence(shadow, records)
             writer.write(records, features, asked)
@@ -93,4 +97,20 @@ def _described(run: PacketRun, settings: Mapping[str, Any], scenario: Mapping[st
         cell_bytes=(run.summary if buffer is not None else settings["features"])["cell_bytes"],
         average_shift=run.summary["average_shift"],
         versions=run.versions(),
+        lossless=_lossless(run, settings),
+    )
+
+
+def _lossless(run: PacketRun, settings: Mapping[str, Any]) -> LosslessQueues | None:
+    """The queues of a run that may not lose; None where there are none."""
+    if "racks" in settings or not settings["queues"]["lossless"]:
+        return None
+    switches, pfc = [switch["lossless"] for switch in run.summary["switches"]], settings["pfc"]
+    return LosslessQueues(
+        queues=tuple(settings["queues"]["lossless"]),
+        alpha=float(pfc["alpha"]),
+        xon_bytes=pfc["xon_bytes"],
+        xon_offset_bytes=switches[0]["xon_offset_bytes"],
+        makes_room=pfc["makes_room"],
+        headroom_bytes=tuple(switch["headroom_pool_bytes"] for switch in switches),
     )

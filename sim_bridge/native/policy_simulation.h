@@ -135,7 +135,8 @@ public:
             summary["switches"].push_back(switch_summary(settings_.topology, node.index(), node.counts(),
                                                          node.queued_bytes(), node.buffer().threshold_deficits()));
             if (node.buffer().ingress())
-                summary["switches"].back()["lossless"] = lossless_summary(node.lossless(parts_.now_ns));
+                summary["switches"].back()["lossless"] =
+                    lossless_summary(node.lossless(parts_.now_ns), node.buffer().ingress()->settings());
         }
         if (parts_.branches) summary["branches"] = branches();
         if (parts_.trace) {
@@ -177,6 +178,7 @@ private:
               network(run.settings_, predictor, trace ? &*trace : nullptr, order, &alphas),
               stack(run.settings_, flows, run.frames_, order, telemetry ? &*telemetry : nullptr) {
             if (telemetry) network.measure(*telemetry);
+            if (trace && run.settings_.queues.lossless != 0) trace->write_pauses(run.folder_ + "/pauses.bin");
         }
 
         template <class File>

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.replay import data_sent, feed, queues_of, replay_of
+from foretail.sim_bridge.open_loop.replay import data_sent, feed, queues_of, replay_over
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -50,7 +50,7 @@ def bytes_sent(dataset: Dataset, baselines: Sequence[Baseline], threads: int = 2
     dataset.require_trace()
     if not baselines:
         return []
-    replays = [replay_of(one.policy, dataset.manifest, parameters=_parameters(one)) for one in baselines]
+    replays = [replay_over(one.policy, dataset, parameters=_parameters(one)) for one in baselines]
     with ThreadPoolExecutor(threads) as pool:
         for arrivals in dataset.arrivals():
             list(pool.map(feed, replays, [arrivals] * len(replays)))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Outcome, Records
-from foretail.sim_bridge.open_loop.replay import RunReplay, arrivals_with, feed, replay_of
+from foretail.sim_bridge.open_loop.replay import RunReplay, arrivals_with, feed, replay_over
 
 
 def prediction_costs(dataset: Dataset, predicted_drop: NDArray[np.bool_], window_ns: int) -> NDArray[np.float64]:
@@ -36,7 +36,7 @@ def _losses(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]]:
     """Of every row: its label, its window, and the bytes that its packet is sent less than by LQD (negative: more)."""
     manifest = dataset.manifest
-    perfect, given = replay_of("followlqd", manifest), replay_of("followlqd", manifest)
+    perfect, given = replay_over("followlqd", dataset), replay_over("followlqd", dataset)
     labels, windows, losses = [], [], []
     for arrivals, is_data, predicted in arrivals_with(dataset, predicted_drop, of_control=0):
         rows = arrivals[is_data]

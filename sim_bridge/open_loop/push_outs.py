@@ -140,6 +140,10 @@ def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) ->
     """
     require_one_queue(run, "a record of push-outs")
     run.rules.require_lqd("a record of push-outs")
+    if run.lossless is not None:
+        raise ForetailError(
+            "a record of push-outs knows no queues that may not lose: collect with scenario.queues.lossless=[]"
+        )
     log = _native.PushOuts(
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
@@ -210,7 +214,7 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     """
     labels = push_outs(dataset, victim).lqd_drop
     run = with_victim(dataset.manifest, victim)
-    shadow = replay_of("credence", run, features=True)
+    shadow = replay_of("credence", run, pauses=dataset.pauses(), features=True)
     features, asked = [], []
     for arrivals, is_data, drop in arrivals_with(dataset, labels.view(np.uint8), of_control=0):
         seen = feed(shadow, arrivals, drop)

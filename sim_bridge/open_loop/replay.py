@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
-from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.manifest import LosslessQueues, Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
@@ -148,8 +148,8 @@ def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> Replay
 def served_scores(dataset: Dataset, served: Served, threads: int = 2) -> ReplayScores:
     """Replay a dataset under a policy that asks a scorer while it runs, as :func:`compare_replays` does."""
     dataset.require_trace()
-    run = dataset.manifest
-    replays = [replay_of("lqd", run), replay_of("followlqd", run), replay_of(served.policy, run, scorer=served.scorer)]
+    asked = replay_over(served.policy, dataset, scorer=served.scorer)
+    replays = [replay_over("lqd", dataset), replay_over("followlqd", dataset), asked]
     with ThreadPoolExecutor(threads) as pool:
         for arrivals in dataset.arrivals():
             list(pool.map(feed, replays, [arrivals] * len(replays)))
@@ -191,12 +191,12 @@ def compare_replays(
         if policy in ran:
             require_one_queue(manifest, policy)
     replays = {
-        policy_name(policy): replay_of(
-            policy, manifest, parameters=parameters, scorer=served.scorer if served and may_ask(policy) else None
+        policy_name(policy): replay_over(
+            policy, dataset, parameters=parameters, scorer=served.scorer if served and may_ask(policy) else None
         )
         for policy in ran
     }
-    reduced = replay_of("followlqd", manifest, parameters=parameters)
+    reduced = replay_over("followlqd", dataset, parameters=parameters)
     questions = {policy: Questions() for policy in replays if may_ask(policy)}
     arrived = offered_bytes = 0
 
@@ -240,7 +240,7 @@ def bytes_without(
     `dataset` is a trace with its control packets, `level` is int[rows]. All replays, one for each of `least`, take one
     pass over the arrivals. ForetailError if the number of levels is not the number of rows.
     """
-    replays = [replay_of("followlqd", dataset.manifest) for _ in least]
+    replays = [replay_over("followlqd", dataset) for _ in least]
     never_left_out = np.iinfo(np.int64).min
     with ThreadPoolExecutor(threads) as pool:
         for arrivals, _, of_arrival in arrivals_with(dataset, level.astype(np.int64), of_control=never_left_out):
@@ -270,10 +270,18 @@ def arrivals_with(
         yield arrivals, is_data, values
 
 
+def replay_over(
+    policy: str, dataset: Dataset, *, parameters: NetworkParameters | None = None, scorer: Scorer | None = None
+) -> RunReplay:
+    """Return a replay of `policy` to be fed with the arrivals of a dataset, which knows its pauses; see replay_of."""
+    return replay_of(policy, dataset.manifest, pauses=dataset.pauses(), parameters=parameters, scorer=scorer)
+
+
 def replay_of(
     policy: str,
     run: Run,
     *,
+    pauses: Records | None = None,
     features: bool = False,
     parameters: NetworkParameters | None = None,
     scorer: Scorer | None = None,
@@ -284,6 +292,8 @@ def replay_of(
     ----------
     policy : a name of ``POLICIES``, or a policy from outside
     run : switches, rules, seed and the arithmetic of features
+    pauses : records of PAUSE_DTYPE, of a run with lossless queues: its ports stop and go on as they did in the run.
+        Senders send as in the run, whatever the policy says, and lossless packets are always kept
     features : also compute features and labels
     parameters : of policies
     scorer : answers in the place of predictions, from what the switch of the replay shows it
@@ -295,6 +305,7 @@ def replay_of(
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
         cell_bytes=0 if scorer is None and not features else run.cell_bytes,
         voqs=voqs_of(run),
+        pauses=None if run.lossless is None else _native_pauses(run.lossless),
         observed=features,
         scorer=scorer,
         seed=run.seed,
@@ -305,7 +316,23 @@ def replay_of(
         **vars(run.rules),
         **vars(parameters or NetworkParameters()),
     )
+    if run.lossless is not None:
+        if pauses is None:
+            raise ValueError("a replay of lossless queues needs the pauses of the run")
+        columns = (np.ascontiguousarray(pauses[name]) for name in ("time_ns", "switch", "port", "priority", "paused"))
+        replay.expect_pauses(*columns)
     return RunReplay(replay, queues)
+
+
+def _native_pauses(lossless: LosslessQueues) -> tuple[Any, ...]:
+    return (
+        list(lossless.queues),
+        lossless.alpha,
+        lossless.xon_bytes,
+        lossless.xon_offset_bytes,
+        lossless.makes_room,
+        list(lossless.headroom_bytes),
+    )
 
 
 def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
@@ -324,6 +351,7 @@ def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | 
         predictions,
         replay.queues.of_class[arrivals["flow_class"]],
         message_left(arrivals),
+        np.ascontiguousarray(arrivals["ingress"]),
     )
 
 

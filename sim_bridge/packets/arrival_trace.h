@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -19,6 +20,12 @@ namespace foretail::packets {
 class ArrivalTrace {
 public:
     explicit ArrivalTrace(const std::string& path) : file_(path) {}
+
+    /// Also writes pauses of ports, to a file of their own.
+    void write_pauses(const std::string& path) { pauses_.emplace(path); }
+    void paused(const buffer::PauseRecord& record) {
+        if (pauses_) pauses_->write(record);
+    }
 
     /// The record of a new arrival, and its row. The reference is valid until the next arrival.
     buffer::ArrivalRecord& open(buffer::Row& row) {
@@ -44,6 +51,7 @@ public:
         while (!window_.empty() && window_.front().settled) write_first();
         if (!window_.empty()) throw std::logic_error("the trace ends with arrivals without a label");
         file_.close();
+        if (pauses_) pauses_->close();
     }
 
     [[nodiscard]] std::int64_t rows() const { return first_; }
@@ -70,6 +78,7 @@ private:
     }
 
     RecordFile<buffer::ArrivalRecord> file_;
+    std::optional<RecordFile<buffer::PauseRecord>> pauses_;
     buffer::Ring<Entry> window_;
     buffer::Row first_ = 0;
     std::int64_t labelled_drops_ = 0;

@@ -80,6 +80,13 @@ public:
     template <class Wires>
     void set_paused(buffer::Port port, int priority, std::int64_t now, bool paused, Wires& wires) {
         Sink<Wires> sink{*this, wires};
+        if (trace_) {
+            trace_->paused({.time_ns = now,
+                            .switch_index = static_cast<std::int16_t>(index_),
+                            .port = static_cast<std::int16_t>(port),
+                            .priority = static_cast<std::uint8_t>(priority),
+                            .paused = paused});
+        }
         buffer_.set_paused(port, priority, now, paused, sink);
     }
 
@@ -112,6 +119,7 @@ public:
 
         Looked looked;
         buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, looked.row) : nullptr;
+        if (record && buffer_.ingress()) record->ingress = static_cast<std::int16_t>(arrival.ingress);
         buffer_.observe(arrival, looked.row, sink);
         if (record && arrival.data) {
             record->features = buffer_.features(arrival);
@@ -179,13 +187,13 @@ public:
                 .lossless_bytes =
                     ingress ? static_cast<std::int32_t>(ingress->lossless_bytes() + ingress->headroom_bytes()) : 0};
     }
-    /// Settles the labels of what the virtual LQD still holds. Call when no arrival can follow.
-    void settle_labels() {
+    /// Settles the labels of what the virtual LQD still holds. The run has ended at `now`.
+    void settle_labels(std::int64_t now) {
         struct Nowhere {
             void departed(buffer::Port, FramePtr, std::int64_t, std::int64_t) {}
         } nowhere;
         Sink<Nowhere> sink{*this, nowhere};
-        buffer_.settle_labels(sink);
+        buffer_.settle_labels(now, sink);
     }
     /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
     void check_conservation() const {

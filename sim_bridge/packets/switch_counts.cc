@@ -38,14 +38,16 @@ json switch_summary(std::string_view role, std::int64_t buffer_bytes, const std:
             {"threshold_deficits", threshold_deficits}};
 }
 
-json lossless_summary(const LosslessCounts& counts) {
+json lossless_summary(const LosslessCounts& counts, const buffer::PauseSettings& settings) {
     return {{"in", to_json(counts.in)},
             {"out", to_json(counts.out)},
             {"drops", to_json(counts.drops)},
             {"pauses", counts.pauses},
             {"resumes", counts.resumes},
             {"paused_ns", counts.paused_ns},
-            {"most_headroom_bytes", counts.most_headroom_bytes}};
+            {"most_headroom_bytes", counts.most_headroom_bytes},
+            {"headroom_pool_bytes", settings.headroom_pool},
+            {"xon_offset_bytes", settings.xon_offset}};
 }
 
 json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "buffer/queues/ingress_queues.hpp"
 #include "packets/settings.h"
 
 namespace foretail::packets {
@@ -43,7 +44,7 @@ nlohmann::json switch_summary(std::string_view role, std::int64_t buffer_bytes,
                               std::int64_t queued_bytes, std::int64_t threshold_deficits);
 
 /// What a switch that can pause senders adds to that.
-nlohmann::json lossless_summary(const LosslessCounts& counts);
+nlohmann::json lossless_summary(const LosslessCounts& counts, const buffer::PauseSettings& settings);
 
 /// The same of a leaf or a spine, by its number in the network: leaves first, then spines.
 nlohmann::json switch_summary(const Topology& topology, int index, const SwitchCounts& counts,

@@ -54,7 +54,6 @@ def test_every_stage_composes_and_is_valid(stage: str) -> None:
         (group, option)
         for group in ("scenario", "features", "predictor", "split", "tracking")
         for option in options(group)
-        if option != "lossless"  # which no replay of a trace knows
     ],
 )
 def test_every_option_of_train_composes_and_is_valid(group: str, option: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE
+from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, PAUSE_DTYPE
 from foretail.sim_bridge._native import (
     LiveRuns,
     Replay,
@@ -402,7 +402,13 @@ def test_the_largest_packet_of_the_largest_buffer_leaves_on_the_slowest_link() -
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("arrival", ARRIVAL_DTYPE), ("counter", COUNTER_DTYPE), ("flow", FLOW_DTYPE), ("occupancy", OCCUPANCY_DTYPE)],
+    [
+        ("arrival", ARRIVAL_DTYPE),
+        ("counter", COUNTER_DTYPE),
+        ("flow", FLOW_DTYPE),
+        ("occupancy", OCCUPANCY_DTYPE),
+        ("pause", PAUSE_DTYPE),
+    ],
 )
 def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
     itemsize, fields = record_layout()[name]
@@ -416,7 +422,7 @@ def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> N
 
 
 def test_every_record_layout_has_its_dtype() -> None:
-    assert set(record_layout()) == {"arrival", "counter", "flow", "occupancy"}
+    assert set(record_layout()) == {"arrival", "counter", "flow", "occupancy", "pause"}
 
 
 def test_the_table_of_policies_is_what_their_types_say() -> None:

@@ -23,21 +23,21 @@ namespace foretail::buffer {
 // queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, one of the
 // traffic at `rates`, which have the arrival, and one of the packet at nothing else but the time to its circuit; what
 // costs a look at every queue is only sought when `wanted`.
-#define FORETAIL_REAL_FEATURES(FEATURE)                                                              \
-    FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                          \
-    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                            \
-    FEATURE(occupancy, cells, feature_value(scale.cells(queues.occupancy())))                        \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))                               \
-    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                 \
-    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                 \
-    FEATURE(queue_share, none, feature_value(queues.length(queue) * 255 / queues.capacity()))        \
-    FEATURE(active_queues, none, feature_value(queues.active()))                                     \
-    FEATURE(gap, cells, feature_value(scale.cells(queues.longest() - queues.length(queue))))         \
-    FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked.length(queues, queue)))) \
-    FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))         \
-    FEATURE(gap_tracked, tracked_cells,                                                              \
-            feature_value(scale.cells(tracked.longest(queues) - tracked.length(queues, queue))))     \
-    FEATURE(pressure_tracked, tracked,                                                               \
+#define FORETAIL_REAL_FEATURES(FEATURE)                                                                      \
+    FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                                  \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                    \
+    FEATURE(occupancy, cells, feature_value(scale.cells(queues.occupancy())))                                \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                       \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                         \
+    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                         \
+    FEATURE(queue_share, none, std::min(feature_value(queues.length(queue) * 255 / queues.capacity()), 255)) \
+    FEATURE(active_queues, none, feature_value(queues.active()))                                             \
+    FEATURE(gap, cells, feature_value(scale.cells(queues.longest() - queues.length(queue))))                 \
+    FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked.length(queues, queue))))         \
+    FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))                 \
+    FEATURE(gap_tracked, tracked_cells,                                                                      \
+            feature_value(scale.cells(tracked.longest(queues) - tracked.length(queues, queue))))             \
+    FEATURE(pressure_tracked, tracked,                                                                       \
             pressure_of(tracked.length(queues, queue), std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value(scale.cells(threshold - queue_length)))                     \

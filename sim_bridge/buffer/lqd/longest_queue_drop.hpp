@@ -16,7 +16,7 @@ namespace foretail::buffer {
 /// The one implementation behind the LQD policy, its labels, and every threshold that imitates it, so that all share
 /// the counting, tie and victim rules. Control packets occupy the buffer but are never victims; when no data packet is
 /// left to push out, the arrival is dropped. With `Order::any_queue` the victim may be in any queue. A packet that may
-/// not be lost is no victim either, and is always kept, beyond the buffer's end if room cannot be made for it.
+/// not be lost is no victim either; lossless_admission.hpp takes it in.
 class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}
@@ -26,12 +26,6 @@ public:
     template <class Queues, class Payload, class PushingOut, class PushedOut>
     bool admit(Queues& queues, const Arrival& arrival, Payload payload, PushingOut&& pushing_out,
                PushedOut&& pushed_out) {
-        if constexpr (requires { queues.makes_room(); }) {
-            if (queues.is_lossless(queues.queue_of(arrival))) {
-                keep(queues, arrival, std::move(payload), pushing_out, pushed_out);
-                return true;
-            }
-        }
         if (arrival.size > queues.capacity()) return false;
         if (rules_.counting == Counting::uncounted) {
             while (!queues.fits(arrival.size)) {
@@ -76,14 +70,6 @@ public:
     }
 
 private:
-    /// Takes in a packet that may not be lost.
-    template <class Queues, class Payload, class PushingOut, class PushedOut>
-    [[gnu::noinline]] void keep(Queues& queues, const Arrival& arrival, Payload payload, PushingOut& pushing_out,
-                                PushedOut& pushed_out) {
-        static_cast<void>(make_room(queues, arrival, pushing_out, pushed_out));
-        push(queues, arrival, std::move(payload));
-        queues.start(arrival.port, arrival.time);
-    }
     /// Whether a queue is of a higher class than the arrival, whose own class is then the lowest, though not counted.
     template <class Queues>
     [[nodiscard]] bool above(const Queues& queues, QueueIndex queue, const Arrival& arrival) const {

@@ -13,6 +13,8 @@
 #include "buffer/lqd/lqd_signals.hpp"
 #include "buffer/policies/occamy.hpp"
 #include "buffer/policies/policy.hpp"
+#include "buffer/queues/ingress_queues.hpp"
+#include "buffer/queues/lossless_admission.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
@@ -33,7 +35,9 @@ public:
           averages_(shape.queues(), scale),
           fast_averages_(shape.queues(), scale.fast()),
           over_share_(static_cast<std::size_t>(shape.queues())),
-          keeps_shares_(wanted.has(Feature::queues_over_share)) {}
+          keeps_shares_(wanted.has(Feature::queues_over_share)) {
+        if (shape.pause) ingress_.emplace(shape.ports(), shape.priorities, shape.pause->unheard());
+    }
 
     /// Sends what has left by `now`; `fate(row, time, dropped)` is called once for each row when it is known.
     template <class Fate>
@@ -43,8 +47,22 @@ public:
             [&](QueueIndex queue, const Packet& packet, Tick time) {
                 recheck_share(queue);
                 if (occamy_) occamy_->departed(queues_.port_of(queue), packet.size, queues_.length(queue));
+                if (ingress_) leave_ingress(queue, packet, time);
                 fate(packet.payload, time, false);
             });
+    }
+    /// A queue of a port is paused, or goes on, as that of the real switch.
+    template <class Fate>
+    void set_paused(Port port, int priority, Tick now, bool paused, Fate&& fate) {
+        advance(now, fate);
+        queues_.set_paused(port, priority, paused);
+        queues_.start(port, now);
+    }
+    /// Lets all queues go on at the end of a run, when no arrival can follow.
+    template <class Fate>
+    void end_pauses(Tick now, Fate&& fate) {
+        advance(now, fate);
+        queues_.end_pauses(now);
     }
 
     /// Updates the thresholds with an arrival. Call `advance` to its time first.
@@ -57,10 +75,19 @@ public:
         const auto loses = [&](QueueIndex queue, const Packet& victim) {
             lost(queue, now);
             recheck_share(queue);
+            if (ingress_)
+                ingress_->release(ingress_->queue_of(victim.ingress, queues_.priority_of(queue)), victim.size);
             fate(victim.payload, now, true);
         };
-        kept_last_ = occamy_ ? admit_under_occamy(arrival, row, losing, loses)
-                             : lqd_.admit(queues_, arrival, row, losing, loses);
+        if (queues_.is_lossless(own)) {
+            const auto make_room = [&](const Arrival& kept) { return lqd_.make_room(queues_, kept, losing, loses); };
+            kept_last_ = lossless(make_room).admit(arrival, row) == Outcome::accepted;
+        } else {
+            if (ingress_) ingress_->charge(ingress_->queue_of(arrival), arrival.size);
+            kept_last_ = occamy_ ? admit_under_occamy(arrival, row, losing, loses)
+                                 : lqd_.admit(queues_, arrival, row, losing, loses);
+            if (ingress_ && !kept_last_) ingress_->release(ingress_->queue_of(arrival), arrival.size);
+        }
         recheck_share(own);
         if (!kept_last_) {
             lost(own, now);
@@ -88,6 +115,25 @@ public:
 private:
     using Packet = PortQueues<Row>::Packet;
 
+    /// LQD pauses senders when its buffer is full; nobody hears of it here.
+    template <class MakeRoom>
+    struct LosslessHooks {
+        const MakeRoom& make_room;
+
+        static bool pauses(QueueIndex, Bytes, Tick) { return false; }
+        static void ingress_about_to_change(QueueIndex, Tick) {}
+        static void paused(Port, int, Tick, bool) {}
+    };
+    template <class MakeRoom>
+    auto lossless(const MakeRoom& make_room) {
+        return LosslessAdmission(queues_, *ingress_, LosslessHooks<MakeRoom>{make_room});
+    }
+    [[gnu::noinline]] void leave_ingress(QueueIndex queue, const Packet& packet, Tick now) {
+        const auto no_room = [](const Arrival&) { return false; };
+        lossless(no_room).release(queue, packet, now);
+        if (!ingress_->paused().empty()) lossless(no_room).resume(now);
+    }
+
     /// As the switch does it under Occamy; whether the arrival got into its queue, from where it may be gone again.
     template <class Losing, class Loses>
     bool admit_under_occamy(const Arrival& arrival, Row row, Losing&& losing, Loses&& loses) {
@@ -114,6 +160,7 @@ private:
     }
 
     PortQueues<Row> queues_;
+    std::optional<IngressQueues> ingress_;  // where some queues may not lose
     LongestQueueDrop lqd_;
     std::optional<Occamy> occamy_;
     QueueAverages averages_, fast_averages_;

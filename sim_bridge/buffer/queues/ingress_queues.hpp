@@ -32,6 +32,14 @@ struct PauseSettings {
     MakesRoom makes_room = MakesRoom::longer_queues;
 
     [[nodiscard]] bool is_lossless(int priority) const { return (lossless >> priority & 1) != 0; }
+    /// The same where senders do not hear of pauses, so that no headroom is enough: it has no end.
+    [[nodiscard]] PauseSettings unheard() const {
+        constexpr Bytes no_end = Bytes{1} << 60;
+        PauseSettings settings = *this;
+        settings.headroom.assign(headroom.size(), no_end);
+        settings.headroom_pool = no_end;
+        return settings;
+    }
 };
 
 /// Where the packets of a switch came in: a queue for each port and priority, whose number is that of the port's queue

@@ -121,6 +121,13 @@ public:
         const auto bit = static_cast<std::uint8_t>(1U << priority);
         link.paused = static_cast<std::uint8_t>(paused ? link.paused | bit : link.paused & ~bit);
     }
+    /// Lets all queues go on.
+    void end_pauses(Tick now) {
+        for (Port port = 0; port < ports(); ++port) {
+            link(port).paused = 0;
+            start(port, now);
+        }
+    }
     [[nodiscard]] bool is_paused(Port port, int priority) const { return (link(port).paused >> priority & 1) != 0; }
 
     /// Takes bytes of queued packets out of the shared buffer into headroom, or brings them back.

@@ -104,7 +104,7 @@ public:
         core_.advance(now(), *this);
         return core_.sample(now());
     }
-    void settle_labels() override { core_.settle_labels(); }
+    void settle_labels() override { core_.settle_labels(0); }
     void check_conservation() const override { core_.check_conservation(); }
     [[nodiscard]] std::int64_t queued_bytes() const override { return core_.buffer().queues().occupancy(); }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return core_.buffer().threshold_deficits(); }

@@ -201,7 +201,7 @@ public:
         for (auto& node : switches_) {
             collect(node, now);
             node.check_conservation();
-            if (labels) node.settle_labels();
+            if (labels) node.settle_labels(now);
         }
     }
     [[nodiscard]] const std::vector<Switch>& switches() const { return switches_; }

@@ -50,7 +50,7 @@ nlohmann::json finish_racks(const RackSettings& settings, const Settings& hosts,
     found["switches"] = nlohmann::json::array();
     for (std::size_t place = 0; place < settings.populated.size(); ++place) {
         auto& node = fabric.node(place);
-        if (trace) node.settle_labels();
+        if (trace) node.settle_labels(0);
         found["switches"].push_back(switch_summary("rack", settings.buffer->bytes, rates, node.counts(),
                                                    node.buffer().queues().occupancy(),
                                                    node.buffer().threshold_deficits()));
