@@ -1,7 +1,8 @@
 """Operators of four convolutional networks for one picture of 224 x 224, as their public descriptions have them.
 
-The operators are those that a trace of torchvision 0.2 has, the input and the size of the batch among them. DenseNet
-reads that size from what goes into its last activation, the others from what goes into the operator that needs it.
+The operators are those of a trace of torchvision 0.2 as far as it is known: the input and the size of the batch are
+among them, and were chosen so that all four agree with Table 2.2 of Pit-Claudel's thesis. DenseNet reads that size from
+what goes into its last activation, the others from what goes into the operator that needs it.
 Operations are multiplications and additions; a transfer is a tensor of 32-bit numbers.
 """
 
