@@ -182,6 +182,7 @@ public:
     /// Lets all queues go on that are paused at the end of a run.
     template <class Sink>
     void end_pauses(Tick now, Sink& sink) {
+        if (!queues_.any_paused()) return;
         advance(now, sink);
         queues_.end_pauses(now);
     }

@@ -44,7 +44,7 @@ void run(const char* path, std::int64_t factor, std::int64_t step, bool announce
         print(log.events);
         print_drops(settings, fabric, packets.size());
         if (!trace) return;
-        for (std::size_t place = 0; place < settings.populated.size(); ++place) fabric.node(place).settle_labels();
+        for (std::size_t place = 0; place < settings.populated.size(); ++place) fabric.node(place).settle_labels(0);
         trace->close();
     });
 }

@@ -61,6 +61,7 @@ public:
     /// Lets all queues go on at the end of a run, when no arrival can follow.
     template <class Fate>
     void end_pauses(Tick now, Fate&& fate) {
+        if (!queues_.any_paused()) return;
         advance(now, fate);
         queues_.end_pauses(now);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -120,6 +121,9 @@ public:
         auto& link = this->link(port);
         const auto bit = static_cast<std::uint8_t>(1U << priority);
         link.paused = static_cast<std::uint8_t>(paused ? link.paused | bit : link.paused & ~bit);
+    }
+    [[nodiscard]] bool any_paused() const {
+        return std::ranges::any_of(links_, [](const Link& link) { return link.paused != 0; });
     }
     /// Lets all queues go on.
     void end_pauses(Tick now) {
