@@ -18,6 +18,7 @@ _TINY: dict[str, Any] = {
         "servers_per_leaf": 4,
         "server_link_bps": 10_000_000_000,
         "slow_spines": 0,
+        "erasure_probability": 0.0,
         "spine_link_bps": 10_000_000_000,
         "slow_spine_link_bps": 5_000_000_000,
         "link_delay_ns": 3000,

@@ -78,10 +78,14 @@ def require_tcp(scenario: Scenario, network: Network) -> None:
 
 
 def require_hashed(scenario: Scenario, network: Network) -> None:
-    """Raise ForetailError on spines that are slow or not chosen by a hash of the flow, which the native network has."""
+    """Raise ForetailError on what only the native network has: slow spines, other hashes, links that lose packets."""
     for what, is_there in (
         (f"scenario.balancing.name = {scenario.balancing.name}", scenario.balancing.name != "ecmp"),
         (f"scenario.topology.slow_spines = {scenario.topology.slow_spines}", scenario.topology.slow_spines > 0),
+        (
+            f"scenario.topology.erasure_probability = {scenario.topology.erasure_probability:g}",
+            scenario.topology.erasure_probability > 0,
+        ),
     ):
         if is_there:
             raise ForetailError(f"{what} is not there with {network.override}: use network=native")

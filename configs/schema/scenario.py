@@ -51,6 +51,12 @@ class Topology:
     slow_spine_link_bps: int = setting(
         5_000_000_000, "Rate of every link of a slow spine.", at_least=1_000_000, at_most=FASTEST_BPS
     )
+    erasure_probability: float = setting(
+        0.0,
+        "Probability with which a link loses a packet, in the native network; no switch counts it as a drop.",
+        at_least=0,
+        at_most=0.5,
+    )
     link_delay_ns: int = setting(3_000, "One-way propagation delay of every link.", at_least=0, at_most=1_000_000_000)
     buffer_bytes_per_port_per_gbps: int = setting(
         5120,
@@ -443,6 +449,11 @@ class Scenario:
     def _check_headroom(self, where: str) -> None:
         """Raise ForetailError on headroom that loses packets, or that leaves no buffer."""
         pfc, topology, lossless = self.pfc, self.topology, len(self.queues.lossless)
+        if lossless and topology.erasure_probability:
+            raise ForetailError(
+                f"{where}.topology.erasure_probability = {topology.erasure_probability:g} loses packets of "
+                f"{where}.queues.lossless, whose senders do not repeat any: set one of them to 0 or []"
+            )
         if lossless == 0:
             return
         links = [topology.server_link_bps] + ([] if topology.is_star else [topology.spine_link_bps])

@@ -157,6 +157,7 @@ public:
                         {"tau", parts_.predictor.tau()},
                         {"flipped_predictions", parts_.predictor.flipped()},
                         {"leaf_data_packets", leaf_data_packets}});
+        if (settings_.topology.erasure_probability > 0) summary["erased_packets"] = parts_.network.erased();
         return summary;
     }
 

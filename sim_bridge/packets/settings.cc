@@ -108,6 +108,7 @@ Topology read_topology(const Group& group) {
             .spines = group.get<int>("spines"),
             .servers_per_leaf = group.get<int>("servers_per_leaf"),
             .slow_spines = group.get<int>("slow_spines"),
+            .erasure_probability = group.get<double>("erasure_probability"),
             .server_link_bps = group.get<std::int64_t>("server_link_bps"),
             .spine_link_bps = group.get<std::int64_t>("spine_link_bps"),
             .slow_spine_link_bps = group.get<std::int64_t>("slow_spine_link_bps"),
@@ -408,6 +409,9 @@ void Settings::require_hashed(const std::string& network) const {
     if (topology.slow_spines > 0)
         refuse("setting 'topology.slow_spines' = " + std::to_string(topology.slow_spines) + " is more than " + network +
                " has: run it in the native network, or set it to 0");
+    if (topology.erasure_probability > 0)
+        refuse("setting 'topology.erasure_probability' is more than 0, and links of " + network +
+               " lose no packets: run it in the native network, or set it to 0");
     const bool has_spines = std::ranges::any_of(messages, [](const Message& message) { return message.spine >= 0; });
     if (balancing.rule != Balancing::Rule::ecmp || has_spines)
         refuse("setting 'balancing' has to be ecmp in " + network +

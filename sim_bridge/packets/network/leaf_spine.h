@@ -25,6 +25,7 @@
 #include "packets/network/frame_pool.h"
 #include "packets/network/link.h"
 #include "packets/predictor.h"
+#include "packets/random.h"
 #include "packets/settings.h"
 #include "packets/settings_group.h"
 #include "packets/switch_core.h"
@@ -76,6 +77,7 @@ public:
                        trace);
         }
         events_.reserve(lines_.size() + 1);
+        if (topology_.erasure_probability > 0) erasures_.emplace(settings.seed, std::uint64_t{1} << 40);
         if (settings.queues.lossless == 0) return;
         buffer::Shape shape{.capacity = std::numeric_limits<buffer::Bytes>::max(),
                             .rates = {server_rate},
@@ -205,6 +207,8 @@ public:
         }
     }
     [[nodiscard]] const std::vector<Switch>& switches() const { return switches_; }
+    /// Packets that links have lost.
+    [[nodiscard]] std::int64_t erased() const { return erased_; }
 
 private:
     /// The link of a host, by its number, or of a port of a switch, in order of switches and ports.
@@ -279,12 +283,18 @@ private:
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
+        if (erasures_ && erasures_->uniform() < topology_.erasure_probability) return erase(std::move(frame));
         const auto [node, ingress] = far_end(index);
         if (node < 0) {
             deliver(std::move(frame), time);
         } else {
             receive(node, ingress, std::move(frame), time);
         }
+    }
+    /// The link loses a packet, which no switch counts as a drop.
+    void erase(FramePtr frame) {
+        ++erased_;
+        if constexpr (std::is_pointer_v<FramePtr>) pool_->give_back(frame);
     }
     /// The switch and its port at the other end of a line; -1 and the host where that is a host.
     [[nodiscard]] std::pair<int, buffer::Port> far_end(std::size_t index) const {
@@ -432,6 +442,8 @@ private:
     }
 
     Topology topology_;
+    std::optional<SmallRandom> erasures_;  // where links lose packets
+    std::int64_t erased_ = 0;
     EventOrder* order_;
     Predictor* predictor_;
     AlphaPredictor* alphas_;
