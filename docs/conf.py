@@ -109,6 +109,7 @@ docs/guide/p4-demo
 docs/guide/schedule
 docs/guide/imports
 docs/guide/switch-config
+docs/guide/systems
 docs/guide/emulator
 docs/guide/plugins
 docs/guide/tracking
@@ -163,6 +164,7 @@ docs/results/referees
 docs/results/sharing-map
 docs/results/loss-recovery
 docs/results/lossless
+docs/results/systems
 docs/results/promise
 docs/results/promise-methods
 docs/results/prediction-map

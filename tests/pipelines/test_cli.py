@@ -54,7 +54,7 @@ REFUSED = [
     (
         ["collect", "scenario=leafspin"],
         "choose from clustered_incast, collectives, elephants, leafspine_small, lossless, on_off_elephants, paper, "
-        "rack, rdma, star, tiny",
+        "permutation, rack, rdma, star, tiny",
     ),
     (
         ["collect", "policy=red"],
@@ -114,8 +114,8 @@ def test_what_another_command_does_is_answered_with_its_name(line: str, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run"], "run needs an experiment: foretail run NAME, with one of competitive_ratio"),
-        (["run", "figure_11"], "there is no experiment figure_11: choose from competitive_ratio"),
+        (["run"], "run needs an experiment: foretail run NAME, with one of balancer_shift"),
+        (["run", "figure_11"], "there is no experiment figure_11: choose from balancer_shift"),
         (["run", "flips", "size=medium"], "flips has no size medium: choose from small, full."),
     ],
 )

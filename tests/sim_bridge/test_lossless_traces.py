@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_over
-from foretail.sim_bridge.policies import NetworkParameters
+from foretail.sim_bridge.policies import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.drawn_settings import drawn_pauses
 from tests.sim_bridge.test_pauses import mixed
@@ -51,6 +51,7 @@ def parameters_of(document: dict[str, Any]) -> NetworkParameters:
 def test_a_replay_decides_as_the_run(number: int, chunk: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     document = drawn_pauses(number) | {"trace": True}
     document["policy"]["flip_probability"] = 0.0  # a replay inverts other predictions
+    assume(document["policy"]["name"] not in IN_INTERVALS)  # a replay does not know the round trip of the network
     folder = tmp_path_factory.mktemp("run")
     records = recorded(document, folder / "run")
     dataset = collected(document, folder / "dataset")
