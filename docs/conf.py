@@ -109,7 +109,7 @@ docs/guide/p4-demo
 docs/guide/schedule
 docs/guide/imports
 docs/guide/switch-config
-docs/guide/systems
+docs/guide/other-systems
 docs/guide/emulator
 docs/guide/plugins
 docs/guide/tracking

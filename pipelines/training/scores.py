@@ -23,7 +23,7 @@ from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, replay_scores, served_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, queues_of, replay_scores, served_scores
 
 if TYPE_CHECKING:  # it needs packages of its own
     from foretail.models.drop.network import Network
@@ -113,8 +113,11 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
 
 def side_push_outs(side: splits.Side) -> PushOuts | None:
     """LQD's push-outs on the runs of a side; None where they are not known: stretches of runs, rows that are no trace,
-    labels of another victim rule than tail."""
-    if not _are_whole_traces(side) or any(not item.dataset.manifest.rules.takes_tails for item in side):
+    labels of another victim rule than tail, several queues per port or lossless ones."""
+    runs = [item.dataset.manifest for item in side]
+    if not _are_whole_traces(side) or not all(
+        run.rules.takes_tails and queues_of(run).count == 1 and run.lossless is None for run in runs
+    ):
         return None
     return PushOuts.together([push_outs(selection.dataset) for selection in side])
 

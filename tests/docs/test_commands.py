@@ -102,7 +102,7 @@ RULES = [
     Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    Rule(r"(prediction-map|promise|referees|lossless|loss-recovery).md: run ", "compose"),  # tests/studies runs them
+    Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),  # tests/studies runs them
     Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
@@ -183,6 +183,11 @@ RULES = [
         "compose",
         ("scenario=star", "scenario.topology.servers_per_leaf=8", "scenario.incast.fan_in=6"),
     ),
+    # docs/results/lossless.md
+    Rule(r"lossless.md: (train|evaluate) ", "compose"),
+    # docs/guide/other-systems.md
+    Rule(r"other-systems.md: demand ", "compose"),
+    Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/test_balancing.py runs such networks
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere

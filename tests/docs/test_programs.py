@@ -26,7 +26,7 @@ WITH_PROGRAMS = [
     if page.name
     in (
         *("README.md", "how-do-i.md", "imports.md", "live.md", "metrics.md", "native.md", "p4-tofino.md"),
-        *("python.md", "switch-config.md"),
+        *("other-systems.md", "python.md", "switch-config.md"),
     )
 ]
 
