@@ -44,7 +44,7 @@ def training_labels(
         known = side_push_outs(side)
         if known is None:
             raise ForetailError(
-                "labels.reassign needs whole traces of one queue per port with tail victims: split by run, and set "
+                "labels.reassign needs whole traces with tail victims: split by run, and set "
                 "scenario.rules.victim=tail and scenario.queues.count=1"
             )
         ends = np.cumsum([selection.dataset.manifest.rows for selection in side])[:-1]

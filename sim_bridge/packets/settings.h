@@ -21,7 +21,7 @@ class Group;
 /// Leaves and spines, or a single leaf without spines: a star.
 struct Topology {
     int leaves = 0, spines = 0, servers_per_leaf = 0;
-    int slow_spines = 0;  ///< the first so many, whose links have another rate
+    int slow_spines = 0;             ///< the first so many, whose links have another rate
     double erasure_probability = 0;  ///< with which a link loses a packet
     std::int64_t server_link_bps = 0, spine_link_bps = 0, slow_spine_link_bps = 0, link_delay_ns = 0;
     std::int64_t buffer_bytes_per_port_per_gbps = 0;

@@ -102,7 +102,8 @@ RULES = [
     Rule(r"worst-cases.md: run ", "compose"),
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),  # tests/studies runs them
+    # tests/studies runs these
+    Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
     Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
