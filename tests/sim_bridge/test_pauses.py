@@ -545,7 +545,8 @@ def test_alphas_of_sonic_at_egress_are_those_at_ingress_unless_given(tmp_path: P
 def test_classes_of_reverie_share_the_buffer_as_their_alphas(
     servers: int, uplinks: int, lossy_alpha: float, lossless_alpha: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Theorems 10 and 11, within two packets for each queue; how many queues there are does not matter.
+    """Theorems 10 and 11, within two packets for each lossless queue and three for each lossy one, which gives way to
+    them; how many queues there are does not matter.
 
     Averages are short and the buffer is large, so that every queue counts as congested.
     """
@@ -555,7 +556,7 @@ def test_classes_of_reverie_share_the_buffer_as_their_alphas(
     lossy, lossless = steady_state(tmp_path_factory.mktemp("run") / "run", servers, uplinks, **reverie)
     both = 1 + lossy_alpha + lossless_alpha
     assert abs(lossless - lossless_alpha * shared / both) < 2 * PACKET_BYTES * servers
-    assert abs(lossy - lossy_alpha * shared / both) < 2 * PACKET_BYTES * uplinks
+    assert abs(lossy - lossy_alpha * shared / both) < 3 * PACKET_BYTES * uplinks
     idle, slack = shared - lossy - lossless, 2 * PACKET_BYTES * (servers + uplinks)
     assert shared / both - slack < idle < shared / (1 + min(lossy_alpha, lossless_alpha)) + slack
     folder = tmp_path_factory.mktemp("run") / "run"
