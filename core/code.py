@@ -54,7 +54,10 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
         name = waiting.pop()
         if name == _NATIVE:
             files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
-        for path in _files_of(name) if name in what else _module(name):
+        paths = list(_files_of(name)) if name in what else _module(name)
+        if name in what and not paths:
+            raise ValueError(f"{name} is neither a module nor a package below foretail")
+        for path in paths:
             key = path.relative_to(PACKAGE).as_posix()
             if key in files:
                 continue

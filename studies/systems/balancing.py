@@ -7,15 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.records import Records
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Native, scratch_run
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.settings.compose import compose_settings
-
-CODE = ("foretail.sim_bridge.native", "foretail.sim_bridge.ns3.messages", "foretail.pipelines.data.scenario")
-"""Behind a run, for the digest of stored points."""
+from foretail.studies.systems.native_run import native_run
 
 SEGMENT_BYTES = 1400
 
@@ -38,10 +32,7 @@ def repeated_percent(overrides: Sequence[str], seed: int, so_far: SoFar) -> floa
 
 def _flows(overrides: Sequence[str], seed: int, so_far: SoFar) -> tuple[Records, int]:
     """The flows of a run and its end in ns."""
-    config = compose_settings(EvaluateConfig, ["policy=cs", *overrides], "overrides of a balancer's run")
-    ((_, policy),) = config.policy.items()
-    document = driver_config(config.scenario, policy, seed, trace=False)
-    with scratch_run(document, Native(), so_far) as run:
+    with native_run(["policy=cs", *overrides], seed, so_far) as run:
         return run.flows(), run.summary["end_ns"]
 
 

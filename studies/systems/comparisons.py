@@ -11,20 +11,16 @@ from functools import partial
 
 import numpy as np
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines.comparison.flows import policy_run
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Native, scratch_run
 from foretail.pipelines.runs.points import SoFar
-from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, slowdowns_by_kind
 from foretail.sim_bridge.packets.simulation import PacketRun
+from foretail.studies.systems.native_run import native_run
 from foretail.studies.systems.system import Published, System
 
 Overrides = tuple[str, ...]
 
 SEEDS = {"small": (101, 102), "medium": tuple(range(101, 109))}
-CODE = ("pipelines.comparison", "pipelines.data", "sim_bridge.native", "sim_bridge.packets")
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,8 @@ class Comparison:
                 for variant in (change.variant, change.baseline):
                     if (condition, variant) not in figures:
                         overrides = (*self.shared[size], *self.conditions[condition], *self.variants[variant])
-                        figures[condition, variant] = simulated(overrides, seed, so_far)
+                        with native_run(overrides, seed, so_far) as run:
+                            figures[condition, variant] = figures_of(run, seed)
                 value, other = (figures[condition, one][change.figure] for one in (change.variant, change.baseline))
                 if value == other or other > 0:
                     percents.append(0.0 if value == other else 100 * (value / other - 1))
@@ -70,15 +67,7 @@ class Comparison:
     def system(self, name: str, source: str) -> System:
         """The comparison as a system of the table."""
         published = tuple(change.published for change in self.changes)
-        return System(name, source, published, self.measure, SEEDS, CODE)
-
-
-def simulated(overrides: Overrides, seed: int, so_far: SoFar) -> dict[str, float]:
-    """Simulate with overrides of ``foretail evaluate``, and return the run's figures by name."""
-    composed = compose_settings(EvaluateConfig, ["model=any", "baselines=[]", *overrides], "a system's network")
-    ((_, policy),) = composed.policy.items()
-    with scratch_run(driver_config(composed.scenario, policy, seed, trace=False), Native(), so_far) as run:
-        return figures_of(run, seed)
+        return System(name, source, published, self.measure, SEEDS)
 
 
 def figures_of(run: PacketRun, seed: int) -> dict[str, float]:

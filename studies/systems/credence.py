@@ -13,7 +13,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_registered
 from foretail.studies.flows.experiment import FlowSettings, find
 from foretail.studies.flows.verdicts import CLAIMS, judge
-from foretail.studies.systems.comparisons import CODE, SEEDS
+from foretail.studies.systems.comparisons import SEEDS
 from foretail.studies.systems.system import Published, System
 
 EXPERIMENT, MODEL = "credence_fig6", "paper"
@@ -43,5 +43,4 @@ CREDENCE = System(
     tuple(Published(claim.words, float(claim.says), "section 4.2, Figure 6", change=True) for claim in FIGURES),
     _measure,
     {size: seeds[:5] for size, seeds in SEEDS.items()},
-    (*CODE, "studies.flows", "models.drop", "pipelines.training"),
 )

@@ -17,7 +17,7 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.sim_bridge.ns3.messages.collectives import collective
 from foretail.sim_bridge.ns3.messages.ethereal import assigned, pieces
 from foretail.sim_bridge.ns3.messages.message import Message
-from foretail.studies.systems.balancing import CODE, change_percent, completion_times_us
+from foretail.studies.systems.balancing import change_percent, completion_times_us
 from foretail.studies.systems.system import Published, System
 
 CHANNELS = 4
@@ -128,6 +128,5 @@ ETHEREAL = System(
     ),
     _measure,
     {"small": (1,), "medium": (1, 2, 3)},
-    CODE,
 )
 """The thesis prints no other number; its figures show Ethereal before spraying with flows of 1 MB."""

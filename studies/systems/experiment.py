@@ -12,6 +12,7 @@ from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
 from foretail.pipelines.comparison.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
@@ -93,7 +94,11 @@ def _rows(case: SystemCase, measured: Mapping[str, float], settings: SystemsSett
 
 def _depends_on(case: SystemCase, settings: SystemsSettings) -> dict[str, str]:
     system = SYSTEMS_BY_NAME[case.system]
-    return {"scale": _measured_size(settings.size), "system_code": code_digest(system.measure, *system.code)}
+    return {
+        "scale": _measured_size(settings.size),
+        "system_code": code_digest(system.measure),
+        "driver_code": Native().driver_sha256,
+    }
 
 
 def _verdict(figure: Published, ours: PairedDifference) -> str:

@@ -240,5 +240,4 @@ RC3 = System(
     ),
     _measure,
     {"small": (1,), "medium": (1, 2, 3)},
-    code=("foretail.sim_bridge.schedulers.rc3", "foretail.sim_bridge.open_loop.slotted"),
 )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.studies.systems.balancing import CODE, change_percent, completion_times_us, repeated_percent
+from foretail.studies.systems.balancing import change_percent, completion_times_us, repeated_percent
 from foretail.studies.systems.system import Published, System
 
 SUBFLOWS = 16
@@ -205,6 +205,5 @@ SIRONA = System(
     ),
     _measure,
     {"small": (1,), "medium": (1, 2, 3)},
-    CODE,
 )
 """Changes are of Sirona's times against those of another balancer: below 0 Sirona is faster."""

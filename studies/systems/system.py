@@ -29,7 +29,6 @@ class System:
     #: run; one that is not among `published` is a figure of ours alone.
     measure: Callable[[str, int, SoFar], Mapping[str, float]]
     seeds: Mapping[str, tuple[int, ...]]  #: by size; one seed where nothing is drawn
-    code: tuple[str, ...] = ()  #: modules or packages behind `measure`, beside its own module
 
 
 ONCE = {"small": (1,), "medium": (1,)}

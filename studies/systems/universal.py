@@ -223,5 +223,4 @@ UNIVERSAL = System(
     ),
     _measure,
     {"small": (1,), "medium": (1, 2, 3)},
-    code=("foretail.sim_bridge.schedulers.replay", "foretail.sim_bridge.schedulers.slack"),
 )

@@ -161,3 +161,9 @@ def test_no_comment_changes_what_follows_it(text: str) -> None:
     comment = text.replace("*/", "").replace("/", "")
     strip = functools.partial(code._without_comments)
     assert strip(f"int a; /*{comment}*/ int b;").split() == ["int", "a;", "int", "b;"]
+
+
+def test_a_name_without_a_file_is_refused() -> None:
+    for name in ("foretail.core.errors", "core.error"):
+        with pytest.raises(ValueError, match=f"{name} is neither a module nor a package below foretail"):
+            code_digest("core.errors", name)
