@@ -25,8 +25,9 @@ from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stage import SimulatingStage
 from foretail.configs.schema.stages import register_config
 from foretail.core.errors import ForetailError
-from foretail.pipelines.experiment.declaration import Experiment
+from foretail.pipelines.experiment.declaration import Experiment, Settings
 from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.settings.compose import COMPOSING, compose_registered
 from foretail.pipelines.stage import Command
 
 STUDIES = "foretail.studies"
@@ -90,6 +91,12 @@ def command_of(name: str, size: str = USUAL_SIZE) -> Command:
         experiment.settings,
         lambda settings, run_dir: run_experiment(experiment, settings, run_dir),
     )
+
+
+def settings_of(name: str, size: str, schema: type[Settings]) -> Settings:
+    """The settings of an experiment in a size, all at their defaults; `schema` is their class."""
+    with COMPOSING:
+        return compose_registered(register_experiment(name, size), schema)
 
 
 def register_experiment(name: str, size: str) -> str:

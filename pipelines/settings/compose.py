@@ -35,8 +35,8 @@ class Trains(Protocol):
     tracking: Tracking
 
 
-_COMPOSING = threading.RLock()
-"""Hydra composes one config at a time; points of an experiment are measured by threads."""
+COMPOSING = threading.RLock()
+"""Hydra registers and composes one config at a time; points of an experiment are measured by threads."""
 
 WHERE_NOT_WHAT = ("store_dir", "tracking.", "jobs", "figures.")
 """Settings that say where something runs or lands."""
@@ -48,9 +48,10 @@ def compose_settings(schema: type[StageConfig], overrides: Sequence[str], where:
     `overrides` are as after ``foretail STAGE``; `where` is the setting that holds them, for errors.
     """
     stage = next(name for name, kind in STAGES.items() if kind is schema)
-    register(stage)
     try:
-        return typed(_composed(stage, overrides), schema)
+        with COMPOSING:
+            register(stage)
+            return typed(_composed(stage, overrides), schema)
     except BAD_INPUT as error:
         reason = sentence(error, ()).rstrip(".")
         raise ForetailError(f"{where} = {shlex.join(overrides)}: {reason}") from None
@@ -72,7 +73,7 @@ def composed_settings(config: str, overrides: tuple[str, ...] = ()) -> dict[str,
 
 def _composed(config: str, overrides: Sequence[str]) -> DictConfig:
     """What Hydra composes, inside a command or outside of one."""
-    with _COMPOSING:
+    with COMPOSING:
         return _composed_alone(config, with_policies(overrides))
 
 

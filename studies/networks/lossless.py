@@ -234,7 +234,7 @@ def _tables(rows: pd.DataFrame, settings: LosslessSettings) -> list[Table]:
             condition,
             variant,
             baseline,
-            *(_text(_change(rows, [condition], metric, variant, baseline)) for metric in COMPARED),
+            *(_text(change_percent(rows, [condition], metric, variant, baseline)) for metric in COMPARED),
         )
         for condition in settings.conditions
         for variant in settings.variants
@@ -266,7 +266,7 @@ def _text(change: PairedDifference) -> Cell:
     return None if change.mean is None else interval_text(change)
 
 
-def _change(
+def change_percent(
     rows: pd.DataFrame, conditions: Sequence[str], metric: str, variant: str, baseline: str
 ) -> PairedDifference:
     """Change of a metric in percent: by seed the mean over conditions, and its interval over seeds."""
@@ -290,7 +290,7 @@ def _claims(rows: pd.DataFrame, settings: LosslessSettings) -> Table:
         ran = bool(conditions) and {claim.variant, claim.baseline} <= set(settings.variants)
         if claim.experiment != settings.experiment or not ran:
             continue
-        change = _change(rows, conditions, claim.metric, claim.variant, claim.baseline)
+        change = change_percent(rows, conditions, claim.metric, claim.variant, claim.baseline)
         says = claim.percent if isinstance(claim.percent, str) else f"{claim.percent:+g}"
         found.append((claim.words, says, _text(change), verdict_of(claim.percent, change)))
     return Table("Claims of the theses, change in %", ("claim", "thesis", "here", "verdict"), tuple(found))

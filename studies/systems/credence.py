@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from foretail.pipelines.experiment.catalog import register_experiment
+from foretail.pipelines.experiment.catalog import settings_of
 from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_registered
 from foretail.studies.flows.experiment import FlowSettings, find
 from foretail.studies.flows.verdicts import CLAIMS, judge
 from foretail.studies.systems.comparisons import SEEDS
@@ -22,7 +21,7 @@ FIGURES = [claim for claim in CLAIMS[EXPERIMENT] if not isinstance(claim.says, s
 
 
 def _settings(size: str, seed: int, folder: str) -> FlowSettings:
-    settings = compose_registered(register_experiment(EXPERIMENT, size), FlowSettings)
+    settings = settings_of(EXPERIMENT, size, FlowSettings)
     models = {MODEL: settings.models[MODEL]}
     tracking = replace(settings.tracking, enabled=False)
     return replace(

@@ -16,11 +16,12 @@ from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.studies.systems.comparisons import ABM, IRN, POWERTCP, REVERIE, TIMELY
+from foretail.studies.systems.comparisons import ABM, POWERTCP, TIMELY
 from foretail.studies.systems.credence import CREDENCE
 from foretail.studies.systems.designs import MARS, ROTORNET, VERMILION
 from foretail.studies.systems.ethereal import ETHEREAL
 from foretail.studies.systems.linc import LINC
+from foretail.studies.systems.lossless import IRN, REVERIE
 from foretail.studies.systems.nona import NONA
 from foretail.studies.systems.rc3 import RC3
 from foretail.studies.systems.sirona import SIRONA

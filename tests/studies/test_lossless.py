@@ -54,7 +54,7 @@ def test_changes_are_means_over_conditions_by_seed() -> None:
         ],
         columns=["condition", "variant", "seed", "pauses"],
     )
-    found = lossless._change(rows, ["load_20", "load_40"], "pauses", "reverie", "sonic")
+    found = lossless.change_percent(rows, ["load_20", "load_40"], "pauses", "reverie", "sonic")
     assert found.mean == pytest.approx(-37.5)
     assert found.low == pytest.approx(-37.5)
     assert found.high == pytest.approx(-37.5)
