@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foretail.pipelines.stage import Command
 
 COMMANDS = {
+    "benchmark": ("judge a model, a rule or a policy on frozen conditions: run benchmark", "model=MODEL [size=small]"),
     "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
     "features": ("list what a switch can know: meaning, unit, costs, and the sets that have it", ""),
     "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given = with_command(given)
             debug = "--debug" in given
             given = [argument for argument in given if argument != "--debug"]
+            given = ["run", *given] if given[:1] == ["benchmark"] else given
             return _run(given)
         except KeyboardInterrupt as stop:
             return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)

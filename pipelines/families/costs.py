@@ -77,6 +77,33 @@ class Costs:
         """The rule with the least cost on some seeds."""
         return min(rules, key=lambda rule: self.level(where, rule, seeds))
 
+    def regret(self, where: Condition, rule: Rule, rules: Sequence[Rule]) -> PairedDifference:
+        """log J of a rule less that of the best of `rules`, cross-fitted.
+
+        On each seed the best is the one that costs least on all other seeds. So chance favours nobody, and the regret
+        of the best rule is 0 in the mean. Without a second seed there is none.
+        """
+        own = self.logs(where, rule)
+        return mean_interval([own[seed] - self.logs(where, best)[seed] for seed, best in self._fitted(where, rules)])
+
+    def noise_floor(self, where: Condition, rules: Sequence[Rule]) -> float | None:
+        """What the best of `rules` seems to regret if the best is chosen on the seeds that judge; None with one seed.
+
+        It is the mean of log J over seeds of the rule chosen on the other seeds, less that of the rule with the least.
+        """
+        fitted = self._fitted(where, rules)
+        if not fitted:
+            return None
+        seeds = [seed for seed, _ in fitted]
+        least = min(self.level(where, rule, seeds) for rule in rules)
+        return float(np.mean([self.logs(where, best)[seed] for seed, best in fitted])) - least
+
+    def _fitted(self, where: Condition, rules: Sequence[Rule]) -> list[tuple[int, Rule]]:
+        """Every seed that all rules have, with the best rule on the others."""
+        seeds = sorted(set.intersection(*(set(self.runs[where][rule]) for rule in rules)))
+        others = [(seed, [one for one in seeds if one != seed]) for seed in seeds]
+        return [(seed, self.best(where, rules, rest)) for seed, rest in others if rest]
+
 
 def measure_rules(
     title: str,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
 from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
@@ -22,6 +21,7 @@ from foretail.pipelines.promotion.model_card import closed_loop_card
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
+from foretail.pipelines.tracking.seen import refuse_seen
 from foretail.sim_bridge.policies import policy_words
 
 MODEL, HOLDER = "the model", "the holder"
@@ -37,7 +37,7 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
     seen = ((judging.lineage, MODEL), (judging.holder_lineage, f"the {judging.against},"))
     for lineage, whose in seen:
         if lineage is not None:
-            _refuse_seen(plan, config.seeds, lineage, whose)
+            refuse_seen(plan.scenarios, config.seeds, lineage, whose)
     costs = Costs()
     measure_rules("gate", config, plan, costs, {where: list(plan.rules) for where in plan.scenarios}, config.seeds)
     model, holder = Rule(config.asking, MODEL), Rule(config.asking, HOLDER)
@@ -72,17 +72,6 @@ def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> Sha
         if model is not None
     }
     return replace(plan, rules={**rules, **plan.rules})
-
-
-def _refuse_seen(plan: SharingPlan, seeds: Sequence[int], lineage: Lineage, whose: str) -> None:
-    for where, scenario in plan.scenarios.items():
-        for seed in seeds:
-            used = lineage.given(traffic_sha256_of(plain(asdict(scenario)), seed))
-            if used is not None:
-                raise ForetailError(
-                    f"{where} on seed {seed} is not a held-out run: its scenario and seed are those of {used.name}, "
-                    f"which {whose} was given"
-                )
 
 
 def _check(found: PairedDifference, margin_percent: float | None, against: str) -> Check:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import traffic_sha256_of
-from foretail.models.mlflow.registry import UsedDataset
+from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines.runs.notes import lineages, say
 from foretail.pipelines.runs.result import plain
 
@@ -31,3 +33,24 @@ def seen_seeds(scenario: Scenario, seeds: Sequence[int], where: str = "the scena
             "there: judge it on other seeds"
         )
     return seen
+
+
+def refuse_seen(scenarios: Mapping[Any, Scenario], seeds: Sequence[int], lineage: Lineage, whose: str) -> None:
+    """Raise ForetailError when a model was given traffic of a held-out run: of any condition, on any seed.
+
+    Parameters
+    ----------
+    scenarios : by condition
+    seeds : of the held-out runs
+    lineage : what the model came from
+    whose : words for the model
+    """
+    for where, scenario in scenarios.items():
+        document = plain(asdict(scenario))
+        for seed in seeds:
+            used = lineage.given(traffic_sha256_of(document, seed))
+            if used is not None:
+                raise ForetailError(
+                    f"{where} on seed {seed} is not a held-out run: its scenario and seed are those of {used.name}, "
+                    f"which {whose} was given"
+                )

@@ -1,0 +1,1 @@
+"""The benchmark of predictors, rules and policies: frozen conditions, one score."""
