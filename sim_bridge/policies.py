@@ -196,6 +196,14 @@ class NetworkParameters(CommonParameters):
         at_least=0,
         at_most=2**30,  # their 200 cells
     )
+    spared_bytes: int = parameter(
+        ("occamy",),
+        -1,
+        "Spare packets with at most so many bytes of their message after them, and expel those with most after them; "
+        "-1 spares none and expels heads.",
+        at_least=-1,
+        at_most=2**30,
+    )
     drop_budget_bytes: int = parameter(
         ("guarded",),
         30_000,  # what a link of 10 Gbit/s sends in 24 us
@@ -462,6 +470,7 @@ _VARIANTS = {
     "most_left": "most left to send",
     "over_congested": "over congested queues",
     "predicted": "predicted alpha",
+    "sparing": "sparing the last of a message",
     "tuned": "tuned",
 }
 """What the options of the group ``policy`` add to the name of a policy, and its words."""

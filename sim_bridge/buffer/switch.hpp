@@ -169,7 +169,7 @@ public:
                                    : CompleteSharing{}.decide(arrival, queues_);
             if (outcome == Outcome::accepted) {
                 charge(arrival);
-                queues_.push(arrival, std::move(payload));
+                push(arrival, std::move(payload));
                 queues_.start(arrival.port, arrival.time);
                 expel(arrival.time, sink);
             }
@@ -277,6 +277,13 @@ private:
         if (keeps_averages_) averages_.observe(queue, now, length, queues_.occupancy());
         if constexpr (requires { policy_.about_to_change(queue, now, length); }) {
             policy_.about_to_change(queue, now, length);
+        }
+    }
+    void push(const Arrival& arrival, Payload payload) {
+        if constexpr (Policy::expels) {
+            queues_.push(arrival, std::move(payload), policy_.rank(arrival));
+        } else {
+            queues_.push(arrival, std::move(payload));
         }
     }
     /// Lets a policy that expels remove packets, the one of the last arrival perhaps among them.

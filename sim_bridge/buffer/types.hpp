@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -77,6 +78,12 @@ struct Arrival {
     Bytes left = not_said_how_much;  ///< bytes of its message that come after it
     Port ingress = 0;                ///< by which it came, where somebody knows
 };
+
+/// Eighths of an octave: 8 log2(value), rounded down on a chord; `value` is at least 1.
+inline int eighths_of_octaves(std::int64_t value) {
+    const int octave = std::bit_width(static_cast<std::uint64_t>(value)) - 1;
+    return 8 * octave + static_cast<int>((value << 3 >> octave) & 7);
+}
 
 /// What became of an arrival under the policy of its switch.
 enum class Outcome : std::uint8_t { accepted, over_threshold, predicted, buffer_full, pushed_out };

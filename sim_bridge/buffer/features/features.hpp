@@ -143,12 +143,6 @@ inline std::int32_t feature_difference(std::int64_t value) {
 /// Circuits that come no sooner are equally far, in the unit of times; so is one that never comes.
 inline constexpr Tick far_from_a_circuit = (1 << 16) - 1;
 
-/// Eighths of an octave: 8 log2(value), rounded down on a chord; `value` is at least 1.
-inline int eighths_of_octaves(std::int64_t value) {
-    const int octave = std::bit_width(static_cast<std::uint64_t>(value)) - 1;
-    return 8 * octave + static_cast<int>((value << 3 >> octave) & 7);
-}
-
 /// Length of a queue over the free buffer, in 8 bits: 128 where they are equal, 8 more for each factor of two.
 inline std::int32_t pressure_of(Bytes length, Bytes free) {
     if (length == 0) return 0;

@@ -112,7 +112,7 @@ private:
                 int highest = -1;
                 for (QueueIndex queue = 0; queue < queues.queues(); ++queue) {
                     if (queues.removable(queue) == 0) continue;
-                    const int own = queues.rank(queue, highest_ranked(queues, queue));
+                    const int own = queues.rank(queue, queues.highest_ranked(queue));
                     const Bytes longer = found < 0 ? 0 : queues.length(queue) - queues.length(found);
                     if (own > highest ||
                         (own == highest && (longer > 0 || (longer == 0 && rules_.tie == Tie::highest_port)))) {
@@ -137,20 +137,10 @@ private:
             case Victim::random: return static_cast<std::size_t>(next_random() % removable);
             case Victim::spare_first_rtt:
             case Victim::most_left:
-                if constexpr (ranked<Queues>) return highest_ranked(queues, queue);
+                if constexpr (ranked<Queues>) return queues.highest_ranked(queue);
         }
         return removable - 1;
     }
-    /// The last of the removable packets with the highest rank.
-    template <class Queues>
-    [[nodiscard]] static std::size_t highest_ranked(const Queues& queues, QueueIndex queue) {
-        std::size_t found = queues.removable(queue) - 1;
-        for (std::size_t i = found; i-- > 0;) {
-            if (queues.rank(queue, i) > queues.rank(queue, found)) found = i;
-        }
-        return found;
-    }
-
     /// SplitMix64.
     std::uint64_t next_random() {
         std::uint64_t z = (random_ += 0x9E3779B97F4A7C15U);

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
+#include "buffer/policies/complete_sharing.hpp"
 #include "buffer/policies/dynamic_thresholds.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/queues/port_queues.hpp"
@@ -20,10 +22,14 @@ namespace foretail::buffer {
 /// The engine has the memory bandwidth that departures leave. Tokens come at the sum of the port rates and the spare
 /// bandwidth, whatever departs or is expelled costs its bytes, and it acts while they are not negative. It runs before
 /// and after every decision: between two arrivals queues only drain and thresholds only rise.
+///
+/// Occamy may spare the last packets of messages, whose loss costs a timeout, by what senders say of packets. A packet
+/// with at most `spared` bytes of its message after it is then accepted while it fits and never expelled. The engine
+/// expels the packet of the queue whose message has most left, the last of several.
 class Occamy : public PolicyTraits {
 public:
     static constexpr std::string_view name = "occamy";
-    static constexpr std::array<std::string_view, 3> parameters = {"alpha", "spare_bandwidth", "bucket"};
+    static constexpr std::array<std::string_view, 4> parameters = {"alpha", "spare_bandwidth", "bucket", "spared"};
     static constexpr bool sees_departures = true, expels = true;
 
     Occamy(const PolicySettings& settings, const Shape& shape)
@@ -31,6 +37,7 @@ public:
           strictest_(static_cast<QueueIndex>(std::ranges::min_element(settings.alpha) - settings.alpha.begin())),
           bucket_(settings.number("bucket")),
           tokens_(bucket_),
+          spared_(static_cast<Bytes>(settings.number_or("spared", -1))),
           expelled_last_(shape.queues() - 1) {
         for (const LineRate& rate : shape.rates) tokens_per_tick_ += rate.bytes_per_tick();
         tokens_per_tick_ *= 1 + settings.number("spare_bandwidth");
@@ -47,7 +54,15 @@ public:
 
     template <class Queues>
     [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
-        return admission_.decide(arrival, queues);
+        return rank(arrival) == spared_rank ? CompleteSharing{}.decide(arrival, queues)
+                                            : admission_.decide(arrival, queues);
+    }
+
+    /// The packet of a queue with the highest is expelled: eighths of octaves of what is left of its message.
+    [[nodiscard]] std::uint8_t rank(const Arrival& arrival) const {
+        if (!spares()) return 1;
+        if (arrival.left <= spared_) return spared_rank;
+        return static_cast<std::uint8_t>(std::clamp(eighths_of_octaves(arrival.left), spared_rank + 1, 255));
     }
 
     /// Calls `expelling(queue)` before and `expelled(queue, packet)` after the removal of each packet.
@@ -55,13 +70,22 @@ public:
     void expel(Queues& queues, Expelling&& expelling, Expelled&& expelled) {
         while (tokens_ >= 0 && turn(queues)) {
             expelling(expelled_last_);
-            auto packet = queues.remove(expelled_last_, 0);
+            auto packet = queues.remove(expelled_last_, spares() ? queues.highest_ranked(expelled_last_) : 0);
             tokens_ -= static_cast<double>(packet.size);
             expelled(expelled_last_, std::move(packet));
         }
     }
 
 private:
+    static constexpr std::uint8_t spared_rank = 0;
+
+    [[nodiscard]] bool spares() const { return spared_ >= 0; }
+    /// Whether a queue has a packet that may be expelled.
+    template <class Queues>
+    [[nodiscard]] bool may_lose(const Queues& queues, QueueIndex queue) const {
+        return queues.removable(queue) > 0 &&
+               (!spares() || queues.rank(queue, queues.highest_ranked(queue)) != spared_rank);
+    }
     /// Goes on to the next queue that is too long and has a packet to lose; false when there is none.
     template <class Queues>
     [[nodiscard]] bool turn(const Queues& queues) {
@@ -70,7 +94,7 @@ private:
         for (QueueIndex seen = 0; seen < queues.queues(); ++seen) {
             queue = queue + 1 == queues.queues() ? 0 : queue + 1;
             if (static_cast<double>(queues.length(queue)) > admission_.threshold(queue, queues) &&
-                queues.removable(queue) > 0) {
+                may_lose(queues, queue)) {
                 expelled_last_ = queue;
                 return true;
             }
@@ -83,6 +107,7 @@ private:
     double bucket_, tokens_, tokens_per_tick_ = 0;
     Tick filled_ = 0;
     Bytes departed_ = 0;
+    Bytes spared_;  // -1: none is
     QueueIndex expelled_last_;
 };
 

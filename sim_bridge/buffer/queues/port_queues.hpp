@@ -196,6 +196,15 @@ public:
         return at(queue).data[first_removable(queue) + i].rank;
     }
 
+    /// The last of the removable data packets of a queue that have the highest rank; there is one at least.
+    [[nodiscard]] std::size_t highest_ranked(QueueIndex queue) const {
+        std::size_t found = removable(queue) - 1;
+        for (std::size_t i = found; i-- > 0;) {
+            if (rank(queue, i) > rank(queue, found)) found = i;
+        }
+        return found;
+    }
+
     /// The longest queue that holds a removable packet, or -1.
     [[nodiscard]] QueueIndex longest_removable(Order order) const {
         if (priorities_ > 1 && order == Order::lower_classes_first) {
