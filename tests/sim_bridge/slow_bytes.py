@@ -64,8 +64,12 @@ class ByteRun:
 class Queues:
     """First in, first out queues, one or several to a port, over line rates."""
 
-    def __init__(self, geometry: Geometry, averages: Averages, settings: Settings) -> None:
+    def __init__(
+        self, geometry: Geometry, averages: Averages, settings: Settings, cell_bytes: int = 256
+    ) -> None:
         self.geometry = geometry
+        self.settings = settings
+        self.cell_bytes = cell_bytes  # of what packets say is left of their messages
         self.priorities = priorities = settings.priorities
         self.averages = averages
         self.packets: list[list[Packet]] = [[] for _ in range(geometry.ports * priorities)]
@@ -127,16 +131,33 @@ class Queues:
         sending = self.done[port] is not None and self.served[port] == priority
         return [packet for packet in self.packets[queue][int(sending) :] if packet.data]
 
+    def spares(self, packet: Packet) -> bool:
+        """Whether Occamy takes the packet for one of the last of its message."""
+        return packet.message_left * self.cell_bytes <= self.settings.spared
+
+    def expellable(self, queue: int) -> list[Packet]:
+        """Packets that Occamy may expel, the next one first: the head; or, if it spares some, those with most left."""
+        if self.settings.spared < 0:
+            return self.victims(queue)
+        others = [packet for packet in reversed(self.victims(queue)) if not self.spares(packet)]
+        return sorted(others, key=lambda packet: octaves(packet.message_left * self.cell_bytes), reverse=True)
+
     def expel(self, now: int) -> list[Packet]:
         """Let Occamy's engine remove what it may; return that."""
         gone: list[Packet] = []
         everywhere = range(len(self.packets))
-        while (queue := self.expulsion.turn(self.lengths(), [bool(self.victims(q)) for q in everywhere])) is not None:
+        while (queue := self.expulsion.turn(self.lengths(), [bool(self.expellable(q)) for q in everywhere])) is not None:
             self.averages.before_change(queue, now, self.lengths())
-            gone.append(self.victims(queue)[0])
+            gone.append(self.expellable(queue)[0])
             self.take(gone[-1])
             self.expulsion.tokens -= gone[-1].size
         return gone
+
+
+def octaves(left: int) -> int:
+    """How much is left of a message in 8 bits: floor of log2 in eighths, rounded down on chords, at least 1."""
+    octave = left.bit_length() - 1
+    return min(max(8 * octave + (8 * left // 2**octave - 8), 1), 255)
 
 
 def tag(packet: Packet, rules: Rules) -> int:
@@ -214,7 +235,7 @@ def run_bytes(
     """Run `policy` over one switch and, beside it on the same arrivals, the packet-exact virtual LQD or Occamy."""
     run = ByteRun()
     ports, buffer, priorities = geometry.ports, geometry.buffer, settings.priorities
-    real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings)
+    real = Queues(geometry, Averages(ports * priorities, settings, cell_bytes), settings, cell_bytes)
     seen = VirtualFeatures(ports * priorities, buffer, settings, cell_bytes, tick=1024)
     traffic = TrafficFeatures(ports * priorities, settings, cell_bytes)
     literature = replace(
@@ -222,6 +243,7 @@ def run_bytes(
         alpha=(rules.oracle_alpha,),
         spare_bandwidth=NetworkParameters.spare_bandwidth,
         bucket=NetworkParameters.bucket_bytes,
+        spared=-1,
     )
     virtual = Queues(geometry, seen.averages, literature)
     drop_tail = DropTail(policy, ports * priorities, buffer, settings)
@@ -250,6 +272,7 @@ def run_bytes(
             within = lengths[queue] + packet.size <= virtual.lengths()[queue]
         else:
             within = drop_tail.within(packet.time_ns, queue, packet.size, packet.first_rtt, lengths, real.averages)
+            within = within or (policy == "occamy" and real.spares(packet))
         if full:
             return BUFFER_FULL
         if not within:

@@ -35,6 +35,7 @@ class Settings:
     low_pass: int = 1024
     spare_bandwidth: float = 0.1
     bucket: int = 25
+    spared: int = -1  # bytes after a packet up to which Occamy spares it; -1: it spares none
     spares_first_rtt: int = 1
     drop_budget: int = 2**30
     answers_needed: int = 3

@@ -95,6 +95,7 @@ def byte_settings(alpha: tuple[float, ...]) -> st.SearchStrategy[Settings]:
         low_pass=st.sampled_from((1, 2, 100, 4096, 500_000)),
         spare_bandwidth=st.sampled_from((0.0, 0.1, 2.0)),
         bucket=st.sampled_from((0, 300, 2000, 40_000)),
+        spared=st.sampled_from((-1, 0, 300, 4000)),
         spares_first_rtt=st.integers(0, 1),
         drop_budget=st.sampled_from((0, 100, 2000, 40_000)),
         answers_needed=st.integers(1, 3),
