@@ -9,10 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from foretail.configs.schema.model_stages import PromoteConfig
-from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import Lineage
-from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, percent_change
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, Costs, measure_rules
@@ -88,36 +86,41 @@ def _check(found: PairedDifference, margin_percent: float | None, against: str) 
     return Check("cost", passed, reason, found, None if margin_percent is None else math.log1p(margin_percent / 100))
 
 
-def _levels(plan: SharingPlan, costs: Costs, where: Condition, seeds: Sequence[int]) -> dict[Rule, float]:
-    return {rule: costs.level(where, rule, seeds) for rule in plan.rules}
-
-
 def _by_condition(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
+    rules = list(plan.rules)
+    own = [rule for rule in rules if rule.setting != DEFAULT]
     rows: list[tuple[Cell, ...]] = []
     for where in plan.scenarios:
-        levels = _levels(plan, costs, where, seeds)
-        best = min(levels, key=lambda rule: levels[rule])
-        own = [rule for rule in levels if rule.setting != DEFAULT]
+        best = costs.best(where, rules, seeds)
         row: list[Cell] = [where.family, where.condition]
         for rule in own:
-            row += [math.exp(levels[rule]), 100 * math.expm1(levels[rule] - levels[best])]
-        rows.append((*row, _words(best), math.exp(levels[best])))
+            row += [math.exp(costs.level(where, rule, seeds)), _regret_percent(plan, costs, where, rule)]
+        floor = percent_change(costs.noise_floor(where, rules))
+        rows.append((*row, _words(best), math.exp(costs.level(where, best, seeds)), floor))
     columns = ["family", "condition"]
-    for rule in plan.rules:
-        if rule.setting != DEFAULT:
-            columns += [f"J, {rule.setting}", "regret, %"]
-    return Table("Cost J under held-out conditions", (*columns, "cheapest", "its J"), tuple(rows))
+    for rule in own:
+        columns += [f"J, {rule.setting}", "regret, %"]
+    columns += ["cheapest", "its J", "noise floor, %"]
+    return Table("Cost J under held-out conditions", tuple(columns), tuple(rows))
 
 
 def _by_rule(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
-    found = [_levels(plan, costs, where, seeds) for where in plan.scenarios]
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for rule in plan.rules:
-        regrets = [100 * math.expm1(levels[rule] - min(levels.values())) for levels in found]
-        within = f"{sum(regret <= 10 for regret in regrets)} of {len(regrets)}"
-        rows.append((_words(rule), float(np.mean(regrets)), max(regrets), within))
-    note = f"seeds {', '.join(map(str, seeds))}; {costs.note}"
-    return Table("Regret over held-out conditions, %", ("rule", "mean", "worst", "at most 10"), tuple(rows), (note,))
+        found = [_regret_percent(plan, costs, where, rule) for where in plan.scenarios]
+        regrets = [regret for regret in found if regret is not None]
+        within = f"{sum(regret <= 10 for regret in regrets)} of {len(regrets)}" if regrets else None
+        mean, worst = (float(np.mean(regrets)), max(regrets)) if regrets else (None, None)
+        rows.append((_words(rule), mean, worst, within))
+    notes = (
+        f"seeds {', '.join(map(str, seeds))}; {costs.note}",
+        "Regret is over the rule that is cheapest on the other seeds of a condition; one seed tells none.",
+    )
+    return Table("Regret over held-out conditions, %", ("rule", "mean", "worst", "at most 10"), tuple(rows), notes)
+
+
+def _regret_percent(plan: SharingPlan, costs: Costs, where: Condition, rule: Rule) -> float | None:
+    return percent_change(costs.regret(where, rule, list(plan.rules)).mean)
 
 
 def _words(rule: Rule) -> str:

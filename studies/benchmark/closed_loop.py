@@ -1,4 +1,4 @@
-"""The benchmark: a model, a rule or a policy on frozen conditions in the closed loop, beside a reference and thresholds."""
+"""The benchmark: a model, a rule or a policy on frozen conditions, beside a reference and tuned thresholds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
-from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, require_rule
+from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, policy_name, require_rule
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
@@ -28,7 +28,7 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.tracking.seen import refuse_seen
-from foretail.studies.benchmark.frozen import VERSION, Frozen, runs_of
+from foretail.studies.benchmark.frozen import VERSION, reference_runs, require_frozen
 from foretail.studies.benchmark.score import GUARD_PERCENT, Score, best_by_family, guard_percent
 
 
@@ -112,8 +112,6 @@ def _is_predictor(model: str) -> bool:
 
 
 def _rule(name: str) -> Rule:
-    from foretail.configs.schema.policies import policy_name
-
     return Rule(policy_name(name), DEFAULT)
 
 
@@ -121,10 +119,9 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
     """Measure everybody, verify the frozen runs, and score."""
     field = Field.of(settings, run.store)
     plan, costs = field.plan, Costs()
-    measure_rules(
-        settings.experiment, settings, plan, costs, {where: field.rules for where in plan.scenarios}, settings.seeds
-    )
-    Frozen.of(settings.size).require(costs, field.reference)
+    everywhere = dict.fromkeys(plan.scenarios, field.rules)
+    measure_rules(settings.experiment, settings, plan, costs, everywhere, settings.seeds)
+    require_frozen(costs, field.reference, settings.size)
     training = [where for where in plan.scenarios if where.family in settings.training()]
     held_out = [where for where in plan.scenarios if where.family in settings.held_out()]
     tuned = best_by_family(costs, training, field.thresholds, field.reference)
@@ -137,21 +134,22 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
         rows,
         [_scores(scores, rules, costs, training, field, tuned), _conditions(rows, held_out, judged)],
         notes=(
-            f"Scores are the change of the cost J against {field.reference}, the mean over held-out families, with 95 % "
-            f"intervals over {len(settings.seeds)} seeds. A guard fails where J is surely more than {GUARD_PERCENT:g} % "
-            f"higher in one of {len(held_out)} held-out conditions. The tuned threshold, {tuned}, is the best of "
-            f"{len(field.thresholds)} on the training families.",
+            f"A score is the change of the cost J against {field.reference}: the mean over held-out families, with its "
+            f"95 % interval over {len(settings.seeds)} seeds.",
+            f"The guard fails where J is surely more than {GUARD_PERCENT:g} % higher; it looks at {len(held_out)} "
+            "held-out conditions.",
+            f"The tuned threshold, {tuned}, is the best of {len(field.thresholds)} on the training families.",
             costs.note,
         ),
         verdict=_verdict(judged, scores, tuned, field.reference),
         details={
-            "version": f"{VERSION}" if settings.size == "full" else f"{VERSION}-{settings.size}",
+            "version": VERSION if settings.size == "full" else f"{VERSION}-{settings.size}",
             "judged": str(judged),
             "reference": str(field.reference),
             "tuned_threshold": str(tuned),
             **dict(zip(("score", "low", "high"), _percents(score), strict=True)),
             "scores": {str(rule): _score_document(one) for rule, one in scores.items()},
-            "reference_runs": list(runs_of(costs, field.reference)),
+            "reference_runs": list(reference_runs(costs, field.reference, settings.size)),
         },
     )
 
@@ -231,9 +229,15 @@ def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule)
     """What is judged, in every held-out condition."""
     own = rows[rows["held_out"] & (rows["rule"] == str(judged))]
     columns = {
-        **{name: name for name in ("family", "condition")},
-        **{"cost": "J", "change": "change, %", "change_low": "low", "change_high": "high", "guard": "guard, %"},
-        **{"regret": "regret, %", "noise_floor": "noise floor, %"},
+        "family": "family",
+        "condition": "condition",
+        "cost": "J",
+        "change": "change, %",
+        "change_low": "low",
+        "change_high": "high",
+        "guard": "guard, %",
+        "regret": "regret, %",
+        "noise_floor": "noise floor, %",
     }
     return Table.of_frame(f"{judged} in {len(held_out)} held-out conditions", own, columns)
 

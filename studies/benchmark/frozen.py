@@ -1,86 +1,88 @@
-"""What every run of a version has to find again: the traffic of its conditions, and what the reference rule costs there.
+"""What every run of a version finds again: the traffic of its conditions, and what the reference rule costs there.
 
-``python -m foretail.studies.benchmark.frozen RESULT.json...`` writes them from runs of a new version.
+``python -m foretail.studies.benchmark.frozen RESULT...`` writes the file of a new version from its ``result.json``.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from importlib import resources
 from pathlib import Path
-
-import pandas as pd
+from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.pipelines.families.conditions import Rule
+from foretail.pipelines.families.conditions import Condition, Rule
 from foretail.pipelines.families.costs import Costs
 
 VERSION = "benchmark-1"
-COLUMNS = ["size", "family", "condition", "seed", "flows_sha256", "cost"]
-KEY = ["family", "condition", "seed"]
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """The frozen runs of the reference rule in one size."""
+class FrozenRun:
+    """A run of the reference rule."""
 
-    runs: pd.DataFrame  #: with `COLUMNS`; the cost is exact
-
-    @classmethod
-    def of(cls, size: str) -> Frozen:
-        """Those of a size, which came with the package."""
-        with resources.files(__package__).joinpath(f"{VERSION}.csv").open(encoding="utf-8") as file:
-            runs = pd.read_csv(file, float_precision="round_trip")
-        return cls(runs[runs["size"] == size])
-
-    def require(self, costs: Costs, reference: Rule) -> None:
-        """Raise ForetailError unless every frozen run was measured, with the same traffic and the same cost."""
-        measured = pd.DataFrame(runs_of(costs, reference)).set_index(KEY)
-        for frozen in self.runs.itertuples():
-            key = (frozen.family, frozen.condition, frozen.seed)
-            run = measured.loc[key] if key in measured.index else None
-            what = (
-                "is not measured"
-                if run is None
-                else "has other flows"
-                if run["flows_sha256"] != frozen.flows_sha256
-                else f"costs {run['cost']!r} and not {frozen.cost!r}"
-                if run["cost"] != frozen.cost
-                else None
-            )
-            if what is not None:
-                raise ForetailError(
-                    f"{frozen.family} {frozen.condition} with seed {frozen.seed} {what} under {reference}, so a score "
-                    f"would not be one of {VERSION}: use its settings as they are, and a Foretail that has {VERSION}"
-                )
+    size: str  #: of the experiment
+    family: str
+    condition: str
+    seed: int
+    flows_sha256: str  #: of what was offered
+    cost: float  #: J, exact
 
 
-def runs_of(costs: Costs, rule: Rule) -> Iterator[dict[str, object]]:
-    """What was measured of a rule, a row per condition and seed."""
+def frozen_runs(size: str) -> list[FrozenRun]:
+    """Those of a size, which come with the package."""
+    with resources.files(__package__).joinpath(f"{VERSION}.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    runs = (
+        FrozenRun(
+            row["size"], row["family"], row["condition"], int(row["seed"]), row["flows_sha256"], float(row["cost"])
+        )
+        for row in rows
+    )
+    return [run for run in runs if run.size == size]
+
+
+def require_frozen(costs: Costs, reference: Rule, size: str) -> None:
+    """Raise ForetailError unless every frozen run was measured, with the same traffic and the same cost."""
+    for frozen in frozen_runs(size):
+        runs = costs.runs.get(Condition(frozen.family, frozen.condition), {}).get(reference, {})
+        run = runs.get(frozen.seed)
+        if run is None:
+            what = "is not measured"
+        elif run["flows_sha256"] != frozen.flows_sha256:
+            what = "has other flows"
+        elif run["cost"] != frozen.cost:
+            what = f"costs {run['cost']!r} and not {frozen.cost!r}"
+        else:
+            continue
+        raise ForetailError(
+            f"{frozen.family} {frozen.condition} with seed {frozen.seed} {what} under {reference}, so this is not "
+            f"{VERSION}: leave its families, seeds and reference as they are, or use a Foretail that has {VERSION}"
+        )
+
+
+def reference_runs(costs: Costs, reference: Rule, size: str) -> Iterator[FrozenRun]:
+    """What was measured of the reference rule."""
     for where, rules in costs.runs.items():
-        for seed, run in rules[rule].items():
-            yield {
-                "family": where.family,
-                "condition": where.condition,
-                "seed": seed,
-                "flows_sha256": run["flows_sha256"],
-                "cost": run["cost"],
-            }
+        for seed, run in rules[reference].items():
+            yield FrozenRun(size, where.family, where.condition, seed, run["flows_sha256"], run["cost"])
 
 
-def main(results: list[str]) -> None:
-    """Write the file of a new version, into the source tree, from what runs found."""
-    frames = []
-    for result in results:
-        document = json.loads(Path(result).read_text(encoding="utf-8"))
-        frames.append(pd.DataFrame(document["reference_runs"]).assign(size=document["size"]))
-    path = Path(__file__).with_name(f"{VERSION}.csv")
-    pd.concat(frames)[COLUMNS].to_csv(path, index=False, lineterminator="\n")
-    print(path)
+def write_frozen(results: list[dict[str, Any]], path: Path) -> None:
+    """Write what experiments found of the reference rule, as their ``result.json`` have it."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(FrozenRun))
+        for result in results:
+            writer.writerows(astuple(FrozenRun(**run)) for run in result["reference_runs"])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write_frozen(
+        [json.loads(Path(result).read_text(encoding="utf-8")) for result in sys.argv[1:]],
+        Path(__file__).with_name(f"{VERSION}.csv"),
+    )

@@ -64,9 +64,7 @@ class ByteRun:
 class Queues:
     """First in, first out queues, one or several to a port, over line rates."""
 
-    def __init__(
-        self, geometry: Geometry, averages: Averages, settings: Settings, cell_bytes: int = 256
-    ) -> None:
+    def __init__(self, geometry: Geometry, averages: Averages, settings: Settings, cell_bytes: int = 256) -> None:
         self.geometry = geometry
         self.settings = settings
         self.cell_bytes = cell_bytes  # of what packets say is left of their messages
@@ -146,7 +144,11 @@ class Queues:
         """Let Occamy's engine remove what it may; return that."""
         gone: list[Packet] = []
         everywhere = range(len(self.packets))
-        while (queue := self.expulsion.turn(self.lengths(), [bool(self.expellable(q)) for q in everywhere])) is not None:
+
+        def turn() -> int | None:
+            return self.expulsion.turn(self.lengths(), [bool(self.expellable(one)) for one in everywhere])
+
+        while (queue := turn()) is not None:
             self.averages.before_change(queue, now, self.lengths())
             gone.append(self.expellable(queue)[0])
             self.take(gone[-1])
