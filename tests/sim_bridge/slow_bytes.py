@@ -159,7 +159,7 @@ class Queues:
 def octaves(left: int) -> int:
     """How much is left of a message in 8 bits: floor of log2 in eighths, rounded down on chords, at least 1."""
     octave = left.bit_length() - 1
-    return min(max(8 * octave + (8 * left // 2**octave - 8), 1), 255)
+    return min(max(8 * octave + (8 * left // (1 << octave) - 8), 1), 255)
 
 
 def tag(packet: Packet, rules: Rules) -> int:
