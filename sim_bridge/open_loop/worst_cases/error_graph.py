@@ -185,8 +185,9 @@ def explore(policy: Policy) -> Graph:
     while len(fresh):
         new = [_edges(policy, fresh[first : first + CHUNK]) for first in range(0, len(fresh), CHUNK)]
         parts += new
-        fresh = np.setdiff1d(np.concatenate([targets for _, targets, _ in new]), states)
-        states = np.union1d(states, fresh)
+        fresh = np.unique(np.concatenate([targets for _, targets, _ in new]))
+        fresh = fresh[states[np.minimum(np.searchsorted(states, fresh), len(states) - 1)] != fresh]
+        states = np.sort(np.concatenate([states, fresh]), kind="stable")
         if len(states) > LARGEST:
             raise ForetailError(
                 f"{policy.ports} ports with {policy.buffer} packets have more than {LARGEST:,} states: choose fewer"
