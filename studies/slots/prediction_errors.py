@@ -69,7 +69,8 @@ class PredictionErrorsSettings(PointSettings):
             for one in written:
                 if not re.fullmatch(r"[0-9]{1,3}x[0-9]{1,3}", one):
                     raise ForetailError(f"{name} = {one} is no switch: write ports x buffer, such as 3x4")
-                Policy(*map(int, one.split("x")))
+                ports, buffer = map(int, one.split("x"))
+                Policy(ports, buffer)
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ def verdict(rows: pd.DataFrame) -> list[str]:
     holds, unbounded = rows[rows["theorem"]], rows[rows["cost"] == "unbounded"]
     names = ", ".join(unbounded["policy"].drop_duplicates()) or "none"
     return [
-        f"LQD - policy <= wrong predictions to drop + (B - 1) times those to pass in {len(holds)} of {len(rows)} points.",
+        "LQD - policy <= wrong predictions to drop + (B - 1) times those to pass in "
+        f"{len(holds)} of {len(rows)} points.",
         f"No number of packets per wrong prediction bounds: {names}.",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,8 +43,8 @@ def test_points_are_distinct_and_all_fit() -> None:
 def test_the_figure_and_the_verdict_take_fractions_and_none() -> None:
     rows = pd.DataFrame({"policy": "Credence", "ports": 2, "buffer": [2, 3], "cost": ["3/2", "2"], "theorem": True})
     line, bound = draw(rows).axes[0].lines
-    assert line.get_ydata().tolist() == [1.5, 2.0]  # type: ignore[union-attr]
-    assert list(bound.get_ydata()) == [1, 2]
+    assert np.asarray(line.get_ydata()).tolist() == [1.5, 2.0]
+    assert np.asarray(bound.get_ydata()).tolist() == [1, 2]
     assert verdict(rows)[1].endswith("bounds: none.")
 
 

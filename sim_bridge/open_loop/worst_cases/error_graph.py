@@ -54,7 +54,9 @@ class Policy:
             if getattr(self, name) not in values:
                 raise ForetailError(f"{name} = {getattr(self, name)} is unknown: choose from {', '.join(values)}")
         if not NEVER <= self.answers_needed <= 8:
-            raise ForetailError(f"answers_needed = {self.answers_needed} must be from {NEVER} to 8: choose such a number")
+            raise ForetailError(
+                f"answers_needed = {self.answers_needed} must be from {NEVER} to 8: choose such a number"
+            )
         if self.ports < 2 or self.buffer < self.ports:
             raise ForetailError(
                 f"a graph of errors needs 2 ports and a packet of buffer for each, not {self.ports} ports and "
@@ -144,7 +146,7 @@ class Graph:
     @cached_property
     def wrong(self) -> NDArray[np.int64]:
         """int64[edges], 1 where the prediction is wrong."""
-        return (self.dropped != self.predicted).astype(np.int64)
+        return np.asarray(self.dropped != self.predicted, np.int64)
 
     def proves(self, potential: Integers, weight: Integers) -> bool:
         """Whether on no edge the potential falls by less than the weight, so that no cycle has a positive weight."""
@@ -200,8 +202,8 @@ def explore(policy: Policy) -> Graph:
     edges = edges[np.argsort(source[edges], kind="stable")]
     place = np.cumsum(stays) - 1
     facts = np.concatenate([facts for _, _, facts in parts])[edges]
-    ends = [place[one[edges]].astype(np.int32) for one in (source, target)]
-    return Graph(policy, states[stays], *ends, *np.ascontiguousarray(facts.T))
+    start, end = (place[one[edges]].astype(np.int32) for one in (source, target))
+    return Graph(policy, states[stays], start, end, *np.ascontiguousarray(facts.T))
 
 
 def _edges(policy: Policy, states: Integers) -> tuple[Integers, Integers, NDArray[np.int8]]:
