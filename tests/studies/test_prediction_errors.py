@@ -36,7 +36,7 @@ def test_rows_say_what_a_wrong_prediction_costs(tmp_path: Path, monkeypatch: pyt
 
 def test_points_are_distinct_and_all_fit() -> None:
     every = list(points(experiment_settings("prediction_errors")))
-    assert len({case.name for case in every}) == len(every) == 14 + 8 * 9
+    assert len({case.name for case in every}) == len(every) == 16 + 8 * 9
     assert all(case.policy.buffer >= case.policy.ports for case in every)
 
 
