@@ -176,6 +176,7 @@ docs/results/circuits-emulated
 docs/results/p4-tofino
 docs/results/findings
 docs/results/worst-cases
+docs/results/prediction-errors
 ```
 """
 

@@ -100,6 +100,7 @@ RULES = [
     Rule(r"closed-loop.md: run ", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"worst-cases.md: run ", "compose"),
+    Rule(r"prediction-errors.md: run ", "compose"),  # tests/studies/test_prediction_errors.py runs it
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
     # tests/studies runs these
