@@ -159,6 +159,7 @@ CHANGELOG
 :hidden:
 :caption: Results
 
+docs/results/benchmark
 docs/results/closed-loop
 docs/results/referees
 docs/results/sharing-map

@@ -10,7 +10,8 @@ from typing import Self
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
-from foretail.configs.schema.scenario import Queues, Rules, Scenario, require_quanta
+from foretail.configs.schema.queues import Queues, require_quanta
+from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge import policies
 
