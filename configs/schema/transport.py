@@ -147,8 +147,8 @@ class Rc3:
 
     edges: list[int] = setting(
         [],
-        "Segments from the end of a flow up to which packets of the second loop have priorities 1, 2, ..., in queues of "
-        "these numbers; the last one is that of all farther ones too. [] means TCP without a second loop.",
+        "Segments from the end of a flow up to which the second loop sends at priorities 1, 2, ..., in queues of these "
+        "numbers; the last one is also that of what is farther from the end. [] means TCP without a second loop.",
         at_least=1,
         at_most=1_000_000,
     )

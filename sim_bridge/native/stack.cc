@@ -24,6 +24,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       frames_(&frames),
       order_(&order),
       telemetry_(telemetry),
+      queue_of_(settings.queues.queue_of),
       as_linux_(settings.transport.recovery == Recovery::as_linux),
       senders_(flows.ledger().connections().size(), -1),
       receivers_(senders_.size(), -1),
@@ -39,8 +40,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
 
 void Stack::send(Frame* frame) {
     flows_->classify(*frame);
-    const auto queue = settings_->queues.queue_of[static_cast<std::size_t>(frame->flow_class)];
-    frame->queue = frame->priority > 0 ? frame->priority : queue;
+    frame->queue = queue_of_[static_cast<std::size_t>(frame->flow_class)] + frame->priority;
     if (balancer_) balance(*frame);
     if (telemetry_) {
         Telemetry& telemetry = (*telemetry_)[frame->number];

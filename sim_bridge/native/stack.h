@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -141,6 +142,7 @@ private:
     EventOrder* order_;
     EventQueue<Only> events_;
     FrameTelemetry* telemetry_;
+    std::array<std::uint8_t, 3> queue_of_;  ///< of a port, by FlowClass
     std::int32_t echo_ = -1;  ///< the data packet that TCP handles now, whose telemetry is for what it sends in answer
     std::optional<Balancer> balancer_;  ///< none where flows are hashed to their ways
     const Frame* answered_ = nullptr;   ///< the data packet that is received now, which answers follow back

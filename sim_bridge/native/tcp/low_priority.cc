@@ -40,7 +40,6 @@ void Socket::receive_low(const Frame& frame) {
 }
 
 void Socket::close_when_known() {
-    sent_.pass_over_known();
     if (sent_.size() > 0) window_.highest = later(window_.highest, sent_.unsent());
     if (!closes_when_empty_ || sent_.bytes_from(sent_.unsent()) > 0) return;
     if (state_ != State::established && state_ != State::close_wait) return;  // it was sent

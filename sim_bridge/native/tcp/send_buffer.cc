@@ -33,6 +33,7 @@ SendBuffer::Sent SendBuffer::send(Sequence sequence, std::uint32_t bytes) {
     if (!before(sequence, unsent())) {
         segments_.push_back({.begin = sequence, .size = bytes});
         sent_ += bytes;
+        if (!known_.empty()) pass_over_known();
         return {bytes, false};
     }
     Segment& segment = sent_segment(sequence, std::min(bytes, unsent() - sequence));
@@ -92,7 +93,6 @@ std::optional<std::size_t> SendBuffer::first_hole() {
 }
 
 std::optional<Range> SendBuffer::next(bool recovering, std::uint32_t window) {
-    if (!known_.empty()) pass_over_known();
     if (const auto hole = first_hole(); hole && may_be_lost(segments_[*hole].begin)) {
         const Sequence begin = segments_[*hole].begin;
         return Range{begin, begin + segment_bytes_};
@@ -228,21 +228,25 @@ void SendBuffer::learn(std::span<const Range> blocks) {
         }
         known_.insert(known_.erase(first, last), block);
     }
+    pass_over_known();
+}
+
+void SendBuffer::pass_to(Sequence sequence) {
+    if (before(unsent(), sequence)) known_.insert(known_.begin(), {unsent(), sequence});
+    pass_over_known();
 }
 
 void SendBuffer::pass_over_known() {
     std::size_t passed = 0;
-    for (; passed < known_.size() && !before(unsent(), known_[passed].begin); ++passed) pass_to(known_[passed].end);
+    for (; passed < known_.size() && !before(unsent(), known_[passed].begin); ++passed) {
+        if (!before(unsent(), known_[passed].end)) continue;
+        const std::uint32_t bytes = std::min(known_[passed].end - unsent(), bytes_from(unsent()));
+        if (bytes == 0) continue;
+        segments_.push_back({.begin = unsent(), .size = bytes, .sacked = true, .delivered = true, .low = true});
+        sent_ += bytes;
+        sacked_ += bytes;
+    }
     known_.erase(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(passed));
-}
-
-void SendBuffer::pass_to(Sequence sequence) {
-    if (!before(unsent(), sequence)) return;
-    const std::uint32_t bytes = std::min(sequence - unsent(), bytes_from(unsent()));
-    if (bytes == 0) return;
-    segments_.push_back({.begin = unsent(), .size = bytes, .sacked = true, .delivered = true, .low = true});
-    sent_ += bytes;
-    sacked_ += bytes;
 }
 
 void SendBuffer::add_run(Range segment) {

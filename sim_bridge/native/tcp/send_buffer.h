@@ -57,9 +57,7 @@ public:
     Reported acknowledge(std::span<const Range> blocks);
     /// Learns what has come at a low priority.
     void learn(std::span<const Range> blocks);
-    /// Passes over what is known of the bytes that follow; `next` does so too.
-    [[gnu::noinline]] void pass_over_known();
-    /// Passes over all before a number.
+    /// Passes over all before a number, which has come.
     void pass_to(Sequence sequence);
 
     /// After a timeout: all that was not acknowledged selectively is lost, and nothing was sent again.
@@ -88,6 +86,8 @@ private:
     void join_with_next(std::size_t at);
     /// The segment with a number, or the first one behind it.
     [[nodiscard]] std::size_t place_of(Sequence sequence) const;
+    /// Passes over what is known of the bytes that follow.
+    [[gnu::noinline]] void pass_over_known();
     void mark_lost(std::size_t at);
     void mark_lost_below_highest();
     void add_run(Range segment);
