@@ -134,12 +134,11 @@ std::tuple<Int64s, nb::ndarray<nb::numpy, std::uint8_t>> run_packets(
 }
 
 std::tuple<Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Column<std::int64_t> start_ns,
-                                                           Column<std::int64_t> size_bytes, Column<std::int32_t> route,
-                                                           Column<std::int32_t> back, Column<bool> fills,
-                                                           const std::vector<std::int32_t>& edges, Integer first_window,
-                                                           double growth, Integer timeout_ns,
-                                                           const std::string& drop, const std::string& value,
-                                                           Integer fair_bps) {
+                                                   Column<std::int64_t> size_bytes, Column<std::int32_t> route,
+                                                   Column<std::int32_t> back, Column<bool> fills,
+                                                   const std::vector<std::int32_t>& edges, Integer first_window,
+                                                   double growth, Integer timeout_ns, const std::string& drop,
+                                                   const std::string& value, Integer fair_bps) {
     const std::size_t n = start_ns.shape(0);
     between("number of flows", static_cast<std::int64_t>(n), 0, most / 2);
     as_long("size_bytes", size_bytes, n);
@@ -190,11 +189,10 @@ void add_schedulers(nb::module_& m) {
           "flow"_a.noconvert(), "route"_a.noconvert(), "value"_a.noconvert(), nb::kw_only(), "drop"_a, "preemptive"_a,
           "bands"_a, "band_shift"_a, "seed"_a,
           "Exit of each packet in ns, -1 where it was dropped, and the busy ports that it met: int64[n], uint8[n].");
-    m.def(
-        "run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
-        "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a, "first_window"_a,
-        "growth"_a, "timeout_ns"_a, "drop"_a, "value"_a, "fair_bps"_a,
-        "End of each flow in ns; data packets sent and dropped by priority; timeouts: int64[n], int64[2, 8].");
+    m.def("run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
+          "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a,
+          "first_window"_a, "growth"_a, "timeout_ns"_a, "drop"_a, "value"_a, "fair_bps"_a,
+          "End of each flow in ns; data packets sent and dropped by priority; timeouts: int64[n], int64[2, 8].");
 }
 
 }  // namespace foretail::bindings

@@ -17,8 +17,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
            .slow_start = settings.transport.slow_start,
            .reordering_window_ns = settings.transport.reordering_window_ns,
            .ecn = settings.transport.mark_bytes > 0 && !PacedSender::has(settings.transport.name),
-           .window_bytes =
-               settings.transport.rc3_edges.empty() ? ReceiveBuffer::window_bytes : SecondLoop::most_bytes,
+           .window_bytes = settings.transport.rc3_edges.empty() ? ReceiveBuffer::window_bytes : SecondLoop::most_bytes,
            .rc3_edges = settings.transport.rc3_edges},
       flows_(&flows),
       frames_(&frames),

@@ -223,7 +223,7 @@ def _natively(size: str, seed: int, so_far: SoFar) -> Iterator[tuple[str, float]
 
 def _labels(size: str, seed: int, so_far: SoFar) -> Iterator[tuple[str, float]]:
     """What LQD drops of the packets of native RC3, with and without pushing out lower priorities first."""
-    flows = max(int(8_000 * SHARE_OF_FLOWS[size]), 200)
+    flows = max(int(8_000 * SHARE_OF_FLOWS[size]), 2_000)
     for name, edges in (("TCP", []), ("RC3", EDGES["text"][:3])):
         for order in ("longest_queue", "lower_classes_first") if edges else ("longest_queue",):
             overrides = _native(HOSTS, 0.5, flows, 4 * MILLISECOND, 40 * 1_500, edges, order)

@@ -6,6 +6,7 @@ Costs half a second for each drawn setting, and no compiler: the network runs in
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ FULL, EMPTY = 8 * 1502, 8 * 42
 """Of a packet on the wire, in ns at 1 Gbit/s."""
 
 
-def star(rows: list[tuple[int, int, int, int]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
+def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
     """One switch at 1 Gbit/s with a round trip of 4 ms, and flows of (start in ns, bytes, source, destination)."""
     columns = dict(
         zip(("start_ns", "size_bytes", "source", "destination"), map(list, zip(*rows, strict=True)), strict=True)
@@ -129,7 +130,10 @@ def test_what_has_come_at_low_priorities_is_no_evidence_of_a_loss() -> None:
         (rng.randrange(400 * MILLISECOND), int(SEGMENT * 10 ** rng.uniform(0.7, 3.3)), *rng.sample(range(5), 2))
         for _ in range(80)
     ]
-    patient = {"topology__buffer_bytes_per_port_per_gbps": 5_000_000, "transport__min_rto_ns": 1000 * MILLISECOND}
+    patient: dict[str, Any] = {
+        "topology__buffer_bytes_per_port_per_gbps": 5_000_000,
+        "transport__min_rto_ns": 1000 * MILLISECOND,
+    }
     flows = flows_of(star(rows, **patient))
     assert (flows["fct_ns"] >= 0).all()
     assert flows["retransmissions"].sum() == flows["timeouts"].sum() == 0

@@ -37,9 +37,7 @@ public:
     [[nodiscard]] bool has_gap() const { return !segments_.empty(); }
     /// Whether a segment of TCP has come beyond `next`.
     [[nodiscard]] bool has_gap_of_tcp() const { return has_low_ ? blocks_.count > 0 : has_gap(); }
-    [[nodiscard]] std::span<const Range> blocks(bool low = false) const {
-        return (low ? low_blocks_ : blocks_).all();
-    }
+    [[nodiscard]] std::span<const Range> blocks(bool low = false) const { return (low ? low_blocks_ : blocks_).all(); }
 
     /// The sender's FIN has this number.
     void expect_fin(Sequence fin) {

@@ -17,8 +17,8 @@ namespace foretail::packets::native {
 /// A segment is lost when three above it were acknowledged selectively; with any of those the oldest is lost too. What
 /// was sent again counts as in flight until a timeout, whatever becomes of it.
 ///
-/// With RC3 it may learn that segments have come at a low priority, beyond what TCP has sent too. They are no evidence of
-/// a loss. TCP passes over what it knows: that counts as sent and acknowledged selectively.
+/// With RC3 it may learn that segments have come at a low priority, beyond what TCP has sent too. They are no evidence
+/// of a loss. TCP passes over what it knows: that counts as sent and acknowledged selectively.
 class SendBuffer {
 public:
     void reset(std::uint32_t segment_bytes);
