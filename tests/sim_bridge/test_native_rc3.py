@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_re
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.open_loop.replay import queues_of
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.examples import draws
 from tests.scenarios import MILLISECOND, settings
@@ -274,6 +276,13 @@ def test_more_priorities_than_queues_are_refused() -> None:
     document = star([(0, 1, 0, 1)])
     with pytest.raises(ForetailError, match=r"'transport\.rc3\.edges' has more priorities than a port has queues"):
         NativeNetwork(document | {"queues": document["queues"] | {"count": 3}})
+
+
+def test_a_replay_would_not_know_the_queues() -> None:
+    document = star([(0, 1, 0, 1)])
+    scenario = {name: document[name] for name in ("transport", "queues")}
+    with pytest.raises(ForetailError, match="a dataset does not keep the priorities of packets of RC3"):
+        queues_of(cast("Any", SimpleNamespace(scenario=scenario)))
 
 
 @pytest.mark.ns3
