@@ -64,6 +64,7 @@ _TINY: dict[str, Any] = {
         "mark_bytes": 14_400,
         "mark_full_bytes": 0,
         "mark_probability": 0.01,
+        "rc3": {"edges": []},
         "powertcp": {"gamma": 0.9, "expected_flows": 100.0},
         "timely": {
             "low_rtt_ns": 50_000,

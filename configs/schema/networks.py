@@ -13,9 +13,11 @@ from foretail.configs.schema.emulation import Emulation, require_emulated, requi
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.transport import RDMA
+from foretail.configs.schema.transport import LOSS_BASED, RDMA
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.policies import SEE_INGRESS
+
+LARGEST_RC3_BYTES = 2**30
 
 
 @dataclass
@@ -77,6 +79,47 @@ def require_tcp(scenario: Scenario, network: Network) -> None:
             )
 
 
+def require_no_rc3(scenario: Scenario, network: Network) -> None:
+    """Raise ForetailError on a second loop of senders, which only the native network has."""
+    if edges := scenario.transport.rc3.edges:
+        raise ForetailError(
+            f"scenario.transport.rc3.edges = {edges} is not there with {network.override}: use network=native, or set "
+            "it to []"
+        )
+
+
+def require_rc3_fits(scenario: Scenario) -> None:
+    """Raise ForetailError on a scenario in which the second loop of RC3 cannot send."""
+    transport, queues, bursts, exchange = scenario.transport, scenario.queues, scenario.elephants, scenario.collective
+    sizes = scenario.background.size_bytes
+    priorities = len(transport.rc3.edges)
+    for name, value, suits, instead in (
+        ("transport.name", transport.name, transport.name in LOSS_BASED, "newreno or cubic"),
+        ("transport.background_name", transport.background_name, transport.background_name not in RDMA, "null"),
+        ("transport.recovery", transport.recovery, transport.recovery == "ns3", "ns3"),
+        (
+            "transport.mark_bytes",
+            transport.mark_bytes,
+            transport.mark_bytes == 0,
+            "0, for low priorities would mark TCP",
+        ),
+        ("queues.count", queues.count, queues.count > priorities, f"{priorities + 1}, one for each priority"),
+        ("queues.scheduler", queues.scheduler, queues.scheduler == "strict", "strict"),
+        ("queues.background", queues.background, queues.background == 0, "0, the queue of TCP"),
+        ("queues.incast", queues.incast, queues.incast == 0, "0, the queue of TCP"),
+        ("queues.control", queues.control, queues.control == 0, "0, the queue of TCP"),
+        ("queues.lossless", queues.lossless, not queues.lossless, "[]"),
+        ("elephants.flows_per_server", bursts.flows_per_server, not bursts.flows_per_server, "0"),
+        ("collective.kind", exchange.kind, exchange.kind is None, "null"),
+        ("incast.connections", scenario.incast.connections, scenario.incast.connections == "new", "new"),
+        ("background.size_bytes", sizes, sizes[-1] <= LARGEST_RC3_BYTES, f"at most {LARGEST_RC3_BYTES}"),
+    ):
+        if priorities and not suits:
+            raise ForetailError(
+                f"scenario.{name} = {value} does not go with scenario.transport.rc3.edges: set it to {instead}"
+            )
+
+
 def require_hashed(scenario: Scenario, network: Network) -> None:
     """Raise ForetailError on what only the native network has: slow spines, other hashes, links that lose packets."""
     for what, is_there in (
@@ -115,6 +158,7 @@ class Ns3Network(Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what only the native network simulates."""
         require_tcp(scenario, self)
+        require_no_rc3(scenario, self)
         require_hashed(scenario, self)
         require_egress_only(scenario, policies, self)
         recovery = scenario.transport.recovery
@@ -134,6 +178,10 @@ class NativeNetwork(Network):
     def uses_ns3(self) -> bool:
         """ns-3 simulates nothing."""
         return False
+
+    def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
+        """Raise ForetailError on senders of RC3 that cannot fill their links."""
+        require_rc3_fits(scenario)
 
 
 @dataclass
@@ -166,6 +214,7 @@ class EmulatorNetwork(Emulation, Network):
     def require_runs(self, scenario: Scenario, policies: Mapping[str, Policy]) -> None:
         """Raise ForetailError on what is not emulated, or what ns-3 sends with another transport."""
         require_tcp(scenario, self)
+        require_no_rc3(scenario, self)
         require_hashed(scenario, self)
         require_egress_only(scenario, policies, self)
         require_emulated(scenario, self, "network")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from foretail.configs.schema.fields import FASTEST_BPS, LARGEST_BUFFER_BYTES, LONGEST_NS, part, setting
 from foretail.core.errors import ForetailError
@@ -141,6 +142,24 @@ class Rdma:
 
 
 @dataclass
+class Rc3:
+    """RC3: a second loop sends the end of a flow while TCP leaves the link idle (Mittal's thesis, chapter 2)."""
+
+    edges: list[int] = setting(
+        [],
+        "Segments from the end of a flow up to which the second loop sends at priorities 1, 2, ..., in queues of these "
+        "numbers; the last one is also that of what is farther from the end. [] means TCP without a second loop.",
+        at_least=1,
+        at_most=1_000_000,
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on edges that do not rise."""
+        if any(after <= before for before, after in pairwise(self.edges)):
+            raise ForetailError(f"{where}.edges = {self.edges} do not rise: sort them, and give each once")
+
+
+@dataclass
 class Transport:
     """What servers send by; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
@@ -192,6 +211,7 @@ class Transport:
         above=0,
         at_most=1,
     )
+    rc3: Rc3 = part(Rc3, "RC3, a second loop of TCP senders in the native network.")
     powertcp: PowerTcp = part(PowerTcp, "Parameters of powertcp and theta_powertcp.")
     timely: Timely = part(Timely, "Parameters of timely.")
     dcqcn: Dcqcn = part(Dcqcn, "Parameters of dcqcn, a congestion control of roce and irn.")

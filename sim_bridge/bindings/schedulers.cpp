@@ -133,13 +133,12 @@ std::tuple<Int64s, nb::ndarray<nb::numpy, std::uint8_t>> run_packets(
     return {owned(std::move(exits.exit_ns), {n}), owned(std::move(exits.congested), {n})};
 }
 
-std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Column<std::int64_t> start_ns,
-                                                           Column<std::int64_t> size_bytes, Column<std::int32_t> route,
-                                                           Column<std::int32_t> back, Column<bool> fills,
-                                                           const std::vector<std::int32_t>& edges, Integer first_window,
-                                                           double growth, Integer timeout_ns, Column<bool> watched,
-                                                           const std::string& drop, const std::string& value,
-                                                           Integer fair_bps) {
+std::tuple<Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Column<std::int64_t> start_ns,
+                                                   Column<std::int64_t> size_bytes, Column<std::int32_t> route,
+                                                   Column<std::int32_t> back, Column<bool> fills,
+                                                   const std::vector<std::int32_t>& edges, Integer first_window,
+                                                   double growth, Integer timeout_ns, const std::string& drop,
+                                                   const std::string& value, Integer fair_bps) {
     const std::size_t n = start_ns.shape(0);
     between("number of flows", static_cast<std::int64_t>(n), 0, most / 2);
     as_long("size_bytes", size_bytes, n);
@@ -163,22 +162,18 @@ std::tuple<Int64s, Int64s, Int64s, std::int64_t> run_flows(const Topology& topol
         topology.check_route(back(i));
         plan[i] = {start_ns(i), size_bytes(i), route(i), back(i), fills(i)};
     }
-    as_long("watched", watched, topology.ports.size());
     const NetworkSettings settings = settings_of(topology, drop, false, {8}, {10}, {0});
     Senders senders(std::move(plan), sender, topology.ports.size());
     Senders::Net network(topology.ports, topology.all, topology.buffers, settings, senders);
-    std::vector<std::int64_t> seen;
     {
         nb::gil_scoped_release release;
-        network.watch(std::vector<bool>(watched.data(), watched.data() + watched.shape(0)), seen);
         senders.start(network);
         network.run();
     }
     std::vector<std::int64_t> counts(senders.counts().sent.begin(), senders.counts().sent.end());
     counts.insert(counts.end(), senders.counts().dropped.begin(), senders.counts().dropped.end());
-    const std::size_t rows = seen.size() / 3;
     return {owned(senders.finished_ns(), {n}), owned(std::move(counts), {2, Senders::priorities}),
-            owned(std::move(seen), {rows, 3}), senders.counts().timeouts};
+            senders.counts().timeouts};
 }
 
 }  // namespace
@@ -194,12 +189,10 @@ void add_schedulers(nb::module_& m) {
           "flow"_a.noconvert(), "route"_a.noconvert(), "value"_a.noconvert(), nb::kw_only(), "drop"_a, "preemptive"_a,
           "bands"_a, "band_shift"_a, "seed"_a,
           "Exit of each packet in ns, -1 where it was dropped, and the busy ports that it met: int64[n], uint8[n].");
-    m.def(
-        "run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
-        "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a, "first_window"_a,
-        "growth"_a, "timeout_ns"_a, "watched"_a.noconvert(), "drop"_a, "value"_a, "fair_bps"_a,
-        "End of each flow in ns; data packets sent and dropped by priority; data packets that came to watched ports as "
-        "time, port and priority; timeouts: int64[n], int64[2, 8], int64[rows, 3].");
+    m.def("run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
+          "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a,
+          "first_window"_a, "growth"_a, "timeout_ns"_a, "drop"_a, "value"_a, "fair_bps"_a,
+          "End of each flow in ns; data packets sent and dropped by priority; timeouts: int64[n], int64[2, 8].");
 }
 
 }  // namespace foretail::bindings

@@ -38,6 +38,7 @@ public:
         ledger_.classify(frame, static_cast<std::size_t>(frame.connection),
                          {.answer = frame.answer,
                           .syn = frame.has(syn),
+                          .low = frame.priority > 0,
                           .sequence = frame.sequence,
                           .acknowledged = frame.acknowledged,
                           .payload = frame.payload});

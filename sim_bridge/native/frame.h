@@ -51,7 +51,9 @@ struct Frame {
     std::int32_t connection = 0;
     bool answer = false;  ///< of the receiver
     std::uint8_t flags = 0;
-    std::uint8_t blocks = 0;  ///< so many of `sacked`
+    std::uint8_t blocks = 0;    ///< so many of `sacked`
+    std::uint8_t priority = 0;  ///< of RC3; 0: all of TCP's own
+    std::uint8_t queue = 0;     ///< of a switch's port: that of its class, and its priority added
     std::uint32_t payload = 0;
     Sequence sequence = 0, acknowledged = 0;
     Stamp stamp;

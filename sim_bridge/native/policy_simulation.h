@@ -180,6 +180,8 @@ private:
               stack(run.settings_, flows, run.frames_, order, telemetry ? &*telemetry : nullptr) {
             if (telemetry) network.measure(*telemetry);
             if (trace && run.settings_.queues.lossless != 0) trace->write_pauses(run.folder_ + "/pauses.bin");
+            if (trace && !run.settings_.transport.rc3_edges.empty())
+                trace->write_priorities(run.folder_ + "/priorities.bin");
         }
 
         template <class File>

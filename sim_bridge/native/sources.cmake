@@ -9,6 +9,7 @@ set(NATIVE_NETWORK
     native/stack.cc
     native/tcp/acknowledgements.cc
     native/tcp/connection.cc
+    native/tcp/low_priority.cc
     native/tcp/send_buffer.cc
     native/tcp/sending.cc
     packets/branches.cc

@@ -16,11 +16,14 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
            .delayed_ack_segments = settings.transport.delayed_ack_segments,
            .slow_start = settings.transport.slow_start,
            .reordering_window_ns = settings.transport.reordering_window_ns,
-           .ecn = settings.transport.mark_bytes > 0 && !PacedSender::has(settings.transport.name)},
+           .ecn = settings.transport.mark_bytes > 0 && !PacedSender::has(settings.transport.name),
+           .window_bytes = settings.transport.rc3_edges.empty() ? ReceiveBuffer::window_bytes : SecondLoop::most_bytes,
+           .rc3_edges = settings.transport.rc3_edges},
       flows_(&flows),
       frames_(&frames),
       order_(&order),
       telemetry_(telemetry),
+      queue_of_(settings.queues.queue_of),
       as_linux_(settings.transport.recovery == Recovery::as_linux),
       senders_(flows.ledger().connections().size(), -1),
       receivers_(senders_.size(), -1),
@@ -28,6 +31,7 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
       listeners_(static_cast<std::size_t>(settings.topology.servers())) {
     if (settings.balancing.rule != Balancing::Rule::ecmp)
         balancer_.emplace(settings.balancing, settings.seed, senders_.size());
+    if (!tcp_.rc3_edges.empty()) idle_links_.emplace(settings);
     if (settings.transport.has_rdma()) rdma_.emplace(settings, *this, order, senders_.size());
     for (Listener& listener : listeners_) listener.echo = MarkEcho(settings.transport.name == "dctcp");
     events_.reserve(2 * senders_.size());
@@ -35,13 +39,55 @@ Stack::Stack(const Settings& settings, Flows& flows, Frames& frames, EventOrder&
 
 void Stack::send(Frame* frame) {
     flows_->classify(*frame);
+    frame->queue = queue_of_[static_cast<std::size_t>(frame->flow_class)] + frame->priority;
     if (balancer_) balance(*frame);
     if (telemetry_) {
         Telemetry& telemetry = (*telemetry_)[frame->number];
         telemetry.clear();
         if (echo_ >= 0 && frame->flow_class == buffer::FlowClass::control) telemetry = (*telemetry_)[echo_];
     }
+    if (idle_links_) return send_by_priority(frame);
     outgoing_.push_back({frame, order_->take()});
+}
+
+void Stack::send_by_priority(Frame* frame) {
+    if (frame->priority == 0 || !frame->answer) return put_on_link(frame);
+    idle_links_->hold(frame);
+    await_idle_link(frame->source);
+}
+
+void Stack::put_on_link(Frame* frame) {
+    idle_links_->sent(*frame, now_);
+    outgoing_.push_back({frame, order_->take()});
+}
+
+void Stack::fill_idle_link(std::int32_t connection) {
+    const FlowLedger& ledger = flows_->ledger();
+    const auto flow = ledger.planned_connection(static_cast<std::size_t>(connection)).flows.front();
+    idle_links_->add_tail(ledger.plan(flow).source, connection);
+    await_idle_link(ledger.plan(flow).source);
+}
+
+void Stack::await_idle_link(std::int32_t server) {
+    if (idle_links_->begins_to_wait(server))
+        schedule(std::max(now_, idle_links_->free_ns(server)), Kind::idle_link, server);
+}
+
+void Stack::use_idle_link(std::int32_t server) {
+    idle_links_->end_wait(server);
+    if (idle_links_->free_ns(server) > now_) return await_idle_link(server);
+    const auto socket = [&](std::int32_t connection) -> Socket* {
+        const std::int32_t number = senders_[static_cast<std::size_t>(connection)];
+        return number < 0 ? nullptr : &sockets_[static_cast<std::size_t>(number)];
+    };
+    const auto priority_of = [&](std::int32_t connection) -> std::size_t {
+        const auto packet = socket(connection) ? socket(connection)->next_of_tail() : std::nullopt;
+        return packet ? packet->priority : 0;
+    };
+    if (idle_links_->use(
+            server, priority_of, [&](Frame* answer) { put_on_link(answer); },
+            [&](std::int32_t connection) { socket(connection)->send_tail(); }))
+        await_idle_link(server);
 }
 
 void Stack::balance(Frame& frame) {
@@ -67,6 +113,7 @@ void Stack::send(const Header& header, std::span<const Range> blocks) {
     frame->sequence = header.sequence;
     frame->acknowledged = header.acknowledged;
     frame->ecn_capable = header.ecn_capable;
+    frame->priority = header.priority;
     frame->congestion_experienced = false;
     frame->blocks = 0;
     std::int32_t options_bytes = (header.flags & syn) != 0 ? 8 : 0;  // window scale and that SACK is permitted
@@ -114,6 +161,7 @@ void Stack::step() {
     now_ = event.time;
     if (kind == Kind::connect) return flows_->connect(what);
     if (kind == Kind::send) return flows_->send(what);
+    if (kind == Kind::idle_link) return use_idle_link(static_cast<std::int32_t>(what));
     accept(static_cast<std::int32_t>(what));
 }
 
@@ -223,7 +271,7 @@ void Stack::receive(const Frame& frame, std::size_t c, std::int32_t number) {
     };
     if (number >= 0 && with_socket(static_cast<std::size_t>(number), receives)) return;
     if (frame.answer) {
-        refuse(frame);
+        if (frame.priority == 0) refuse(frame);
     } else {
         receive_at_listener(frame);
     }
@@ -244,6 +292,7 @@ void Stack::refuse(const Frame& frame) {
     answer->answer = !frame.answer;
     answer->flags = frame.has(ack) ? rst : rst | ack;
     answer->payload = 0;
+    answer->priority = 0;
     answer->sequence = frame.has(ack) ? frame.acknowledged : 0;
     answer->acknowledged = frame.has(ack) ? 0 : frame.sequence + 1;
     answer->blocks = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 
 #include "native/balancer.h"
 #include "native/frame.h"
+#include "native/idle_links.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
 #include "native/tcp/mark_echo.h"
@@ -80,9 +82,12 @@ public:
         std::uint32_t payload = 0;
         Sequence sequence = 0, acknowledged = 0;
         bool ecn_capable = false;
+        std::uint8_t priority = 0;  ///< of RC3
     };
     /// Sends a packet; one without data acknowledges the blocks too.
     void send(const Header& header, std::span<const Range> blocks);
+    /// The tail of what a connection sends waits for the link of its server to be idle.
+    void fill_idle_link(std::int32_t connection);
     /// Arms a timer of the socket with this number.
     void arm(std::int32_t socket, Socket::Event event, Timer& timer, std::int64_t delay_ns);
 
@@ -95,16 +100,22 @@ private:
         pacing,
         connect,
         send,
-        accept
+        accept,
+        idle_link
     };
     enum class Only { kind };  // of the queue, which orders by time and number alone
-    static constexpr std::size_t kind_bits = 3;
+    static constexpr std::size_t kind_bits = 4;
 
     void schedule(std::int64_t time, Kind kind, std::int32_t what) {
         events_.push(time, Only::kind, static_cast<std::size_t>(what) << kind_bits | static_cast<std::size_t>(kind),
                      order_->take());
     }
     void send(Frame* frame);
+    // With RC3: an answer of low priority waits for the link to be idle, and all else goes on it at once.
+    [[gnu::noinline]] void send_by_priority(Frame* frame);
+    void put_on_link(Frame* frame);
+    void await_idle_link(std::int32_t server);
+    void use_idle_link(std::int32_t server);
     /// Puts a packet on the way that the balancer chooses, or an answer on that of its packet.
     void balance(Frame& frame);
     /// Lets `use` have the socket with a number, of the kind that the settings choose.
@@ -131,12 +142,14 @@ private:
     EventOrder* order_;
     EventQueue<Only> events_;
     FrameTelemetry* telemetry_;
+    std::array<std::uint8_t, 3> queue_of_;  ///< of a port, by FlowClass
     std::int32_t echo_ = -1;  ///< the data packet that TCP handles now, whose telemetry is for what it sends in answer
     std::optional<Balancer> balancer_;  ///< none where flows are hashed to their ways
     const Frame* answered_ = nullptr;   ///< the data packet that is received now, which answers follow back
     std::vector<Outgoing> outgoing_;
     std::int64_t now_ = 0;
 
+    std::optional<IdleLinks> idle_links_;  ///< with RC3
     std::optional<RdmaHosts> rdma_;
     bool as_linux_;  ///< which of these are used
     std::deque<Socket> sockets_;

@@ -41,6 +41,11 @@ class RunQueues:
 def queues_of(run: Run) -> RunQueues:
     """What the scenario of a run says of them; one queue per port where it says nothing."""
     queues = run.scenario.get("queues", {"count": 1})
+    if run.scenario.get("transport", {}).get("rc3", {}).get("edges"):
+        raise ForetailError(
+            "a dataset does not keep the priorities of packets of RC3, so that no replay knows their queues: collect "
+            "with scenario.transport.rc3.edges=[]"
+        )
     if queues["count"] == 1:
         return RunQueues(1, "round_robin", [], np.zeros(len(FlowClass), np.uint8))
     quanta = list(queues["quantum_bytes"])

@@ -27,6 +27,12 @@ public:
         if (pauses_) pauses_->write(record);
     }
 
+    /// Also writes the priority that the sender of each arrival has given it, to a file of their own.
+    void write_priorities(const std::string& path) { priorities_.emplace(path); }
+    void sent_at(std::uint8_t priority) {
+        if (priorities_) priorities_->write(priority);
+    }
+
     /// The record of a new arrival, and its row. The reference is valid until the next arrival.
     buffer::ArrivalRecord& open(buffer::Row& row) {
         write_settled();
@@ -52,6 +58,7 @@ public:
         if (!window_.empty()) throw std::logic_error("the trace ends with arrivals without a label");
         file_.close();
         if (pauses_) pauses_->close();
+        if (priorities_) priorities_->close();
     }
 
     [[nodiscard]] std::int64_t rows() const { return first_; }
@@ -79,6 +86,7 @@ private:
 
     RecordFile<buffer::ArrivalRecord> file_;
     std::optional<RecordFile<buffer::PauseRecord>> pauses_;
+    std::optional<RecordFile<std::uint8_t>> priorities_;
     buffer::Ring<Entry> window_;
     buffer::Row first_ = 0;
     std::int64_t labelled_drops_ = 0;

@@ -61,6 +61,7 @@ public:
     struct Segment {
         bool answer = false;  ///< of the receiver
         bool syn = false;
+        bool low = false;  ///< sent by the second loop of RC3, which says nothing of what TCP has sent
         std::uint32_t sequence = 0, acknowledged = 0, payload = 0;
     };
 
@@ -189,6 +190,7 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     frame.sent_bytes = byte - message.begin;
     // A segment may reach into the next message.
     frame.left_bytes = std::max<std::int64_t>(0, message.end - byte - segment.payload);
+    if (segment.low) return;
     record.retransmissions += byte < connection.next_byte;
     connection.next_byte = std::max(connection.next_byte, byte + segment.payload);
 }

@@ -183,6 +183,7 @@ Transport read_transport(const Group& group) {
         .mark_bytes = group.get<std::int64_t>("mark_bytes"),
         .mark_full_bytes = group.get<std::int64_t>("mark_full_bytes"),
         .mark_probability = group.get<double>("mark_probability"),
+        .rc3_edges = group.group("rc3", [](const Group& rc3) { return rc3.get<std::vector<std::int64_t>>("edges"); }),
         .powertcp = group.group("powertcp", read_powertcp),
         .timely = group.group("timely", read_timely),
         .dcqcn = group.group("dcqcn", read_dcqcn),
@@ -334,6 +335,9 @@ Settings read_settings(const Group& root) {
     s.traffic_ns = root.get<std::int64_t>("traffic_ns");
     s.drain_ns = root.get<std::int64_t>("drain_ns");
     s.queues = root.group("queues", read_queues);
+    if (!s.transport.rc3_edges.empty() && s.transport.rc3_edges.size() >= static_cast<std::size_t>(s.queues.count))
+        refuse("setting 'transport.rc3.edges' has more priorities than a port has queues beside the first: raise " +
+               std::string("'queues.count'"));
     s.pfc = root.group("pfc", read_pauses);
     s.policy = root.group("policy", [&](const Group& group) { return read_policy(group, s.queues); });
     s.rules = root.group("rules", [&](const Group& group) { return read_rules(group, s); });
@@ -427,6 +431,9 @@ void Transport::require_tcp(const std::string& network) const {
     };
     require("name", name);
     require("background_name", background_name);
+    if (!rc3_edges.empty())
+        refuse("setting 'transport.rc3.edges' needs senders that " + network +
+               " does not have: run it in the native network, or set it to []");
 }
 
 Settings resolved(Settings s) {

@@ -147,9 +147,10 @@ struct Transport {
     int delayed_ack_segments = 1;
     Recovery recovery = Recovery::as_ns3;
     std::int64_t reordering_window_ns = -1;  ///< of RACK; -1: as Linux has it
-    std::int64_t mark_bytes = 0;       ///< ECN marks arrivals that find at least this much in their queue; 0: no ECN
-    std::int64_t mark_full_bytes = 0;  ///< from here on all, and fewer below; 0: all from `mark_bytes` on
-    double mark_probability = 0;       ///< just below `mark_full_bytes`
+    std::int64_t mark_bytes = 0;          ///< ECN marks arrivals that find at least this much in their queue; 0: no ECN
+    std::int64_t mark_full_bytes = 0;     ///< from here on all, and fewer below; 0: all from `mark_bytes` on
+    double mark_probability = 0;          ///< just below `mark_full_bytes`
+    std::vector<std::int64_t> rc3_edges;  ///< segments from a flow's end up to which priorities go; none: no RC3
     PowerTcpSettings powertcp;
     TimelySettings timely;
     DcqcnSettings dcqcn;

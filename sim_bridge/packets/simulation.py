@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
@@ -99,6 +102,10 @@ class PacketRun(Summarised):
             )
             for one in self.summary.get("branches", [])
         ]
+
+    def priorities(self) -> NDArray[np.uint8]:
+        """Return the priority of each arrival of a trace, 0 of TCP, if the transport is RC3: uint8[arrivals]."""
+        return np.fromfile(self.folder / "priorities.bin", np.uint8)
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""

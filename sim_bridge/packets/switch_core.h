@@ -98,7 +98,7 @@ public:
                 frame.size_bytes,
                 is_data(frame),
                 frame.first_rtt,
-                queue_of_[static_cast<std::size_t>(frame.flow_class)],
+                queue_of(frame),
                 frame.sent_bytes,
                 frame.left_bytes,
                 ingress};
@@ -257,6 +257,15 @@ private:
     /// Whether a packet may be removed after its label is known: by a policy that expels, or where the real queues
     /// stand still while those of the virtual LQD go on.
     [[nodiscard]] bool may_lose_late() const { return Policy::expels || (Policy::pushes_out && buffer_.ingress()); }
+    /// That of a frame which knows its own, or that of its class.
+    template <class Frame>
+    [[nodiscard]] std::uint8_t queue_of(const Frame& frame) const {
+        if constexpr (requires { frame.queue; }) {
+            return frame.queue;
+        } else {
+            return queue_of_[static_cast<std::size_t>(frame.flow_class)];
+        }
+    }
     template <class Frame>
     static bool is_data(const Frame& frame) {
         return frame.flow_class != buffer::FlowClass::control;
@@ -272,6 +281,7 @@ private:
         record.flow_class = frame.flow_class;
         record.first_rtt = frame.first_rtt;
         record.asked = Policy::asks ? buffer::Asked::no : buffer::Asked::never;
+        if constexpr (requires { frame.priority; }) trace_->sent_at(frame.priority);
         return record;
     }
     [[nodiscard]] bool is_lossless(buffer::FlowClass flow_class) const {

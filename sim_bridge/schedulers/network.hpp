@@ -78,11 +78,6 @@ public:
     void ask_to_pick(std::int32_t port, Time now) {
         if (!std::exchange(ports_[static_cast<std::size_t>(port)].picks, true)) push(now, Kind::pick, port);
     }
-    /// Keeps the data packets that come to these ports, in rows of time, port and level.
-    void watch(std::vector<bool> ports, std::vector<std::int64_t>& rows) {
-        watched_ = std::move(ports);
-        seen_ = &rows;
-    }
 
     void run() {
         while (!events_.empty()) {
@@ -149,9 +144,6 @@ private:
         arrival.arrived_ns = now;
         arrival.left_ns = transmission_ns(arrival.size_bytes, port.settings.rate_bps);
         if (port.is_busy()) ++arrival.congested;
-        if (seen_ && !arrival.answer && watched_[static_cast<std::size_t>(port_index(port))]) {
-            seen_->insert(seen_->end(), {now, port_index(port), arrival.level});
-        }
         const Entry entry{key_of(arrival, port, now), now, arrival.injected, number};
         const auto owner = static_cast<std::size_t>(port.settings.owner);
         if (!make_room(owner, port, entry, now)) return drop(number, now);
@@ -254,8 +246,6 @@ private:
     std::int64_t injected_ = 0;
     std::mt19937_64 random_;
     Ends* ends_;
-    std::vector<bool> watched_;  ///< by port
-    std::vector<std::int64_t>* seen_ = nullptr;
 };
 
 }  // namespace foretail::schedulers

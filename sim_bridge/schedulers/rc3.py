@@ -1,9 +1,10 @@
 """Flows of TCP and of RC3, which fills the capacity that TCP leaves idle (Mittal's thesis, chapter 2).
 
-This is RC3 at the level of packets, in the networks of this room: the native TCP does not have it. The sender of TCP
-has slow start without a threshold, one halving per round of losses, a retransmission of what was not acknowledged when
-three packets sent later were, and a timeout. An acknowledgement tells of the packet that it answers and of all up to
-the first one that is missing. A flow ends when its sender knows that all has arrived.
+This is RC3 at the level of packets, in the networks of this room, such as that of the thesis; the setting
+``scenario.transport.rc3`` gives it to the native TCP in a star or a leaf-spine network. The sender of TCP here has slow
+start without a threshold, one halving per round of losses, a retransmission of what was not acknowledged when three
+packets sent later were, and a timeout. An acknowledgement tells of the packet that it answers and of all up to the
+first one that is missing. A flow ends when its sender knows that all has arrived.
 """
 
 from __future__ import annotations
@@ -42,8 +43,6 @@ class Completions:
     fct_ns: Int64  #: int64[flows], until the sender knew that all had arrived; -1: never
     sent: Int64  #: int64[8], data packets by priority, from 0
     dropped: Int64  #: int64[8], likewise
-    #: int64[packets, 3], data packets that came to watched ports: time in ns, port, priority
-    seen: Int64
     timeouts: int
 
     def mean_s(self, size_bytes: Int64 | None = None) -> float:
@@ -67,7 +66,6 @@ def run_flows(
     value: Value = "level",
     fair_bps: int = 100_000_000,
     fifo: NDArray[np.bool_] | None = None,
-    watched: NDArray[np.bool_] | None = None,
 ) -> Completions:
     """Run flows in a network whose routes begin at ports of hosts.
 
@@ -98,8 +96,6 @@ def run_flows(
         With ``fair``, a rate that is at most the fair one of a flow.
     fifo
         bool[ports], which ports serve first in first out instead; None: none.
-    watched
-        bool[ports], of which ports `Completions.seen` tells; None: of none.
 
     ForetailError on edges that do not increase or a value out of range.
     """
@@ -115,7 +111,7 @@ def run_flows(
     alone = type(network)(
         network.rate_bps, network.delay_ns, np.arange(ports, dtype=np.int32), network.route_begin, network.route_ports
     )
-    end_ns, counts, seen, timeouts = _native.run_flows(
+    end_ns, counts, timeouts = _native.run_flows(
         topology_of(alone, schedulers, own),
         flows.start_ns + handshake * hosts.round_trip_ns(flows.source, flows.destination),
         flows.size_bytes,
@@ -126,13 +122,12 @@ def run_flows(
         first_window=first_window,
         growth=growth,
         timeout_ns=timeout_ns,
-        watched=np.zeros(ports, bool) if watched is None else np.ascontiguousarray(watched),
         drop="largest_key",
         value=value,
         fair_bps=fair_bps,
     )
     fct_ns = np.where(end_ns < 0, -1, end_ns - flows.start_ns)
-    return Completions(fct_ns, counts[0], counts[1], seen, timeouts)
+    return Completions(fct_ns, counts[0], counts[1], timeouts)
 
 
 def expected_reduction(packets: int, *, available_packets: float, first_window: int = 4, whole: bool = False) -> float:

@@ -16,6 +16,7 @@ void Socket::receive_acknowledgement(const Frame& frame) {
     if (frame.payload > 0) receive_data(frame);
     if (!stale) send_pending();
     if (sends_ && sent_.size() > 0 && open_a_segment()) send_pending();
+    if (tail_.has_begun()) close_when_known();
 }
 
 bool Socket::advance(const Frame& frame) {
@@ -28,6 +29,10 @@ bool Socket::advance(const Frame& frame) {
         const std::uint32_t segments = (acknowledged - old_head) / settings_->segment_bytes;
         for (std::uint32_t i = 0; i < segments && !repeated_data_arrived_; ++i)
             repeated_data_arrived_ = sent_.ends_sent_again(acknowledged - i * settings_->segment_bytes);
+    }
+    if (tail_.has_begun() && sent_.size() > 0) {
+        sent_.pass_to(acknowledged);  // the "ACK bump"
+        window_.highest = later(window_.highest, sent_.unsent());
     }
     const std::uint32_t delivered = sacked.delivered + sent_.acknowledge(acknowledged);
     read_echo(frame, advances, delivered);
@@ -114,14 +119,14 @@ void Socket::acknowledge_fully(Sequence acknowledged, std::uint32_t segments, st
         if (!duplicate) congested_ = Congested::open;
     } else if (congested_ == Congested::recovery) {
         first_partial_ = true;
-        segments = (acknowledged - old_head) / settings_->segment_bytes;
+        if (!has_second_loop()) segments = (acknowledged - old_head) / settings_->segment_bytes;
         congestion_.acknowledged(window_, segments, rtt_ns, now);
         congested_ = Congested::open;
         recovered = true;
         duplicates_ = 0;
     } else if (congested_ == Congested::loss) {
         first_partial_ = true;
-        segments = (acknowledged - recovery_point_) / settings_->segment_bytes;
+        if (!has_second_loop()) segments = (acknowledged - recovery_point_) / settings_->segment_bytes;
         congestion_.acknowledged(window_, segments, rtt_ns, now);
         congested_ = Congested::open;
     }

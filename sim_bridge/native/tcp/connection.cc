@@ -40,6 +40,7 @@ void Socket::reset(Stack& stack, const TcpSettings& settings, std::int32_t numbe
     echo_ = MarkEcho(marks_all_);
     sent_.reset(settings.segment_bytes);
     received_.reset(0);
+    received_.set_window(settings.window_bytes);
     times_.clear();
 }
 
@@ -98,7 +99,7 @@ void Socket::fire(Event event) {
     if (event == Event::retransmission) {
         repeated_flags_ != 0 ? send_empty(repeated_flags_) : time_out();
     } else if (event == Event::send_pending || event == Event::pacing) {
-        send_pending();
+        begin_to_send();
     } else if (event == Event::time_wait) {
         end();
     } else {
@@ -116,6 +117,7 @@ bool Socket::is_out_of_range(Sequence head, Sequence tail) const {
 }
 
 void Socket::receive(const Frame& frame) {
+    if (frame.priority > 0) return receive_low(frame);
     if (frame.payload > 0 && is_out_of_range(frame.sequence, frame.sequence + frame.payload)) return send_empty(ack);
     echo_.read(frame, received_.next(), window_.ecn, [&](bool echoes, Sequence previous) {
         const Sequence next = received_.next();
@@ -157,7 +159,7 @@ void Socket::take_header(const Frame& frame) {
         set_rto(rtt_.timeout_ns(settings_->min_rto_ns));
     }
     if (frame.has(syn)) return;
-    peer_window_bytes_ = ReceiveBuffer::window_bytes;
+    peer_window_bytes_ = settings_->window_bytes;
     highest_acknowledged_ = later(highest_acknowledged_, frame.acknowledged);
 }
 
@@ -177,7 +179,7 @@ void Socket::receive_in_syn_sent(const Frame& frame, std::uint8_t flags) {
         establish();
         window_.ecn = settings_->ecn && frame.has(ece) ? Ecn::idle : Ecn::disabled;
         send_empty(ack);
-        send_pending();
+        begin_to_send();
         unacknowledged_segments_ = settings_->delayed_ack_segments;
     } else if (flags != 0 && flags != ack && flags != syn) {
         if (flags != rst) abort();
@@ -298,13 +300,8 @@ void Socket::answer_close() {
 void Socket::receive_data(const Frame& frame) {
     const Sequence expected = received_.next();
     if (!received_.add(frame.sequence, frame.payload)) return acknowledge_data();
-    if (before(expected, received_.next())) {
-        // A FIN counts as no byte of the application.
-        const std::uint32_t bytes = received_.next() - expected - (received_.finished() ? 1 : 0);
-        stack_->flows().receive(*this, bytes);
-        if (received_.finished() && !frame.has(fin)) return answer_close();
-    }
-    const bool at_once = received_.has_gap() || before(expected + frame.payload, received_.next());
+    if (before(expected, received_.next()) && deliver_from(expected) && !frame.has(fin)) return answer_close();
+    const bool at_once = received_.has_gap_of_tcp() || before(expected + frame.payload, received_.next());
     if (!at_once && ++unacknowledged_segments_ < settings_->delayed_ack_segments) {
         echo_.acknowledged(true);
         if (!timer(Event::delayed_ack).is_pending()) arm(Event::delayed_ack, delayed_ack_ns);
@@ -312,6 +309,13 @@ void Socket::receive_data(const Frame& frame) {
     }
     echo_.acknowledged(false);
     acknowledge_data();
+}
+
+bool Socket::deliver_from(Sequence expected) {
+    // A FIN counts as no byte of the application.
+    const std::uint32_t bytes = received_.next() - expected - (received_.finished() ? 1 : 0);
+    stack_->flows().receive(*this, bytes);
+    return received_.finished();
 }
 
 void Socket::acknowledge_data() {

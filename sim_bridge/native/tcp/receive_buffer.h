@@ -15,23 +15,29 @@ namespace foretail::packets::native {
 
 /// What a receiver has of its connection: all bytes before `next`, and segments beyond. The application takes bytes as
 /// soon as they are in order, so the buffer holds only what is out of order.
+///
+/// What comes at low priorities of RC3 is acknowledged apart: its blocks are not among those of TCP's own segments, and
+/// a segment of TCP has its block even if all of its bytes had come before.
 class ReceiveBuffer {
 public:
     static constexpr std::uint32_t window_bytes = std::uint32_t{1} << 24;
 
     void reset(Sequence next) {
         next_ = next;
-        has_fin_ = false;
+        has_fin_ = has_low_ = false;
         segments_.clear();
-        blocks_ = 0;
+        blocks_ = low_blocks_ = {};
     }
+    void set_window(std::uint32_t bytes) { window_bytes_ = bytes; }
 
     [[nodiscard]] Sequence next() const { return next_; }
     void set_next(Sequence next) { next_ = next; }
     /// One past the last byte that may come.
-    [[nodiscard]] Sequence limit() const { return has_fin_ ? fin_ : next_ + window_bytes; }
+    [[nodiscard]] Sequence limit() const { return has_fin_ ? fin_ : next_ + window_bytes_; }
     [[nodiscard]] bool has_gap() const { return !segments_.empty(); }
-    [[nodiscard]] std::span<const Range> blocks() const { return {sacked_.data(), blocks_}; }
+    /// Whether a segment of TCP has come beyond `next`.
+    [[nodiscard]] bool has_gap_of_tcp() const { return has_low_ ? blocks_.count > 0 : has_gap(); }
+    [[nodiscard]] std::span<const Range> blocks(bool low = false) const { return (low ? low_blocks_ : blocks_).all(); }
 
     /// The sender's FIN has this number.
     void expect_fin(Sequence fin) {
@@ -42,19 +48,27 @@ public:
     /// Whether everything up to the FIN is here.
     [[nodiscard]] bool finished() const { return has_fin_ && before(fin_, next_); }
 
-    /// Takes a segment; returns whether any of its bytes was new.
-    bool add(Sequence begin, std::uint32_t size) {
+    /// Takes a segment, of TCP or of low priority; returns whether any of its bytes was new.
+    bool add(Sequence begin, std::uint32_t size, bool low = false) {
+        has_low_ |= low;
         Sequence head = later(begin, next_), tail = begin + size;
         std::size_t at = 0;
         if (!segments_.empty()) {
-            tail = earlier(tail, segments_.front().begin + window_bytes);
+            tail = earlier(tail, segments_.front().begin + window_bytes_);
             head = earlier(head, tail);
             at = trim(head, tail);
         }
-        if (!before(head, tail)) return false;
+        if (!before(head, tail)) {
+            if (has_low_ && !low && before(next_, begin)) blocks_.report({begin, begin + size});
+            return false;
+        }
         if (before(next_, head)) {
-            segments_.insert(segments_.begin() + static_cast<std::ptrdiff_t>(at), {head, tail});
-            report({head, tail});
+            if (low && at < segments_.size() && segments_[at].begin == tail) {
+                segments_[at].begin = head;  // many come from the last one backward
+            } else {
+                segments_.insert(segments_.begin() + static_cast<std::ptrdiff_t>(at), {head, tail});
+            }
+            (low ? low_blocks_ : blocks_).report({head, tail});
             return true;
         }
         next_ = tail;
@@ -64,6 +78,43 @@ public:
     }
 
 private:
+    /// Blocks of selective acknowledgements, the newest first.
+    struct Blocks {
+        std::array<Range, Frame::most_blocks> ranges;
+        std::size_t count = 0;
+
+        [[nodiscard]] std::span<const Range> all() const { return {ranges.data(), count}; }
+        /// Forgets those before a number.
+        void forget(Sequence next) {
+            std::size_t left = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+                if (before(next, ranges[i].end)) ranges[left++] = ranges[i];
+            }
+            count = left;
+        }
+        /// Puts the block of the newest segment before the others, joined with those that touch it (RFC 2018, section
+        /// 4).
+        void report(Range block) {
+            for (std::size_t i = 0; i < count;) {
+                const Range other = ranges[i];
+                if (other.end != block.begin && other.begin != block.end) {
+                    ++i;
+                    continue;
+                }
+                if (other.end == block.begin)
+                    block.begin = other.begin;
+                else
+                    block.end = other.end;
+                std::shift_left(ranges.begin() + static_cast<std::ptrdiff_t>(i), ranges.end(), 1);
+                --count;
+                i = 0;  // what was passed may touch the larger block
+            }
+            std::shift_right(ranges.begin(), ranges.end(), 1);
+            ranges[0] = block;
+            count = std::min(count + 1, ranges.size());
+        }
+    };
+
     static Sequence earlier(Sequence a, Sequence b) { return before(a, b) ? a : b; }
 
     /// Leaves of a new segment what no other has: from the first of its bytes that is missing, without those segments
@@ -94,39 +145,16 @@ private:
         for (; in_order < segments_.size() && segments_[in_order].begin == next_; ++in_order)
             next_ = segments_[in_order].end;
         segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(in_order));
-        std::size_t left = 0;
-        for (std::size_t i = 0; i < blocks_; ++i) {
-            if (before(next_, sacked_[i].end)) sacked_[left++] = sacked_[i];
-        }
-        blocks_ = left;
-    }
-
-    /// Puts the block of the newest segment before the others, joined with those that touch it (RFC 2018, section 4).
-    void report(Range block) {
-        for (std::size_t i = 0; i < blocks_;) {
-            const Range other = sacked_[i];
-            if (other.end != block.begin && other.begin != block.end) {
-                ++i;
-                continue;
-            }
-            if (other.end == block.begin)
-                block.begin = other.begin;
-            else
-                block.end = other.end;
-            std::shift_left(sacked_.begin() + static_cast<std::ptrdiff_t>(i), sacked_.end(), 1);
-            --blocks_;
-            i = 0;  // what was passed may touch the larger block
-        }
-        std::shift_right(sacked_.begin(), sacked_.end(), 1);
-        sacked_[0] = block;
-        blocks_ = std::min(blocks_ + 1, sacked_.size());
+        blocks_.forget(next_);
+        if (has_low_) low_blocks_.forget(next_);
     }
 
     Sequence next_ = 0, fin_ = 0;
     bool has_fin_ = false;
+    bool has_low_ = false;  ///< something has come at a low priority
+    std::uint32_t window_bytes_ = window_bytes;
     std::vector<Range> segments_;  ///< out of order, by their beginning
-    std::array<Range, Frame::most_blocks> sacked_;
-    std::size_t blocks_ = 0;
+    Blocks blocks_, low_blocks_;
 };
 
 }  // namespace foretail::packets::native

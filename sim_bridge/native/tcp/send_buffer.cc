@@ -13,6 +13,7 @@ void SendBuffer::reset(std::uint32_t segment_bytes) {
     hole_from_ = 0;
     segments_.clear();
     runs_.clear();
+    known_.clear();
 }
 
 std::size_t SendBuffer::place_of(Sequence sequence) const {
@@ -32,6 +33,7 @@ SendBuffer::Sent SendBuffer::send(Sequence sequence, std::uint32_t bytes) {
     if (!before(sequence, unsent())) {
         segments_.push_back({.begin = sequence, .size = bytes});
         sent_ += bytes;
+        if (!known_.empty()) pass_over_known();
         return {bytes, false};
     }
     Segment& segment = sent_segment(sequence, std::min(bytes, unsent() - sequence));
@@ -155,7 +157,7 @@ void SendBuffer::forget_acknowledged() {
     std::size_t gone = 0;
     while (gone < runs_.size() && !before(head_, runs_[gone].end)) ++gone;
     runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(gone));
-    if (segments_.empty() || !segments_.front().sacked) return;
+    if (segments_.empty() || !segments_.front().sacked || segments_.front().low) return;
     // The receiver has the head, and does not acknowledge it: the first segment behind it that is not sacked counts as
     // sacked instead.
     segments_.front().sacked = false;
@@ -186,13 +188,13 @@ SendBuffer::Reported SendBuffer::acknowledge(std::span<const Range> blocks) {
         if (at < segments_.size() && before(segments_[at].begin, block.begin)) ++at;
         while (at < segments_.size() && !before(block.end, segments_[at].end())) {
             Segment& segment = segments_[at];
-            if (segment.sacked) {
+            if (segment.sacked && !segment.low) {
                 at = after_run(at);
                 continue;
             }
             if (std::exchange(segment.lost, false)) lost_ -= segment.size;
+            if (!std::exchange(segment.low, false)) sacked_ += segment.size;
             segment.sacked = reported.any = true;
-            sacked_ += segment.size;
             if (!std::exchange(segment.delivered, true)) reported.delivered += segment.size;
             if (!any_sacked_ || !before(segment.end(), highest_sacked_)) {
                 any_sacked_ = true;
@@ -204,6 +206,47 @@ SendBuffer::Reported SendBuffer::acknowledge(std::span<const Range> blocks) {
     }
     if (reported.any) mark_lost_below_highest();
     return reported;
+}
+
+void SendBuffer::learn(std::span<const Range> blocks) {
+    for (Range block : blocks) {
+        for (std::size_t at = place_of(block.begin); at < segments_.size(); ++at) {
+            Segment& segment = segments_[at];
+            if (before(block.end, segment.end())) break;
+            if (segment.sacked || before(segment.begin, block.begin)) continue;
+            if (std::exchange(segment.lost, false)) lost_ -= segment.size;
+            segment.sacked = segment.low = segment.delivered = true;
+            sacked_ += segment.size;
+        }
+        block.begin = later(block.begin, unsent());
+        if (!before(block.begin, block.end)) continue;
+        const auto first = std::ranges::lower_bound(known_, block.begin, before, &Range::end);
+        auto last = first;
+        for (; last != known_.end() && !before(block.end, last->begin); ++last) {
+            if (before(last->begin, block.begin)) block.begin = last->begin;
+            block.end = later(block.end, last->end);
+        }
+        known_.insert(known_.erase(first, last), block);
+    }
+    pass_over_known();
+}
+
+void SendBuffer::pass_to(Sequence sequence) {
+    if (before(unsent(), sequence)) known_.insert(known_.begin(), {unsent(), sequence});
+    pass_over_known();
+}
+
+void SendBuffer::pass_over_known() {
+    std::size_t passed = 0;
+    for (; passed < known_.size() && !before(unsent(), known_[passed].begin); ++passed) {
+        if (!before(unsent(), known_[passed].end)) continue;
+        const std::uint32_t bytes = std::min(known_[passed].end - unsent(), bytes_from(unsent()));
+        if (bytes == 0) continue;
+        segments_.push_back({.begin = unsent(), .size = bytes, .sacked = true, .delivered = true, .low = true});
+        sent_ += bytes;
+        sacked_ += bytes;
+    }
+    known_.erase(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(passed));
 }
 
 void SendBuffer::add_run(Range segment) {
@@ -229,13 +272,13 @@ void SendBuffer::mark_lost_below_highest() {
     constexpr int threshold = 3;
     std::size_t at = place_of(highest_sacked_);
     int above = 0;
-    for (; at > 0 && above < threshold; --at) above += segments_[at].sacked;
+    for (; at > 0 && above < threshold; --at) above += segments_[at].sacked && !segments_[at].low;
     if (above < threshold) return;
     const Sequence top = segments_[at + 1].begin;
     for (; at > 0 && !before(segments_[at].begin, lost_below_); --at) {
         if (!segments_[at].sacked && !segments_[at].lost) mark_lost(at);
     }
-    if (!segments_.front().lost) mark_lost(0);
+    if (!segments_.front().lost && !segments_.front().low) mark_lost(0);
     lost_below_ = top;
 }
 
@@ -244,7 +287,7 @@ void SendBuffer::rebuild() {
     runs_.clear();
     if (!segments_.empty()) lost_below_ = segments_.front().begin;
     for (std::size_t at = 0; at < segments_.size(); ++at) {
-        if (segments_[at].sacked) add_run({segments_[at].begin, segments_[at].end()});
+        if (segments_[at].sacked && !segments_[at].low) add_run({segments_[at].begin, segments_[at].end()});
     }
 }
 
@@ -262,6 +305,7 @@ void SendBuffer::lose_all() {
 void SendBuffer::lose_head() {
     if (segments_.empty()) return;
     Segment& head = segments_.front();
+    head.low = false;
     if (std::exchange(head.sacked, false)) sacked_ -= head.size;
     if (std::exchange(head.again, false)) sent_again_ -= head.size;
     if (!std::exchange(head.lost, true)) lost_ += head.size;

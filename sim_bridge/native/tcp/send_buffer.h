@@ -16,6 +16,9 @@ namespace foretail::packets::native {
 ///
 /// A segment is lost when three above it were acknowledged selectively; with any of those the oldest is lost too. What
 /// was sent again counts as in flight until a timeout, whatever becomes of it.
+///
+/// With RC3 it may learn that segments have come at a low priority, beyond what TCP has sent too. They are no evidence
+/// of a loss. TCP passes over what it knows: that counts as sent and acknowledged selectively.
 class SendBuffer {
 public:
     void reset(std::uint32_t segment_bytes);
@@ -52,6 +55,10 @@ public:
     };
     /// Takes selective acknowledgements.
     Reported acknowledge(std::span<const Range> blocks);
+    /// Learns what has come at a low priority.
+    void learn(std::span<const Range> blocks);
+    /// Passes over all before a number, which has come.
+    void pass_to(Sequence sequence);
 
     /// After a timeout: all that was not acknowledged selectively is lost, and nothing was sent again.
     void lose_all();
@@ -67,6 +74,7 @@ private:
         bool sacked = false, lost = false;
         bool again = false;      ///< sent again
         bool delivered = false;  ///< known to be, since it was last sent
+        bool low = false;        ///< sacked because it has come at a low priority
         [[nodiscard]] Sequence end() const { return begin + size; }
         [[nodiscard]] bool is_hole() const { return lost && !sacked && !again; }
     };
@@ -78,6 +86,8 @@ private:
     void join_with_next(std::size_t at);
     /// The segment with a number, or the first one behind it.
     [[nodiscard]] std::size_t place_of(Sequence sequence) const;
+    /// Passes over what is known of the bytes that follow.
+    [[gnu::noinline]] void pass_over_known();
     void mark_lost(std::size_t at);
     void mark_lost_below_highest();
     void add_run(Range segment);
@@ -98,7 +108,8 @@ private:
     Sequence lost_below_ = 0;      ///< segments that begin below it are lost or sacked
     std::size_t hole_from_ = 0;    ///< no segment before it is a hole
     buffer::Ring<Segment> segments_;
-    std::vector<Range> runs_;  ///< of neighbouring segments that are sacked
+    std::vector<Range> runs_;   ///< of neighbouring segments that are sacked, without those of low priority
+    std::vector<Range> known_;  ///< what has come at a low priority of what is not sent
 };
 
 }  // namespace foretail::packets::native

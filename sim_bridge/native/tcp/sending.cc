@@ -17,15 +17,17 @@ void Socket::set_rto(std::int64_t rto_ns) {
     if (sends_ && before_ns > 0 && rto_ns == 2 * before_ns) stack_->flows().count_timeout(connection_, sent_.head());
 }
 
-void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable) {
+void Socket::emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable,
+                  std::uint8_t priority) {
     const Stack::Header header{.connection = connection_,
                                .answer = !sends_,
                                .flags = flags,
                                .payload = payload,
                                .sequence = sequence,
                                .acknowledged = received_.next(),
-                               .ecn_capable = ecn_capable};
-    stack_->send(header, received_.blocks());
+                               .ecn_capable = ecn_capable,
+                               .priority = priority};
+    stack_->send(header, received_.blocks(priority > 0));
 }
 
 void Socket::send_empty(std::uint8_t flags) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "native/frame.h"
 #include "native/tcp/congestion.h"
@@ -12,6 +13,7 @@
 #include "native/tcp/rate_reduction.h"
 #include "native/tcp/receive_buffer.h"
 #include "native/tcp/round_trip.h"
+#include "native/tcp/second_loop.h"
 #include "native/tcp/send_buffer.h"
 #include "native/tcp/window.h"
 #include "native/timer.h"
@@ -30,6 +32,8 @@ struct TcpSettings {
     bool slow_start = false;
     std::int64_t reordering_window_ns = -1;  ///< of RACK, in Linux's sockets; -1: as Linux has it
     bool ecn = false;
+    std::uint32_t window_bytes = ReceiveBuffer::window_bytes;  ///< of receivers
+    std::vector<std::int64_t> rc3_edges;  ///< segments from a flow's end up to which priorities 1, 2, ... go
 };
 
 /// One end of a TCP connection: RFC 9293, with the losses of RFC 6675, timers of RFC 6298 and ECN of RFC 3168. It
@@ -73,6 +77,11 @@ public:
     [[nodiscard]] std::int64_t buffered_bytes() const { return sent_.size(); }
     [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
 
+    // The second loop of RC3 (low_priority.cc).
+    /// What it would send next; none when it has ended.
+    [[nodiscard]] std::optional<SecondLoop::Packet> next_of_tail() const;
+    void send_tail();
+
 private:
     // By state of the connection (connection.cc).
     void receive_in_syn_sent(const Frame& frame, std::uint8_t flags);
@@ -95,7 +104,16 @@ private:
 
     // Data at the receiving end (connection.cc).
     void receive_data(const Frame& frame);
+    /// Hands on what has come in order since `expected` was next; returns whether all up to the FIN has.
+    bool deliver_from(Sequence expected);
     void acknowledge_data();
+
+    // Low priorities (low_priority.cc).
+    [[nodiscard]] bool has_second_loop() const { return !settings_->rc3_edges.empty(); }
+    void begin_to_send();
+    void receive_low(const Frame& frame);
+    /// Sends the FIN when all else was sent, or has come at a low priority.
+    void close_when_known();
 
     // Acknowledgements at the sending end (acknowledgements.cc).
     void receive_acknowledgement(const Frame& frame);
@@ -123,7 +141,8 @@ private:
     void take_window(const PacedSender& paced) { window_.bytes = paced.window_bytes(); }
     /// Keeps the next segment back until these bytes would have been sent at the rate of the law.
     void pace(const PacedSender& paced, std::uint32_t bytes);
-    void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable);
+    void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool ecn_capable,
+              std::uint8_t priority = 0);
     std::uint32_t in_flight() { return window_.in_flight = sent_.in_flight(); }
     [[nodiscard]] std::uint32_t available_window();
     void set_rto(std::int64_t rto_ns);
@@ -146,6 +165,7 @@ private:
     Congestion congestion_;
     RateReduction reduction_;
     SendBuffer sent_;
+    SecondLoop tail_;
     ReceiveBuffer received_;
     SendTimes times_;
     RoundTripTime rtt_;

@@ -1,0 +1,291 @@
+"""RC3 in the native network: a second loop sends the ends of flows at low priorities while TCP leaves the link idle.
+
+Costs half a second for each drawn setting, and no compiler: the network runs in this process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.open_loop.replay import queues_of
+from foretail.sim_bridge.packets.simulation import PacketRun
+from tests.examples import draws
+from tests.scenarios import MILLISECOND, settings
+
+SEGMENT, EDGES = 1460, [40, 440, 4440]
+RATE_BPS, DELAY_NS = 1_000_000_000, MILLISECOND
+FULL, EMPTY = 8 * 1502, 8 * 42
+"""Of a packet on the wire, in ns at 1 Gbit/s."""
+
+
+def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
+    """One switch at 1 Gbit/s with a round trip of 4 ms, and flows of (start in ns, bytes, source, destination)."""
+    columns = dict(
+        zip(("start_ns", "size_bytes", "source", "destination"), map(list, zip(*rows, strict=True)), strict=True)
+    )
+    messages = columns | {
+        "connection": list(range(len(rows))),
+        "latest_ns": [10**12] * len(rows),
+        "after": [[]] * len(rows),
+        "gap_ns": [0] * len(rows),
+    }
+    return settings(
+        **{
+            "topology__leaves": 1,
+            "topology__spines": 0,
+            "topology__servers_per_leaf": 5,
+            "topology__server_link_bps": RATE_BPS,
+            "topology__link_delay_ns": DELAY_NS,
+            "topology__buffer_bytes_per_port_per_gbps": 500_000,
+            "background__destinations": "other_servers",
+            "background__load": 0.0,
+            "incast__responders": "other_servers",
+            "incast__queries_per_second_per_server": 0.0,
+            "incast__connect_ahead_ns": 0,
+            "transport__name": "newreno",
+            "transport__mark_bytes": 0,
+            "transport__slow_start": True,
+            "transport__initial_window_segments": 4,
+            "transport__segment_bytes": SEGMENT,
+            "transport__min_rto_ns": 10 * MILLISECOND,
+            "transport__rc3": {"edges": edges},
+            "queues__count": 4,
+            "queues__scheduler": "strict",
+            "rules__order": "lower_classes_first",
+            "drain_ns": 60_000 * MILLISECOND,
+        }
+        | {f"messages__{name}": column for name, column in messages.items()}
+        | changes,
+    )
+
+
+def flows_of(document: dict[str, Any]) -> Records:
+    network = NativeNetwork(document)
+    network.advance()
+    return network.flows()
+
+
+def segments(size_bytes: int) -> int:
+    return -(-size_bytes // SEGMENT)
+
+
+def traced(document: dict[str, Any], folder: Path) -> tuple[Records, NDArray[np.uint8], Records]:
+    """Arrivals at the switch, their priorities, and flows."""
+    network = NativeNetwork(document | {"trace": True}, folder)
+    network.advance()
+    network.finish()
+    arrivals = read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)
+    priorities = PacketRun.open(folder).priorities()
+    assert len(priorities) == len(arrivals)
+    return arrivals, priorities, network.flows()
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 20, 300, 2000])
+def test_alone_a_flow_takes_a_round_trip_and_its_own_time(size: int) -> None:
+    """Section 2.2: RTT + N / A, with the handshake; the first N packets follow the request without a pause."""
+    (flow,) = flows_of(star([(0, size * SEGMENT, 0, 1)]))
+    one_way_ns = 2 * DELAY_NS
+    handshake_ns = 2 * (one_way_ns + 2 * 8 * 50)
+    assert flow["fct_ns"] == handshake_ns + EMPTY + size * FULL + one_way_ns + FULL
+    assert flow["retransmissions"] == flow["timeouts"] == 0
+    (of_tcp,) = flows_of(star([(0, size * SEGMENT, 0, 1)], edges=[]))
+    assert (of_tcp["fct_ns"] > flow["fct_ns"]) == (size > 4)
+
+
+@pytest.mark.parametrize("edges", [EDGES, [40, 400, 4000], [7]])
+@pytest.mark.parametrize("size_bytes", [50 * SEGMENT, 700 * SEGMENT + 17])
+def test_priorities_are_those_of_the_buckets(edges: list[int], size_bytes: int, tmp_path: Path) -> None:
+    """Nothing is acknowledged before all is sent: four segments go from the front, and each other one once."""
+    rows = [(0, size_bytes, 0, 1), (2000 * MILLISECOND, 1, 2, 3)]  # the second one lets all answers of the first come
+    arrivals, priorities, _ = traced(star(rows, edges, topology__link_delay_ns=100 * MILLISECOND), tmp_path)
+    data, first = arrivals["flow_class"] != FlowClass.CONTROL, arrivals["flow"] == 0
+    from_end = np.arange(segments(size_bytes) - 4) + 1
+    expected = np.minimum(np.searchsorted(edges, from_end) + 1, len(edges))
+    of_tail = data & first & (priorities > 0)
+    assert priorities[of_tail].tolist() == expected.tolist()
+    assert arrivals["size_bytes"][of_tail][0] == 40 + (size_bytes % SEGMENT or SEGMENT)
+    answers = np.bincount(priorities[first & ~data], minlength=len(edges) + 1)
+    assert answers[1:].tolist() == np.bincount(expected, minlength=len(edges) + 1)[1:].tolist(), "at its own priority"
+
+
+def test_what_has_come_at_low_priorities_is_no_evidence_of_a_loss() -> None:
+    """Nothing is lost, so that whatever TCP sent again would be because of what the second loop has sent."""
+    rng = random.Random(1)
+    rows = [
+        (rng.randrange(400 * MILLISECOND), int(SEGMENT * 10 ** rng.uniform(0.7, 3.3)), *rng.sample(range(5), 2))
+        for _ in range(80)
+    ]
+    patient: dict[str, Any] = {
+        "topology__buffer_bytes_per_port_per_gbps": 5_000_000,
+        "transport__min_rto_ns": 1000 * MILLISECOND,
+    }
+    flows = flows_of(star(rows, **patient))
+    assert (flows["fct_ns"] >= 0).all()
+    assert flows["retransmissions"].sum() == flows["timeouts"].sum() == 0
+    of_tcp = flows_of(star(rows, edges=[], **patient))
+    assert of_tcp["retransmissions"].sum() == 0
+    assert flows["fct_ns"].mean() < 0.7 * of_tcp["fct_ns"].mean()
+
+
+def drawn(number: int) -> dict[str, Any]:
+    """A network in which much is lost."""
+    rng = random.Random(number)
+    rows = []
+    for _ in range(rng.randrange(1, 25)):
+        source, destination = rng.sample(range(5), 2)
+        rows.append((rng.randrange(20 * MILLISECOND), int(10 ** rng.uniform(0, 6)), source, destination))
+    fabric = {
+        "topology__leaves": 5,
+        "topology__spines": 2,
+        "topology__servers_per_leaf": 1,
+        "topology__spine_link_bps": 500_000_000,
+        "background__destinations": "other_leaves",
+        "incast__responders": "other_leaves",
+        "balancing__name": rng.choice(["ecmp", "ecmp", "spray"]),
+    }
+    edges = rng.choice([[40, 440, 4440], [40, 400, 4000], [3, 9], [1]])
+    return star(
+        rows,
+        edges,
+        **(fabric if rng.random() < 0.4 else {}),
+        seed=rng.randrange(1000),
+        transport__name=rng.choice(["newreno", "cubic"]),
+        transport__segment_bytes=rng.choice([536, 1400, 1460]),
+        transport__delayed_ack_segments=rng.choice([1, 2, 4]),
+        transport__initial_window_segments=rng.choice([1, 4, 10, 50]),
+        transport__slow_start=rng.random() < 0.7,
+        policy__name=rng.choice(["lqd", "lqd", "dt", "cs", "abm"]),
+        rules__order=rng.choice(["lower_classes_first", "longest_queue"]),
+        rules__victim=rng.choice(["tail", "random"]),
+        topology__link_delay_ns=rng.choice([1000, 100_000, MILLISECOND]),
+        topology__buffer_bytes_per_port_per_gbps=rng.choice([6_000, 20_000, 500_000]),
+        topology__erasure_probability=rng.choice([0.0, 0.0, 0.01, 0.02]),
+    )
+
+
+@examples(max_examples=draws(60), deadline=None)
+@given(number=st.integers(0, 2**32 - 1))
+def test_every_flow_is_delivered_and_the_second_loop_sends_each_byte_once(
+    number: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A flow ends when its application has got exactly its bytes; of packets the switch at the source tells."""
+    document = drawn(number)
+    arrivals, priorities, flows = traced(document, tmp_path_factory.mktemp("run"))
+    gave_up = flows["timeouts"] >= 6  # as TCP does at the seventh timeout in a row
+    assert gave_up.mean() < 0.5
+    assert (flows["fct_ns"][~gave_up] >= 0).all()
+    edges, segment = document["transport"]["rc3"]["edges"], document["transport"]["segment_bytes"]
+    at_source = arrivals["switch"] == (flows["source"][arrivals["flow"]] if document["topology"]["spines"] else 0)
+    data = (arrivals["flow_class"] != FlowClass.CONTROL) & at_source
+    for i, flow in enumerate(flows):
+        tail = priorities[data & (arrivals["flow"] == i) & (priorities > 0)]
+        whole = np.arange(-(-int(flow["size_bytes"]) // segment)) + 1
+        of_buckets = np.bincount(np.minimum(np.searchsorted(edges, whole) + 1, len(edges)), minlength=9)
+        assert (np.bincount(tail, minlength=9) <= of_buckets).all()
+        sent = arrivals["size_bytes"][data & (arrivals["flow"] == i) & (priorities > 0)].astype(np.int64) - 40
+        assert sent.sum() <= flow["size_bytes"]
+        if document["topology"]["erasure_probability"] == 0:
+            assert (np.diff(tail.astype(int)) >= 0).all(), "from the last one backward"
+
+
+@examples(max_examples=draws(10), deadline=None)
+@given(number=st.integers(0, 2**32 - 1), moment=st.integers(0, 60 * MILLISECOND))
+def test_a_snapshot_goes_on_byte_for_byte(number: int, moment: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    document = drawn(number) | {"trace": True}
+    written = []
+    for goes_back in (False, True):
+        folder = tmp_path_factory.mktemp("run")
+        network = NativeNetwork(document, folder)
+        if goes_back:
+            network.advance(moment)
+            snapshot = network.snapshot()
+            network.advance(moment + 20 * MILLISECOND)
+            network.restore(snapshot)
+        network.advance()
+        network.finish()
+        written.append({path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"})
+    assert written[0] == written[1]
+    assert "priorities.bin" in written[0]
+
+
+ON = [
+    "model=any",
+    "scenario=star",
+    "scenario.transport.rc3.edges=[40,440,4440]",
+    "scenario.transport.name=newreno",
+    "scenario.transport.mark_bytes=0",
+    "scenario.queues.count=4",
+    "scenario.queues.scheduler=strict",
+]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["network=ns3"], r"transport.rc3.edges = \[40, 440, 4440\] is not there with network=ns3: use network=native"),
+        (["network=emulator"], "transport.rc3.edges = .* is not there with network=emulator: use network=native"),
+        (["scenario.transport.recovery=linux"], "recovery = linux does not go with .*: set it to ns3"),
+        (["scenario.transport.name=timely"], "name = timely does not go with .*: set it to newreno or cubic"),
+        (["scenario.transport.name=irn"], "name = irn does not go with"),
+        (["scenario.transport.name=dctcp", "scenario.transport.mark_bytes=9000"], "name = dctcp does not go with"),
+        (["scenario.transport.background_name=roce"], "background_name = roce does not go with"),
+        (["scenario.transport.mark_bytes=9000"], "mark_bytes = 9000 does not go with .*: set it to 0"),
+        (["scenario.queues.count=3"], "queues.count = 3 does not go with .*: set it to 4"),
+        (["scenario.queues.scheduler=round_robin"], "queues.scheduler = round_robin does not go with"),
+        (["scenario.queues.incast=1"], "queues.incast = 1 does not go with .*: set it to 0"),
+        (["scenario.queues.lossless=[1]"], "queues.lossless = .* does not go with"),
+        (
+            ["scenario.elephants.flows_per_server=1", "scenario.elephants.destinations=other_servers"],
+            "elephants.flows_per_server = 1 does not go with",
+        ),
+        (["scenario.collective.kind=ring"], "collective.kind = ring does not go with"),
+        (["scenario.incast.connections=reused"], "incast.connections = reused does not go with"),
+        (
+            ["scenario.background.size_bytes=[0,2_000_000_000]", "scenario.background.cumulative=[0,1]"],
+            "background.size_bytes = .* does not go with .*: set it to at most 1073741824",
+        ),
+        (["scenario.transport.rc3.edges=[40,40]"], r"rc3.edges = \[40, 40\] do not rise: sort them"),
+        (["scenario.transport.rc3.edges=[0]"], "scenario.transport.rc3.edges"),
+    ],
+)
+def test_what_the_second_loop_cannot_have_is_refused_in_one_sentence(overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint) as refused:
+        compose_settings(EvaluateConfig, [*ON, *overrides], "a test")
+    assert "\n" not in str(refused.value)
+    compose_settings(EvaluateConfig, ON, "a test")
+
+
+def test_more_priorities_than_queues_are_refused() -> None:
+    document = star([(0, 1, 0, 1)])
+    with pytest.raises(ForetailError, match=r"'transport\.rc3\.edges' has more priorities than a port has queues"):
+        NativeNetwork(document | {"queues": document["queues"] | {"count": 3}})
+
+
+def test_a_replay_would_not_know_the_queues() -> None:
+    document = star([(0, 1, 0, 1)])
+    scenario = {name: document[name] for name in ("transport", "queues")}
+    with pytest.raises(ForetailError, match="a dataset does not keep the priorities of packets of RC3"):
+        queues_of(cast("Any", SimpleNamespace(scenario=scenario)))
+
+
+@pytest.mark.ns3
+def test_ns3_refuses_it(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"'transport.rc3.edges' needs senders that ns-3 .* run it in the native"):
+        run_driver(star([(0, 1, 0, 1)]), tmp_path)
