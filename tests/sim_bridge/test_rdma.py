@@ -131,13 +131,15 @@ def test_irn_waits_longer_with_more_than_a_few_segments_in_flight() -> None:
 def test_every_message_arrives_and_irn_repeats_each_loss_once(
     transport: str, segments: int, lost: set[int], window: int
 ) -> None:
+    """Once within a window. A loss further on may be repeated again, when the next recovery begins after the first."""
     document = message(transport, segments * SEGMENT - 7, transport__rdma__window_segments=window)
     found = flow_of(document, lost)
     assert found["fct_ns"] > 0
-    happened = sum(k < segments + found["retransmissions"] for k in lost)
-    if transport == "irn" and found["timeouts"] == 0:
-        assert found["retransmissions"] == happened
-    assert found["retransmissions"] >= happened
+    happened = [k for k in lost if k < segments + found["retransmissions"]]
+    if transport == "irn" and found["timeouts"] == 0 and happened:
+        within = max(happened) - min(happened) < (window or BDP_SEGMENTS)
+        assert found["retransmissions"] <= len(happened) * (1 if within else 2)
+    assert found["retransmissions"] >= len(happened)
 
 
 @pytest.mark.parametrize("control", [None, "timely", "theta_powertcp", "powertcp", "dcqcn"])
