@@ -68,6 +68,8 @@ RULES = [
     Rule(r"README.md: schedule demand=", "run"),
     Rule(r"CHANGELOG.md: (train objective.name=sent|collect network=emulator)", "compose", ("scenario=rack",)),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
+    # docs/guide/install.md
+    Rule(r"install.md: doctor", "run"),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
