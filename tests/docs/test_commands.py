@@ -170,10 +170,11 @@ RULES = [
     Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
     Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
-    Rule(r"how-do-i.md: run (prediction_map|promise)", "compose"),  # tests/studies runs them
-    Rule(r"how-do-i.md: train .*objective.name=sent", "compose"),
+    Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # tests/studies runs them
+    Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),
+    Rule(r"how-do-i.md: train scenario=tiny ", "compose"),  # those of README and predictors.md run
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
-    Rule(r"how-do-i.md: export ", "compose"),
+    Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
     # docs/guide/scenario.md
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
