@@ -163,6 +163,8 @@ RULES = [
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
+    # docs/guide/choosing.md
+    Rule(r"choosing.md: evaluate ", "compose"),
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
     Rule(r"how-do-i.md: (evaluate|run credence_fig7|run retcp|run tune|run slow_setting) ", "compose"),
