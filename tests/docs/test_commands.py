@@ -174,7 +174,7 @@ RULES = [
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
     Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # tests/studies runs them
     Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),
-    Rule(r"how-do-i.md: train scenario=tiny ", "compose"),  # those of README and predictors.md run
+    Rule(r"how-do-i.md: train scenario=(tiny|leafspine_small) ", "compose"),  # those of README and predictors.md run
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
     Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
