@@ -99,6 +99,7 @@ CONTENTS = """
 
 self
 docs/guide/install
+docs/guide/choosing
 docs/tutorial/index
 docs/guide/python
 docs/guide/scenario
@@ -116,6 +117,7 @@ docs/guide/tracking
 docs/guide/live
 docs/guide/cluster
 docs/guide/how-do-i
+docs/guide/limits
 ```
 
 ```{toctree}

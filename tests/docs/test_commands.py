@@ -68,6 +68,8 @@ RULES = [
     Rule(r"README.md: schedule demand=", "run"),
     Rule(r"CHANGELOG.md: (train objective.name=sent|collect network=emulator)", "compose", ("scenario=rack",)),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
+    # docs/guide/install.md
+    Rule(r"install.md: doctor", "run"),
     # docs/reference/ensemble.md
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
@@ -162,6 +164,8 @@ RULES = [
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
+    # docs/guide/choosing.md
+    Rule(r"choosing.md: evaluate ", "compose"),
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
     Rule(r"how-do-i.md: (evaluate|run credence_fig7|run retcp|run tune|run slow_setting) ", "compose"),
@@ -169,10 +173,11 @@ RULES = [
     Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
     Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
-    Rule(r"how-do-i.md: run (prediction_map|promise)", "compose"),  # tests/studies runs them
-    Rule(r"how-do-i.md: train .*objective.name=sent", "compose"),
+    Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # tests/studies runs them
+    Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),
+    Rule(r"how-do-i.md: train scenario=(tiny|leafspine_small) ", "compose"),  # those of README and predictors.md run
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
-    Rule(r"how-do-i.md: export ", "compose"),
+    Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
     # docs/guide/scenario.md
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
