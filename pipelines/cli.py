@@ -62,10 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = False
     with stoppable(stopped, of_process=arguments is None):
         try:
-            given = with_command(given)
+            given = as_run(with_command(given))
             debug = "--debug" in given
             given = [argument for argument in given if argument != "--debug"]
-            given = ["run", *given] if given[:1] == ["benchmark"] else given
             return _run(given)
         except KeyboardInterrupt as stop:
             return _interrupted(stop, signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT, debug)
@@ -155,6 +154,11 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     at = list(arguments).index("--")
     words = (QuotedString(word.replace("${", "\\${"), Quote.double).with_quotes() for word in arguments[at + 1 :])
     return [*arguments[:at], f"network.command=[{','.join(words)}]"]
+
+
+def as_run(arguments: Sequence[str]) -> list[str]:
+    """Make ``run benchmark`` of ``benchmark``, which is an experiment with a command of its own."""
+    return ["run", *arguments] if arguments[:1] == ["benchmark"] else list(arguments)
 
 
 def _command(stage: str, arguments: Sequence[str]) -> tuple[Command, Sequence[str]]:

@@ -199,6 +199,7 @@ RULES = [
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
+    Rule(r"benchmark.md: ", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),
@@ -331,7 +332,7 @@ def cases(how: str, ns3: bool = False) -> list[object]:
 @pytest.mark.parametrize(("command", "rule"), cases("compose"))
 def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    composed_settings(cli.with_command(with_overrides(command, rule)))
+    composed_settings(cli.as_run(cli.with_command(with_overrides(command, rule))))
 
 
 @pytest.mark.nightly
