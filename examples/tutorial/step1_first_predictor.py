@@ -2,15 +2,17 @@
 1. A first predictor
 ====================
 
-Traffic, labels, a model, what it is worth, and a model that is worth more: seven cells.
+This program simulates traffic, trains two predictors of drops, and measures what each is worth.
 
-A switch with 20 ports shares one buffer. LQD throws out queued packets when the buffer is full; a real switch cannot.
-First we learn from the features of an arriving packet whether LQD would drop it. Then we learn what to drop so that
-most packets are sent.
+A switch with 20 ports shares one buffer. When the buffer is full, Longest Queue Drop (LQD) pushes out packets that are
+already queued. A drop-tail switch cannot do that. The first predictor imitates LQD: it says from the features of an
+arriving packet whether LQD would drop it. The second one learns what to drop so that most packets are sent. Both are
+compared with the best tuned policy that needs no predictor.
 """
 
 # %%
-# **Traffic.** Runs of bursts over steady packets, in slots, each with a seed of its own. LQD labels every packet.
+# **Traffic.** Each run has bursts over steady background packets, in slots, and a seed of its own. LQD labels every
+# packet.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +27,7 @@ TRAIN, VALIDATION, TEST = (1, 2, 3, 4), (5, 6), (7, 8, 9, 10, 11, 12)
 
 
 def collect(seed: int) -> Dataset:
-    """One labelled run."""
+    """Simulate one run and label its packets."""
     path, traffic = Path(scratch.name) / f"run{seed}", Incast(load=0.15, fan_in=5, background_load=0.8)
     run = slotted_run(traffic, PORTS, BUFFER_PER_PORT, SLOTS, seed, cell_bytes=1024)
     packets = traffic.batches(PORTS, PORTS * BUFFER_PER_PORT, SLOTS, seed)
@@ -38,8 +40,8 @@ for seed in (1, 2, 3):
     print(f"{runs[seed].manifest.rows:,} packets, LQD drops {runs[seed].manifest.drops:,}")
 
 # %%
-# **Rows.** Whole runs go to one side of the split, so that no traffic is on two. Features come from the catalog; these
-# are what a switch with a virtual LQD beside it can count.
+# **Rows.** A whole run goes to one side of the split, so that training and test share no traffic. The features come
+# from the catalog. This set is what a switch with a virtual LQD beside it can count.
 from foretail.features.catalog import FEATURE_GROUPS, training_columns
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import split_by_seed
@@ -49,7 +51,7 @@ known = {feature.name: feature for feature in runs[1].manifest.features}
 
 
 def inputs_of(names: tuple[str, ...]) -> list[FeatureInput]:
-    """What a model has to know of its features."""
+    """Describe features to a model: name, constants and bits."""
     return [FeatureInput(name, known[name].params, known[name].bits) for name in names]
 
 
@@ -60,7 +62,7 @@ columns = training_columns(NAMES, own_queues=False)
 train, validation = (read_rows(side, columns) for side in (split.train, split.validation))
 
 # %%
-# **A model of the labels.** A small forest. Its threshold is chosen on the validation runs, never on the test runs.
+# **A model of the labels.** It is a small forest. The validation runs choose its threshold, never the test runs.
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.operating_point import choose_operating_point
 
@@ -71,7 +73,7 @@ model = ensemble.with_threshold(point.threshold)
 print(f"drop above a probability of {point.probability:.3f}")
 
 # %%
-# **Scores** on runs that it never saw. Most packets are not dropped, so accuracy says little: look at F1.
+# **Scores.** The test runs are new to the model. LQD drops few packets, so accuracy says little: look at F1.
 import numpy as np
 
 from foretail.models.scoring.metrics import Confusion
@@ -84,9 +86,9 @@ print(
 )
 
 # %%
-# **What it is worth.** Credence runs over the same packets with these predictions. What it sends, in % of LQD, is the
-# figure that counts. Beside it stand Credence that always accepts, and policies that ask no model, such as Dynamic
-# Thresholds (DT), with the alpha that sends most on the runs that trained and validated.
+# **What it is worth.** Credence replays the same packets with these predictions. The number that counts is what it
+# sends, in % of LQD. Compare it with a Credence that always accepts, and with policies that need no model, such as
+# Dynamic Thresholds (DT). Their alpha is the one that sends most on the training and validation runs.
 from foretail.sim_bridge.open_loop.baselines import judged, tuned
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 
@@ -100,9 +102,9 @@ for policy in judged(test_runs, tuned_policies, worth.lqd_bytes, worth.accept_by
     print(f"{policy['title']}: sent {policy['sent_percent_of_lqd']:.2f} %, recovered {policy['recovered_loss']:.2f}")
 
 # %%
-# **A model that is worth more.** DT sends more than the forest, and needs no model. So train for what is sent. A search
-# finds a threshold that adapts to the switch's state. Trees learn it, also on the arrivals that they meet themselves.
-# They decide about every packet, while the run goes on.
+# **A model that is worth more.** DT sends more than the forest, and needs no model. So train a model for what is sent.
+# First a search finds a threshold that adapts to the state of the switch. Then trees learn this threshold, also on the
+# arrivals that they meet under their own decisions. They decide about every packet during the run.
 from foretail.configs.schema.training import Objective
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.ensemble.scorers import served_by
@@ -123,5 +125,6 @@ print(f"trained for what is sent: {sent.sent_percent_of_lqd:.2f} % of LQD, recov
 scratch.cleanup()
 
 # %%
-# The command ``foretail train objective.name=sent features=threshold`` does the same with a store, tracking and more
-# checks. On other traffic there may be nothing to win (docs/results/prediction-map.md). Next: a model of your own.
+# The command ``foretail train objective.name=sent features=threshold`` does the same, with a store, tracking and more
+# checks. On other traffic a predictor may gain nothing (docs/results/prediction-map.md). The next step uses a model of
+# your own.

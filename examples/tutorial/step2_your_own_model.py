@@ -2,13 +2,14 @@
 2. Your own model
 =================
 
-Three ways: a function, an estimator of scikit-learn, and a class that every command knows.
+This program judges models that are not Foretail's: a function, an estimator of scikit-learn, and a class that all
+commands can use.
 """
 
 # %%
-# **A function** of a batch of arrivals is enough to be judged. This one predicts a drop when the queue is above twice
-# its fair share of the buffer. Every policy could run beside it; here are three. Dynamic Thresholds have alpha 16, the
-# one that sends most on seeds 1 and 2.
+# **A function.** ``compare`` judges any function that predicts drops for a batch of arrivals. This one predicts a drop
+# when the queue is longer than twice its fair share of the buffer. Three policies run on the same packets; you can name
+# others. Dynamic Thresholds have alpha 16, the alpha that sends most on seeds 1 and 2.
 import numpy as np
 
 from foretail.features.catalog import FEATURES
@@ -35,8 +36,9 @@ dt = 100 * found.transmitted["dt"] / found.lqd
 print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f} with the function, {dt:.2f} with Dynamic Thresholds")
 
 # %%
-# **An estimator** of scikit-learn, trained by yourself, becomes an ensemble: integer cuts and exact leaf values, which
-# is what can be proven and exported. Say which features its columns are.
+# **An estimator.** ``from_sklearn`` converts a tree that you trained with scikit-learn to an ensemble, which has
+# integer cuts and exact leaf values. Foretail can export an ensemble and prove the export. You name the feature of each
+# column.
 from sklearn.tree import DecisionTreeClassifier
 
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -54,7 +56,7 @@ print(f"{len(ensemble.trees)} tree of depth {ensemble.trees[0].depth}, {len(ense
 
 
 def by_tree(batch: Labelled) -> Predicted:
-    """Ask the ensemble."""
+    """Predict the drops of the ensemble."""
     assert batch.features is not None
     return Predicted(ensemble.exceeds(batch.features[:, COLUMNS]).astype(np.uint8))
 
@@ -64,12 +66,12 @@ right, wrong, missed = found.whole.tp, found.whole.fp, found.whole.fn
 print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}; drops found {right:,}, missed {missed:,}, made up {wrong:,}")
 
 # %%
-# Both send less than Dynamic Thresholds, as most models of LQD's labels do. The objective ``sent`` of step 1 trains any
-# class of the kind below for what is sent.
+# Both models send less than Dynamic Thresholds, as most models of LQD's labels do. The objective ``sent`` of step 1 can
+# train a class like the next one for what is sent.
 
 # %%
-# **A class** makes it a predictor like Foretail's own: with parameters that have ranges, tracked, tuned and exported by
-# the commands (docs/plugins.md says how they find it).
+# **A class.** A subclass of ``TreePredictor`` is a predictor like Foretail's own. Its parameters have ranges, and the
+# commands train, tune, track and export it. docs/guide/plugins.md says how they find it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +98,7 @@ class OneTree(TreePredictor):
 
 
 # %%
-# Foretail's checks say in one sentence what a class gets wrong. This one passes.
+# ``check_predictor`` names in one sentence what a class does wrong. This class passes.
 from foretail.testing import check_predictor
 
 check_predictor(OneTree)

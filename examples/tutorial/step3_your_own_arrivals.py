@@ -2,12 +2,13 @@
 3. Your own arrivals
 ====================
 
-From a table, and from a packet capture.
+This program runs policies on arrivals of your own: from a table, and from a packet capture.
 """
 
 # %%
-# **A table** has the columns ``slot`` and ``port``, and ``prediction`` where you bring predictions; here Credence is
-# told the truth. Of three inputs two send to port 0, until a buffer of 6 packets is full.
+# **A table** has the columns ``slot`` and ``port``. It may have a column ``prediction`` with your own predictions. This
+# one has none, and Credence gets the true labels. Two of three inputs send to port 0 until a buffer of 6 packets is
+# full.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,8 +25,8 @@ found = compare(arrivals, 3, 6, ("lqd", "credence", "dt"), optimum=True)
 print(f"{found.arrivals} packets; sent: {found.transmitted}; no policy could send more than {found.optimum}")
 
 # %%
-# **A capture** (pcap or pcapng) of a real switch. We write one, of known packets, so that this page runs anywhere.
-# ``ports.csv`` says which destination is behind which port.
+# **A capture** (pcap or pcapng) has the packets of a real switch. This program writes one itself, so that it runs
+# anywhere. ``ports.csv`` says which destination is behind which port.
 from foretail.sim_bridge.imports.pcap.log import read_captures
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 
@@ -34,8 +35,8 @@ capture = read_captures(folder / "ingress.pcap", {}, folder / "ports.csv", ports
 print(capture.figures())
 
 # %%
-# A capture does not say what buffer and what rates the switch has. You do, and LQD labels the packets: 100 kB, four
-# ports of 10 Gbit/s. Nobody reacted to the drops of this buffer, and the description says so (``open_loop``).
+# A capture does not contain the buffer and the port rates of the switch, so you give them: here 100 kB, and four ports
+# of 10 Gbit/s. LQD then labels the packets. No sender reacted to the drops of this buffer, which ``open_loop`` records.
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
@@ -55,8 +56,8 @@ dataset = Dataset.open(folder / "dataset")
 print(f"{dataset.manifest.rows:,} packets, LQD drops {dataset.manifest.drops:,}")
 
 # %%
-# The dataset is one like any other: it trains models, and policies replay it. Dynamic Thresholds have their default
-# alpha of 0.5 here. Before you compare a model with them, tune it, as step 1 does.
+# You can use the result as any other dataset: train models on it, or replay policies. Dynamic Thresholds have their
+# default alpha of 0.5 here. Tune alpha before you compare a model with them, as step 1 does.
 import numpy as np
 
 from foretail.sim_bridge.open_loop.replay import compare_replays
@@ -68,4 +69,5 @@ for what, predictions in (("perfect", told), ("none", np.zeros(len(told), np.boo
 scratch.cleanup()
 
 # %%
-# The commands are ``foretail replay arrivals=...`` and ``foretail collect source=pcap`` (docs/imports.md).
+# The commands ``foretail replay arrivals=...`` and ``foretail collect source=pcap`` do the same
+# (docs/guide/imports.md).

@@ -2,14 +2,15 @@
 4. Your own scenario
 ====================
 
-A network of TCP senders, and a traffic pattern in slots.
+This program compares policies in a network of TCP senders, and on a traffic pattern in slots.
 
-TCP senders react to drops, and flows finish later or earlier. In slots nobody reacts, which is simple, and fast.
+TCP senders react to drops, so a policy changes when flows finish. In slots no sender reacts, which is simple and fast.
 """
 
 # %%
-# **A network.** Two racks of four servers; flows of 10 kB to 1 MB fill 80 % of the uplinks, and four servers at a time
-# answer a query with as many bytes as the buffer of a leaf holds. What is not said has the default of the settings.
+# **A network.** There are two racks of four servers. Background flows of up to 1 MB load the uplinks to 80 %. Four
+# servers at a time answer a query, with as many bytes as the buffer of a leaf holds. All other settings keep their
+# defaults.
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Background, Incast, Scenario, Topology
 from foretail.pipelines.data.scenario import driver_config
@@ -25,8 +26,8 @@ scenario = Scenario(
 print(f"a leaf has {scenario.leaf_buffer_bytes:,} bytes of buffer; a round trip: {scenario.base_rtt_ns / 1000:.1f} us")
 
 # %%
-# **Two policies on the same flows.** The seed fixes the flows; only the buffer's policy differs. Dynamic Thresholds
-# have their default alpha of 0.5, and a larger one may do better. ``run_driver`` of ``foretail.api`` does the same in
+# **Two policies on the same flows.** The seed fixes the flows, so only the buffer policy differs. Dynamic Thresholds
+# have their default alpha of 0.5; a larger alpha may be better. ``run_driver`` of ``foretail.api`` does the same in
 # ns-3.
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,8 +46,8 @@ for policy in ("lqd", "dt"):
     print(f"{policy}: {len(done)} of {len(flows)} flows done, p95 slowdown {slowdown:.1f}, {drops} packets dropped")
 
 # %%
-# **A pattern in slots** is a frozen dataclass. Its fields are settings; `draw` is all its chance. This one sends bursts
-# to one port after the other.
+# **A pattern in slots** is a frozen dataclass. Its fields are settings, and ``draw`` is its only source of randomness.
+# This pattern sends bursts to one port after the other.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ from foretail.sim_bridge.arrivals.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class TurnByTurn(Workload):
-    """Every so many slots a burst for the next port."""
+    """A burst for the next port, once every ``every`` slots."""
 
     every: int = 50
     length: int = 200
@@ -70,8 +71,8 @@ class TurnByTurn(Workload):
 
 
 # %%
-# What all policies of buffer sharing make of it, with their default settings: the share of the packets that they send.
-# Those that ask a predictor have none here.
+# All buffer policies run on this pattern, with their default settings. The numbers are the shares of the packets that
+# they send. Policies that need a predictor have none here.
 from foretail.sim_bridge.open_loop.slotted import compare
 from foretail.sim_bridge.policies import OF_ARRIVALS
 

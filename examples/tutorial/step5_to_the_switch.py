@@ -2,11 +2,11 @@
 5. To the switch
 ================
 
-A model becomes C and P4, each with a proof that it decides as the model does, on every input.
+This program exports a model as C and as P4, each with a proof that it decides as the model does on every input.
 """
 
 # %%
-# **A model.** Two features, three trees; the labels are made up, because only the model matters here.
+# **A model.** It has two features and three trees. The labels are invented, because only the export matters here.
 import numpy as np
 
 from foretail.models.drop.forest import RandomForest
@@ -21,8 +21,8 @@ model = forest.to_ensemble(
 )
 
 # %%
-# **C.** ``export`` writes the code, compiles it, reads the text back, and proves both equal to the model. Were there a
-# difference, nothing would be written. The model is constant on each of its cells, so one point of each proves all.
+# **C.** ``export`` writes the code, compiles it, reads the text back, and proves both equal to the model. If they
+# differed, it would write nothing. The model is constant on each of its cells, so one point per cell proves all inputs.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,11 +36,11 @@ proof = made.certificate
 print(f"proven by {proof.method}: {proof.cells} of them; holds for {'any tau' if proof.order else proof.taus}")
 
 # %%
-# Integers only: a score, and ``drop iff score > tau``.
+# The C code computes with integers only. It returns a score, and a packet is dropped if the score is above tau.
 print("\n".join((made.folder / "drop_predictor.h").read_text().splitlines()[:12]))
 
 # %%
-# The library answers as the model does.
+# The compiled library decides as the model does, here on random rows.
 from foretail.export.c.build import PredictorLibrary
 
 library = PredictorLibrary(made.file(".so"))
@@ -49,8 +49,8 @@ same = (library.score(rows) > made.ensemble.require_votes()[1]) == model.exceeds
 print(f"{same.sum():,} of {len(same):,} random rows decide alike")
 
 # %%
-# **P4.** Tables of ranges for the features, and of votes for what they say together. The report counts what a switch
-# needs for them.
+# **P4.** The program has tables of ranges for the features, and tables of votes for combinations of these ranges. The
+# report counts what they take in a switch.
 from foretail.export.p4.target import P4
 
 made = export(model, P4(), Path(scratch.name) / "p4")
@@ -59,5 +59,5 @@ print("\n".join(line for line in made.file(".p4").read_text().splitlines() if "t
 scratch.cleanup()
 
 # %%
-# The command is ``foretail export model=... target=p4`` (docs/p4.md). The same C runs in the ns-3 switch as the
-# predictor of Credence, so what was simulated is what was exported.
+# The command ``foretail export model=... target=p4`` does the same (docs/guide/p4.md). The exported C is also the
+# predictor of Credence in the simulated switch, so you simulate exactly what you export.

@@ -2,12 +2,13 @@
 6. Vermilion in ten minutes
 ===========================
 
-Optical circuits between racks, scheduled from a prediction of the demand, with a floor if the prediction is wrong.
+This program schedules optical circuits between racks from a predicted demand. The schedule guarantees a throughput even
+if the prediction is wrong.
 """
 
 # %%
-# **Demand.** Eight racks with two uplinks each. Every rack sends to the next one, most of the time: a ring, with some
-# traffic between all.
+# **Demand.** There are eight racks with two uplinks each. Most traffic of a rack goes to the next rack, which forms a
+# ring. The rest goes to all racks.
 import numpy as np
 
 from foretail.sim_bridge.circuits.demand.matrices import permutation, skewed_ring
@@ -17,8 +18,9 @@ demand = skewed_ring(NODES, DEGREE, skew=0.8)
 print(np.round(demand.demand[:3], 2))
 
 # %%
-# **Two schedules.** A period of matchings that repeats. k is how many circuits a rack has in it, in multiples of the
-# racks; with k = 1 everybody gets one circuit to everybody, whatever the demand. With k = 4, three of four follow it.
+# **Four schedules.** A schedule is a period of matchings that repeats. In one period a rack has k circuits per rack of
+# the network. With k = 1 every pair of racks gets one circuit, for all demands. With k = 4, three of four circuits
+# follow the demand.
 from foretail.sim_bridge.circuits.schedules.vermilion import single_hop_guarantee, vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import single_hop
 
@@ -28,16 +30,17 @@ for k in (1, 2, 4, 8):
     print(f"k = {k}: {schedule.period} slots, throughput {theta:.3f}, guaranteed {single_hop_guarantee(k):.3f}")
 
 # %%
-# **A wrong prediction.** The schedule is made for another matrix than the one that comes. The circuits that everybody
-# has to everybody keep a floor.
+# **A wrong prediction.** This schedule is made for another matrix than the demand. Its throughput does not fall to
+# zero, because every pair of racks keeps a circuit.
 other = permutation(NODES, DEGREE, seed=2)
 for k in (2, 4, 8):
     wrong = vermilion(other, DEGREE, k)
     print(f"k = {k}: throughput {single_hop(demand, wrong.capacity):.3f} although the prediction was another matrix")
 
 # %%
-# **Learning the demand.** A training job repeats itself: two intervals of even input, three of gradients along a ring.
-# The last matrix is a poor guess at every change; a seasonal predictor finds the period in other runs.
+# **Learning the demand.** A training job repeats itself: two intervals of even input, and three of gradients along a
+# ring. The last matrix is a poor guess whenever the demand changes. A seasonal predictor learns the period from other
+# runs.
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.sim_bridge.circuits.demand.sequences import data_parallel, repeated
 
@@ -52,7 +55,8 @@ for predictor in (LastValue(), Seasonal(longest=8)):
     print(f"{type(predictor).__name__}: off by {100 * sum(off) / wanted[10:].sum():.0f} % of the traffic")
 
 # %%
-# **To the switch.** The schedule as JSON, as a C table, or as P4 entries for each rack; each is read back and compared.
+# **To the switch.** Foretail exports the schedule as JSON, as a C table, or as P4 entries for each rack. It reads each
+# file back and compares it with the schedule.
 from foretail.export.schedule import render_schedule
 from foretail.export.schedule.planned import PlannedSchedule
 
@@ -63,4 +67,4 @@ print({name: len(text) for name, text in files.items()})
 print("\n".join(files["schedule.h"].splitlines()[:8]))
 
 # %%
-# The command is ``foretail schedule demand=demand.csv degree=4 k=3`` (docs/schedule.md).
+# The command ``foretail schedule demand=demand.csv degree=4 k=3`` does the same (docs/guide/schedule.md).

@@ -74,6 +74,7 @@ RULES = [
     Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
+    Rule(r"driver.md: evaluate network=ns3", "compose"),
     Rule(r"native.md: (evaluate|run) ", "compose"),  # tests/sim_bridge/test_native_network.py runs the stages
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
