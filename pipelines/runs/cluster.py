@@ -1,4 +1,4 @@
-"""Work on the nodes of a Ray cluster, which see the same files: ``launcher=ray`` (docs/cluster.md).
+"""Work on the nodes of a Ray cluster, which see the same files: ``launcher=ray`` (docs/guide/cluster.md).
 
 What travels between the processes is serialised by Ray, in a cluster whose processes are all ours; nothing that is
 loaded comes from a file. Whoever reaches a port of a cluster can run code there: on one machine Ray listens on

@@ -80,7 +80,7 @@ def run_emulator(
     Parameters
     ----------
     settings : mapping
-        The driver's JSON document with the group ``emulation`` (docs/emulator.md); the emulator checks it.
+        The driver's JSON document with the group ``emulation`` (docs/guide/emulator.md); the emulator checks it.
     folder, progress, executable :
         As :func:`foretail.sim_bridge.packets.simulation.run_program`.
 

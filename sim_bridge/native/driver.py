@@ -38,7 +38,7 @@ def run_native(
     Parameters
     ----------
     settings : mapping
-        The driver's JSON document (docs/driver.md).
+        The driver's JSON document (docs/reference/driver.md).
     folder, progress, executable :
         As :func:`foretail.sim_bridge.packets.simulation.run_program`.
 

@@ -135,7 +135,7 @@ def run_driver(
     Parameters
     ----------
     settings : mapping
-        The driver's JSON document (docs/driver.md); the driver checks it.
+        The driver's JSON document (docs/reference/driver.md); the driver checks it.
     folder : Path
         An existing folder for the output. On failure or Ctrl-C what the run wrote there is incomplete: the caller
         removes the folder.

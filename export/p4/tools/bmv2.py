@@ -42,7 +42,7 @@ def compile_p4(program: Path, info: Path | None = None) -> Path:
     ForetailError when p4c is not on PATH, refuses the program, or warns of it.
     """
     if shutil.which(TOOLS[0]) is None:
-        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/p4-demo.md)")
+        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/guide/p4-demo.md)")
     compiled = program.with_suffix(".json")
     done = subprocess.run(
         [
@@ -201,7 +201,7 @@ def tool_versions() -> str:
     """Return which p4c and simple_switch are on PATH; ForetailError when one is missing."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        raise ForetailError(f"{', '.join(missing)} not on PATH: build p4c and BMv2 (docs/p4-demo.md)")
+        raise ForetailError(f"{', '.join(missing)} not on PATH: build p4c and BMv2 (docs/guide/p4-demo.md)")
     runs = (
         subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60, check=False)
         for tool in TOOLS[:2]
