@@ -200,7 +200,8 @@ RULES = [
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
-    Rule(r"benchmark.md: ", "compose"),
+    Rule(r"benchmark.md: |CHANGELOG.md: benchmark ", "compose"),
+    Rule(r"other-systems.md: evaluate .*rc3", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),
