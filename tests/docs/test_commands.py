@@ -201,7 +201,6 @@ RULES = [
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"benchmark.md: |CHANGELOG.md: benchmark ", "compose"),
-    Rule(r"other-systems.md: evaluate .*rc3", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),
