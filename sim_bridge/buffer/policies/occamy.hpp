@@ -58,7 +58,7 @@ public:
                                             : admission_.decide(arrival, queues);
     }
 
-    /// The packet of a queue with the highest is expelled: eighths of octaves of what is left of its message.
+    /// The packet of a queue with the highest rank is expelled: eighths of octaves of what is left of its message.
     [[nodiscard]] std::uint8_t rank(const Arrival& arrival) const {
         if (!spares()) return 1;
         if (arrival.left <= spared_) return spared_rank;

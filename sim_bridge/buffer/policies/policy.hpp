@@ -57,7 +57,7 @@ struct PolicyTraits {
     static constexpr bool follows_thresholds = false;  ///< `decide` takes the threshold of a virtual LQD
     static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
     static constexpr bool pushes_out = false;          ///< the switch runs LongestQueueDrop instead of `decide`
-    static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets, and their `rank`
+    static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets
     static constexpr bool sees_ingress = false;        ///< `decide` takes where packets came in (IngressQueues)
     static constexpr bool takes_alpha = false;         ///< it has `set_alpha`: a predictor may move alphas in ns-3
 };
