@@ -144,7 +144,9 @@ def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert version.startswith("foretail ")
     assert cli.main(["schedule", "--version"]) == 0
     assert capsys.readouterr().out == version
-    for command in cli.COMMANDS:
+    assert cli.main(["benchmark", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("foretail run benchmark")
+    for command in cli.COMMANDS.keys() - {"benchmark"}:
         assert cli.main([command, "--help"]) == 0
         assert capsys.readouterr().out.startswith(f"usage: foretail {command}")
         if command != "verify":
