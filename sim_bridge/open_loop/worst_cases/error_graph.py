@@ -153,7 +153,7 @@ class Graph:
         return bool((potential[self.source] >= weight + potential[self.target]).all())
 
     def walk(self, cycle: list[int], times: int) -> tuple[str, str]:
-        """Return slots and predictions, as in :mod:`search`, of edges to the cycle, it, so many times, and back."""
+        """Return slots and predictions, as a search writes them, of edges to the cycle, it, so many times, and back."""
         there = self._path(self.source, self.target, 0, int(self.source[cycle[0]]))
         back = self._path(self.target, self.source, 0, int(self.source[cycle[0]]))[::-1]
         edges = np.array([*there, *cycle * times, *back], np.int64)
