@@ -121,7 +121,8 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
     plan, costs = field.plan, Costs()
     everywhere = dict.fromkeys(plan.scenarios, field.rules)
     measure_rules(settings.experiment, settings, plan, costs, everywhere, settings.seeds)
-    require_frozen(costs, field.reference, settings.size)
+    reference = list(reference_runs(costs, field.reference, settings.size, settings.held_out()))
+    require_frozen(reference, settings.size)
     training = [where for where in plan.scenarios if where.family in settings.training()]
     held_out = [where for where in plan.scenarios if where.family in settings.held_out()]
     tuned = best_by_family(costs, training, field.thresholds, field.reference)
@@ -149,7 +150,7 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
             "tuned_threshold": str(tuned),
             **dict(zip(("score", "low", "high"), _percents(score), strict=True)),
             "scores": {str(rule): _score_document(one) for rule, one in scores.items()},
-            "reference_runs": list(reference_runs(costs, field.reference, settings.size)),
+            "reference_runs": reference,
         },
     )
 

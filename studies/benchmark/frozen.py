@@ -8,14 +8,14 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.pipelines.families.conditions import Condition, Rule
+from foretail.pipelines.families.conditions import Rule
 from foretail.pipelines.families.costs import Costs
 
 VERSION = "benchmark-1"
@@ -27,6 +27,7 @@ class FrozenRun:
 
     size: str  #: of the experiment
     family: str
+    held_out: bool  #: whether the family judges
     condition: str
     seed: int
     flows_sha256: str  #: of what was offered
@@ -39,37 +40,49 @@ def frozen_runs(size: str) -> list[FrozenRun]:
         rows = list(csv.DictReader(file))
     runs = (
         FrozenRun(
-            row["size"], row["family"], row["condition"], int(row["seed"]), row["flows_sha256"], float(row["cost"])
+            row["size"],
+            row["family"],
+            row["held_out"] == "True",
+            row["condition"],
+            int(row["seed"]),
+            row["flows_sha256"],
+            float(row["cost"]),
         )
         for row in rows
     )
     return [run for run in runs if run.size == size]
 
 
-def require_frozen(costs: Costs, reference: Rule, size: str) -> None:
-    """Raise ForetailError unless every frozen run was measured, with the same traffic and the same cost."""
-    for frozen in frozen_runs(size):
-        runs = costs.runs.get(Condition(frozen.family, frozen.condition), {}).get(reference, {})
-        run = runs.get(frozen.seed)
+def require_frozen(measured: Sequence[FrozenRun], size: str) -> None:
+    """Raise ForetailError unless the runs of the reference rule are the frozen ones: these, and no others."""
+    found = {(run.family, run.condition, run.seed): run for run in measured}
+    frozen = {(run.family, run.condition, run.seed): run for run in frozen_runs(size)}
+    for key in frozen.keys() | found.keys():
+        run, known = found.get(key), frozen.get(key)
+        if run == known:
+            continue
         if run is None:
             what = "is not measured"
-        elif run["flows_sha256"] != frozen.flows_sha256:
+        elif known is None:
+            what = "is not part of it"
+        elif run.held_out != known.held_out:
+            what = "judges or trains where it did the other"
+        elif run.flows_sha256 != known.flows_sha256:
             what = "has other flows"
-        elif run["cost"] != frozen.cost:
-            what = f"costs {run['cost']!r} and not {frozen.cost!r}"
         else:
-            continue
+            what = f"costs {run.cost!r} and not {known.cost!r} under the reference rule"
         raise ForetailError(
-            f"{frozen.family} {frozen.condition} with seed {frozen.seed} {what} under {reference}, so this is not "
-            f"{VERSION}: leave its families, seeds and reference as they are, or use a Foretail that has {VERSION}"
+            f"{key[0]} {key[1]} with seed {key[2]} {what}, so this is not {VERSION}: leave its families, seeds and "
+            f"reference as they are, or use a Foretail that has {VERSION}"
         )
 
 
-def reference_runs(costs: Costs, reference: Rule, size: str) -> Iterator[FrozenRun]:
-    """What was measured of the reference rule."""
+def reference_runs(costs: Costs, reference: Rule, size: str, held_out: Collection[str]) -> Iterator[FrozenRun]:
+    """What was measured of the reference rule; `held_out` names families."""
     for where, rules in costs.runs.items():
         for seed, run in rules[reference].items():
-            yield FrozenRun(size, where.family, where.condition, seed, run["flows_sha256"], run["cost"])
+            judges = where.family in held_out
+            yield FrozenRun(size, where.family, judges, where.condition, seed, run["flows_sha256"], run["cost"])
 
 
 def write_frozen(results: list[dict[str, Any]], path: Path) -> None:

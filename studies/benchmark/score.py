@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
 from foretail.pipelines.families.conditions import Condition, Rule
 from foretail.pipelines.families.costs import Costs
 
@@ -48,9 +48,8 @@ def guard_percent(costs: Costs, where: Condition, rule: Rule, reference: Rule, c
     The bounds of all `conditions` hold together with `CONFIDENCE` (Bonferroni), so a rule that is nowhere worse fails
     somewhere in one of twenty benchmarks at most.
     """
-    own, other = costs.logs(where, rule), costs.logs(where, reference)
-    differences = [own[seed] - other[seed] for seed in own]
-    low = mean_interval(differences, 1 - 2 * (1 - CONFIDENCE) / conditions).low
+    confidence = 1 - 2 * (1 - CONFIDENCE) / conditions
+    low = paired_difference(costs.logs(where, rule), costs.logs(where, reference), confidence).low
     return None if low is None else 100 * math.expm1(low)
 
 

@@ -176,7 +176,6 @@ def _native(
     cumulative = (1 - LEAST_BYTES / sizes) / (1 - LEAST_BYTES / MOST_BYTES)
     mean_bytes = float((np.diff(cumulative) * (sizes[1:] + sizes[:-1]) / 2).sum())
     return [
-        "model=any",
         "scenario=star",
         "policy=lqd",
         f"scenario.rules.order={order}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from foretail.pipelines.families.costs import Costs
 from foretail.sim_bridge.packets.cost import slowdowns_by_kind
 from foretail.sim_bridge.packets.queries import query_table
 from foretail.studies.benchmark import frozen
-from foretail.studies.benchmark.frozen import FrozenRun, frozen_runs, require_frozen
+from foretail.studies.benchmark.frozen import FrozenRun, frozen_runs, reference_runs, require_frozen
 from foretail.studies.benchmark.score import Score, fails, guard_percent
 from tests.composed import experiment_settings, run_of
 
@@ -56,18 +57,23 @@ def test_a_policy_has_a_score_beside_the_tuned_threshold(tmp_path: Path) -> None
 
 
 def test_another_seed_or_simulator_is_not_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = FrozenRun("small", "family", True, "condition", 0, "family condition 0", 2.0)
     costs = costs_of({(WHERE, REFERENCE): [2.0]})
-    right = FrozenRun("small", "family", "condition", 0, "family condition 0", 2.0)
+    measured = list(reference_runs(costs, REFERENCE, "small", {"family"}))
+    assert measured == [right]
     for wrong, message in (
-        (FrozenRun(**{**vars(right), "seed": 1}), "with seed 1 is not measured"),
-        (FrozenRun(**{**vars(right), "flows_sha256": "others"}), "has other flows"),
-        (FrozenRun(**{**vars(right), "cost": 2.5}), "costs 2.0 and not 2.5"),
+        (replace(right, seed=1), "(with seed 1 is not measured|with seed 0 is not part of it)"),
+        (replace(right, held_out=False), "judges or trains where it did the other"),
+        (replace(right, flows_sha256="others"), "has other flows"),
+        (replace(right, cost=2.5), "costs 2.0 and not 2.5 under the reference rule"),
     ):
         monkeypatch.setattr(frozen, "frozen_runs", lambda size, wrong=wrong: [wrong])
-        with pytest.raises(ForetailError, match=f"{message} under lqd_last, so this is not benchmark-1: leave its"):
-            require_frozen(costs, REFERENCE, "small")
+        with pytest.raises(ForetailError, match=f"{message}, so this is not benchmark-1: leave its"):
+            require_frozen(measured, "small")
     monkeypatch.setattr(frozen, "frozen_runs", lambda size: [right])
-    require_frozen(costs, REFERENCE, "small")
+    require_frozen(measured, "small")
+    with pytest.raises(ForetailError, match="with seed 7 is not part of it"):
+        require_frozen([*measured, replace(right, seed=7)], "small")
 
 
 @pytest.mark.parametrize("size", ["small", "full"])
