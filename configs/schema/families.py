@@ -17,11 +17,18 @@ class Family:
     held_out: bool = setting(MISSING, "Never choose settings of policies on this family.")
     shared: list[str] = setting([], "Overrides that its conditions share.")
     conditions: dict[str, list[str]] = setting(MISSING, "Overrides of each condition, by its name.")
+    last: dict[str, list[str]] = setting({}, "Overrides of a condition that follow all others, by its name.")
 
     def check(self, where: str) -> None:
-        """Raise ForetailError when there is no condition."""
+        """Raise ForetailError when there is no condition, or last names one that is not there."""
         if not self.conditions:
             raise ForetailError(f"{where}.conditions is empty: name at least one")
+        if unknown := sorted(self.last.keys() - self.conditions.keys()):
+            raise ForetailError(f"{where}.last.{unknown[0]} names no condition: name one of {', '.join(self.conditions)}")
+
+    def overrides(self, condition: str) -> list[str]:
+        """The overrides of a condition in their order."""
+        return [*self.shared, *self.conditions[condition], *self.last.get(condition, [])]
 
 
 @dataclass

@@ -97,11 +97,11 @@ class SharingPlan:
         composed = {
             Condition(name, condition): compose_settings(
                 EvaluateConfig,
-                [config.network.override, "policy=lqd", *shared, *family.shared, *overrides],
+                [config.network.override, "policy=lqd", *shared, *family.overrides(condition)],
                 f"families.{name}.conditions.{condition}",
             )
             for name, family in families.items()
-            for condition, overrides in family.conditions.items()
+            for condition in family.conditions
         }
         for one in composed.values():
             one.network.require_simulator()
