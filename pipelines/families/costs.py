@@ -81,10 +81,11 @@ class Costs:
         """log J of a rule less that of the best of `rules`, cross-fitted.
 
         On each seed the best is the one that costs least on all other seeds. So chance favours nobody, and the regret
-        of the best rule is 0 in the mean. Without a second seed there is none.
+        of the best rule is 0 in the mean. Seeds that the rule lacks are left out. Without a second seed there is none.
         """
         own = self.logs(where, rule)
-        return mean_interval([own[seed] - self.logs(where, best)[seed] for seed, best in self._fitted(where, rules)])
+        fitted = self._fitted(where, rules)
+        return mean_interval([own[seed] - self.logs(where, best)[seed] for seed, best in fitted if seed in own])
 
     def noise_floor(self, where: Condition, rules: Sequence[Rule]) -> float | None:
         """What the best of `rules` seems to regret if the best is chosen on the seeds that judge; None with one seed.

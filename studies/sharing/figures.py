@@ -89,4 +89,4 @@ def _title(policy: str, which: str) -> str:
 
 
 def _short(percent: float) -> str:
-    return "0" if percent < 0.5 else f"{percent:.0f}" if math.isfinite(percent) else "-"
+    return "-" if not math.isfinite(percent) else "0" if abs(percent) < 0.5 else f"{percent:.0f}"

@@ -49,8 +49,8 @@ def show(settings: MapSettings, run: Run) -> Shown:
         frames={f"{settings.experiment}.csv": frame},
         notes=(
             f"Cost J: geometric mean of the mean slowdowns of queries, of short and of long flows. Regret: J over the "
-            f"least J of the condition, less 1, paired by seed. Seeds from {settings.seeds[0]} on, up to "
-            f"{settings.most_seeds}; the best of a condition is chosen on the same seeds, which favours it.",
+            f"least J of the condition, less 1, paired by seed; the best rule is chosen on the other seeds. Seeds from "
+            f"{settings.seeds[0]} on, up to {settings.most_seeds}. {_noise(frame)}",
             finished.costs.note,
         ),
         verdict=conclusion(finished, verdicts) if settings.judges else _chosen(finished),
@@ -71,6 +71,14 @@ def _say_unasked(settings: MapSettings, plan: SharingPlan, frame: pd.DataFrame) 
     about_packets = [name for name in settings.asking if not takes_alpha(plan.rules[Rule(name, DEFAULT)].name)]
     asking = {policy: frame[frame["policy"] == policy] for policy in about_packets}
     say_if_unasked({name: (int(one["asked"].sum()), int(one["predicted_drops"].sum())) for name, one in asking.items()})
+
+
+def _noise(frame: pd.DataFrame) -> str:
+    """The noise floor of regrets as a sentence."""
+    floors = 100 * frame.drop_duplicates(["family", "condition"])["noise_floor"]
+    return (
+        f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
+    )
 
 
 def _chosen(finished: Race) -> list[str]:

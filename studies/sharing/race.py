@@ -98,11 +98,6 @@ class Race:
         """The policy's best setting in this very condition, of those that ran on all first seeds."""
         return self.costs.best(where, self.plan.settings_of(policy), self.settings.seeds)
 
-    def best(self, where: Condition) -> Rule:
-        """The contender with the least cost."""
-        return self.costs.best(where, self.contenders[where], self.seeds(where))
-
-
 def race(settings: MapSettings, plan: SharingPlan) -> Race:
     """Measure what the store lacks, first seeds first."""
     costs, seeds = Costs(), settings.seeds

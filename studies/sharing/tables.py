@@ -77,7 +77,7 @@ def settings(finished: Race) -> Table:
     plan, costs, training = finished.plan, finished.costs, finished.training()
 
     def regret_percent(rule: Rule) -> float:
-        differences = [costs.difference(where, rule, finished.best(where)).mean for where in training]
+        differences = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
         return (
             float(100 * np.mean(np.expm1(np.array(differences, dtype=np.float64))))
             if None not in differences

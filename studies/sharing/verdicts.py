@@ -33,11 +33,14 @@ def rows_of(race: Race) -> pd.DataFrame:
 
     ``held_out``: no setting was chosen on the family. ``frozen`` and ``hindsight``: the policy's best setting over the
     training families, and in this condition. ``cost``: J, geometric mean over seeds. ``regret``: J over the least J of
-    the condition, less 1, paired by seed. Both with 95 % intervals as ``_low`` and ``_high``, missing with one seed.
+    the condition, less 1; the rule with the least J is chosen on the other seeds. Both with 95 % intervals as ``_low``
+    and ``_high``, missing with one seed. ``noise_floor``: what the regret of the best would seem to be if it were
+    chosen on the seeds that judge.
     """
     rows: list[dict[str, Any]] = []
     for where, rules in race.costs.runs.items():
-        best = race.best(where)
+        contenders = race.contenders[where]
+        floor = race.costs.noise_floor(where, contenders)
         for rule, runs in rules.items():
             level = mean_interval(list(race.costs.logs(where, rule).values()))
             rows.append(
@@ -51,7 +54,8 @@ def rows_of(race: Race) -> pd.DataFrame:
                     "hindsight": rule == race.hindsight(where, rule.policy),
                     "seeds": len(runs),
                     **_with_interval("cost", level, math.exp),
-                    **_with_interval("regret", race.costs.difference(where, rule, best), math.expm1),
+                    **_with_interval("regret", race.costs.regret(where, rule, contenders), math.expm1),
+                    "noise_floor": None if floor is None else math.expm1(floor),
                     **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
                 }
             )
