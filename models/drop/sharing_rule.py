@@ -43,13 +43,13 @@ class SharingRule:
 
     def ensemble(self, cell_bytes: int) -> Ensemble:
         """The rule as one or two trees of depth 4 or less; `cell_bytes` is the unit of ``message_left``."""
-        return _ensemble(self._trees(), FEATURES, cell_bytes)
+        return rule_ensemble(self._trees(), FEATURES, cell_bytes)
 
     def tracked(self, cell_bytes: int) -> Ensemble:
         """The same on what Tofino's ingress knows; ForetailError with a limit of ``fill``, which it does not know."""
         if self.fill < HIGHEST:
             raise ForetailError(f"no ingress of Tofino knows the fill of the buffer: set fill to {HIGHEST}")
-        return _ensemble(self._trees(TRACKED[-1]), TRACKED, cell_bytes)
+        return rule_ensemble(self._trees(TRACKED[-1]), TRACKED, cell_bytes)
 
     def _limits(self, first_rtt: bool) -> tuple[int, int]:
         """The limits of ``pressure`` near the end of a message and far from it."""
@@ -86,7 +86,11 @@ def kept_from(message_left: int, others: Rule) -> Rule:
     return ("message_left", message_left, False, others) if message_left >= 0 else others
 
 
-def _ensemble(trees: list[Rule], names: tuple[str, ...], cell_bytes: int) -> Ensemble:
+def rule_ensemble(trees: list[Rule], names: tuple[str, ...], cell_bytes: int) -> Ensemble:
+    """Trees over features of the catalog that drop a packet where one of them says so.
+
+    `cell_bytes` is the unit of features in cells.
+    """
     inputs = (FeatureInput(item.name, item.params(cell_bytes, 0), item.bits) for item in map(feature, names))
     nested = tuple(tree_of_rule(tests, names) for tests in trees)
     return Ensemble(tuple(inputs), nested, Fraction(1, 2), origin={"kind": "sharing_rule"})

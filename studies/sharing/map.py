@@ -76,9 +76,7 @@ def _say_unasked(settings: MapSettings, plan: SharingPlan, frame: pd.DataFrame) 
 def _noise(frame: pd.DataFrame) -> str:
     """The noise floor of regrets as a sentence."""
     floors = 100 * frame.drop_duplicates(["family", "condition"])["noise_floor"]
-    return (
-        f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
-    )
+    return f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
 
 
 def _chosen(finished: Race) -> list[str]:

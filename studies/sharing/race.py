@@ -98,6 +98,7 @@ class Race:
         """The policy's best setting in this very condition, of those that ran on all first seeds."""
         return self.costs.best(where, self.plan.settings_of(policy), self.settings.seeds)
 
+
 def race(settings: MapSettings, plan: SharingPlan) -> Race:
     """Measure what the store lacks, first seeds first."""
     costs, seeds = Costs(), settings.seeds
