@@ -28,7 +28,7 @@ class ModelInput:
 
 @dataclass
 class ModelLimits:
-    """What the process that reads another framework's model file may take (docs/ensemble.md)."""
+    """What the process that reads another framework's model file may take (docs/reference/ensemble.md)."""
 
     cpu_seconds: int = setting(120, "Computing time.", at_least=1, at_most=10**6)
     memory_bytes: int = setting(
@@ -70,7 +70,7 @@ class CTarget:
 
 @dataclass
 class P4Demo:
-    """The switch of the demo program that runs around the predictor in BMv2 (docs/p4.md)."""
+    """The switch of the demo program that runs around the predictor in BMv2 (docs/guide/p4.md)."""
 
     buffer_bytes: int | None = setting(
         None, "Shared buffer of the demo program; null writes no demo program.", at_least=1, at_most=2**30
@@ -86,7 +86,7 @@ class P4Demo:
 
 @dataclass
 class P4Banks:
-    """A program with two banks, into which ``foretail deploy`` swaps models (docs/deploy.md)."""
+    """A program with two banks, into which ``foretail deploy`` swaps models (docs/guide/deploy.md)."""
 
     trees: int | None = setting(
         None, "Number of trees that a bank has room for; null means no banks.", at_least=1, at_most=64

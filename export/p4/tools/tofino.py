@@ -54,7 +54,7 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
     name : str
     """
     if shutil.which(COMPILER) is None:
-        raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/p4-tofino.md)")
+        raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/results/p4-tofino.md)")
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False)
     numbers = re.findall(r"\d+(?:\.\d+)+", version.stdout + version.stderr)
     switch = f"{name}_switch.p4"
