@@ -92,6 +92,7 @@ def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(emulator: P
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(emulator: Path, tmp_path: Path) -> None:
     """With the same marks the queue of DCTCP runs dry less often."""
     _, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)

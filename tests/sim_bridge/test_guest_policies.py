@@ -224,6 +224,7 @@ def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 @pytest.mark.ns3
 def test_it_decides_in_ns3_as_the_policy_that_it_repeats(header: Path, tmp_path: Path) -> None:
     for policy in (None, GuestPolicy.of(f"{header}:mine::Again")):

@@ -139,7 +139,14 @@ def test_predicted_alphas_have_the_same_bytes(tmp_path: Path) -> None:
     assert sum(node["data_drops"]["over_threshold"]["packets"] for node in run.summary["switches"]) > 100
 
 
-@pytest.mark.parametrize("number", range(12))
+def numbers(always: int, nightly: int, full: int) -> list[Any]:
+    """Numbers of drawn settings: the first run with every change, the next nightly, the rest in the full nightly."""
+    marks: list[list[pytest.MarkDecorator]] = [[]] * always + [[pytest.mark.nightly]] * (nightly - always)
+    marks += [[pytest.mark.nightly, pytest.mark.full]] * (full - nightly)
+    return [pytest.param(number, marks=of_number) for number, of_number in enumerate(marks)]
+
+
+@pytest.mark.parametrize("number", numbers(12, 60, 212))
 def test_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
     check_same(drawn_settings(number), tmp_path)
 
@@ -165,9 +172,7 @@ def branched_settings(number: int, folder: Path) -> dict[str, Any]:
     return {**document, "trace": False}
 
 
-@pytest.mark.parametrize(
-    "number", [*range(4), *(pytest.param(more, marks=pytest.mark.nightly) for more in range(4, 40))]
-)
+@pytest.mark.parametrize("number", numbers(4, 12, 40))
 def test_branches_have_the_bytes_of_forked_ones(number: int, tmp_path: Path) -> None:
     document = branched_settings(number, tmp_path / "traced")
     run = check_same(document, tmp_path)
@@ -205,12 +210,6 @@ def test_a_flow_that_tcp_takes_in_pieces_has_the_same_bytes(tmp_path: Path) -> N
     )
     flows = check_same(document, tmp_path).flows()
     assert flows["size_bytes"].max() > 2**32
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(12, 212))
-def test_many_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
-    check_same(drawn_settings(number), tmp_path)
 
 
 SCENARIOS = ("leafspine_small", "elephants", "on_off_elephants", "star", "clustered_incast", "collectives", "paper")

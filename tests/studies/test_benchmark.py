@@ -157,6 +157,7 @@ def test_one_seed_tells_no_regret() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_one_more_timeout_of_a_query_moves_the_cost_little() -> None:
     """By at most 3 % in every condition, under the reference rule on the first seed; 25 seconds of CPU time."""
     settings = experiment_settings("benchmark", "size=full", "tracking=off")

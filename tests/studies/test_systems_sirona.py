@@ -66,6 +66,7 @@ def test_a_system_that_is_not_there_is_refused_by_name() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.full
 def test_sirona_is_before_hashing_and_beside_rss_in_small(tmp_path: Path) -> None:
     measured = SIRONA.measure("small", 1, lambda words: None)
     published = {figure.quantity for figure in SIRONA.published}
