@@ -26,6 +26,11 @@ class Reward:
 
     When the arrivals end, what is still queued counts as sent. So with the defaults the rewards of an episode add up
     to the packets that the switch transmits.
+
+    Examples
+    --------
+    >>> Reward(sent=0.0, dropped=-1.0, unit="bytes").dropped  # what was lost, as a punishment
+    -1.0
     """
 
     sent: float = 1.0  #: for every unit that was sent
@@ -102,6 +107,17 @@ class BufferEnv(SwitchEnv):
     -----
     Infos: ``arrival``, the position of the waiting packet in the episode; ``exposed``, whether Credence's safeguard
     does not apply to it; ``sent`` and ``lost``, in units of the reward, since the last decision and by it.
+
+    Examples
+    --------
+    >>> from foretail.gym import ACCEPT, Generated
+    >>> env = BufferEnv(Generated(ports=4, buffer=16, slots=100))
+    >>> packet, info = env.reset(seed=1)
+    >>> packet.shape, info["arrival"]
+    ((4,), 0)
+    >>> _, reward, ended, _, _ = env.step(ACCEPT)
+    >>> ended
+    False
     """
 
     def __init__(
@@ -127,6 +143,15 @@ class BufferVectorEnv(SwitchVectorEnv):
     traffic, features, reward, labels :
         As :class:`BufferEnv`. Generated arrivals of all environments are in memory, 13 bytes per packet.
     copy : False: observations are views of one array, which the next step overwrites
+
+    Examples
+    --------
+    >>> from foretail.gym import ACCEPT, Generated
+    >>> env = BufferVectorEnv(3, Generated(ports=4, buffer=16, slots=100))
+    >>> packets, _ = env.reset(seed=1)
+    >>> packets, rewards, _, _, _ = env.step(np.full(3, ACCEPT))
+    >>> packets.shape, rewards.shape
+    ((3, 4), (3,))
     """
 
     def __init__(

@@ -33,7 +33,13 @@ class Episode(ABC):
 
 
 class Traffic(ABC):
-    """Makes episodes: nothing but the seed decides which packets come."""
+    """Makes episodes: nothing but the seed decides which packets come.
+
+    Examples
+    --------
+    >>> issubclass(Generated, Traffic)
+    True
+    """
 
     has_bytes: bool
     """Whether packets have sizes, in bytes; else each is one unit of the buffer."""
@@ -74,7 +80,14 @@ class SlottedEpisode(Episode):
 
 @dataclass(frozen=True)
 class Generated(Traffic):
-    """A workload of the slotted simulator, drawn with the seed of the episode."""
+    """A workload of the slotted simulator, drawn with the seed of the episode.
+
+    Examples
+    --------
+    >>> traffic = Generated(ports=4, buffer=16, slots=100)
+    >>> len(traffic.episode(seed=1).lqd_drop) > 0
+    True
+    """
 
     #: one of ``WORKLOADS`` (:mod:`foretail.sim_bridge.arrivals.workloads`)
     workload: Workload = field(default_factory=OnOff)
@@ -97,7 +110,17 @@ class Generated(Traffic):
 
 @dataclass(frozen=True)
 class FromFile(Traffic):
-    """A CSV or Parquet file of arrivals in slots, the same in every episode; its priorities do not count."""
+    """A CSV or Parquet file of arrivals in slots, the same in every episode; its priorities do not count.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "arrivals.csv"
+    ...     _ = file.write_text("slot,port\\n0,1\\n0,1\\n1,0\\n")
+    ...     len(FromFile(file, ports=2, buffer=4).episode(seed=1).lqd_drop)
+    3
+    """
 
     path: Path  #: with the columns ``slot`` and ``port``, perhaps ``first_rtt``
     ports: int  #: as :class:`Generated`
@@ -160,6 +183,11 @@ class FromDatasets(Traffic):
 
     Episode `seed` is number ``seed`` modulo :attr:`episodes`; switches without data packets are left out. `paths`:
     folders of traces, as ``foretail collect`` writes them. They are read once and held in memory.
+
+    Examples
+    --------
+    >>> FromDatasets(["traces/seed-1"]).has_bytes
+    True
     """
 
     paths: Sequence[Path]

@@ -328,7 +328,13 @@ class SwitchParameters(NetworkParameters):
 
 @dataclass
 class SlotParameters(CommonParameters):
-    """Parameters of the policies on unit packets in slots, and of the queues of a port."""
+    """Parameters of the policies on unit packets in slots, and of the queues of a port.
+
+    Examples
+    --------
+    >>> SlotParameters(alpha=[0.5, 2.0]).queues is None  # so a port has two queues, one for each alpha
+    True
+    """
 
     alpha: list[float] = parameter(
         _WITH_THRESHOLD,

@@ -24,7 +24,9 @@ class Family:
         if not self.conditions:
             raise ForetailError(f"{where}.conditions is empty: name at least one")
         if unknown := sorted(self.last.keys() - self.conditions.keys()):
-            raise ForetailError(f"{where}.last.{unknown[0]} names no condition: name one of {', '.join(self.conditions)}")
+            raise ForetailError(
+                f"{where}.last.{unknown[0]} names no condition: name one of {', '.join(self.conditions)}"
+            )
 
     def overrides(self, condition: str) -> list[str]:
         """The overrides of a condition in their order."""

@@ -47,7 +47,13 @@ class _Named:
 
 @dataclass
 class Policy(policies.SwitchParameters, _Named):
-    """One buffer policy with its parameters; parameters of other policies are ignored by it."""
+    """One buffer policy with its parameters; parameters of other policies are ignored by it.
+
+    Examples
+    --------
+    >>> Policy("dt", alpha=2.0).alpha
+    2.0
+    """
 
     @property
     def asks_exported_model(self) -> bool:

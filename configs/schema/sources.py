@@ -65,7 +65,7 @@ class EtalonImport:
 
 @dataclass
 class ArtifactImport:
-    """The switch whose training rows the public Credence artifact wrote (docs/guide/imports.md); the rows do not say."""
+    """The switch whose training rows the public Credence artifact wrote (docs/guide/imports.md); rows do not say."""
 
     ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=MOST_PORTS)
     buffer_bytes: int = setting(1_052_672, "Shared buffer; no length exceeds it.", at_least=1, at_most=2**24 - 1)

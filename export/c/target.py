@@ -38,7 +38,19 @@ _SELFTEST_ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class C:
-    """The C target; its files are ``<name>.h``, ``<name>.c``, ``<name>_selftest.c`` and the library ``<name>.so``."""
+    """The C target; its files are ``<name>.h``, ``<name>.c``, ``<name>_selftest.c`` and the library ``<name>.so``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.export.target import export
+    >>> from foretail.models.drop.sharing_rule import SharingRule
+    >>> rule = SharingRule(17, 229, 136, 176).ensemble(cell_bytes=256)
+    >>> with TemporaryDirectory() as folder:
+    ...     export(rule, C(), Path(folder) / "rule").file(".h").name
+    'drop_predictor.h'
+    """
 
     #: code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small
     shape: Single | Literal["auto"] = "auto"

@@ -42,6 +42,17 @@ class P4:
     is not part of the proof; and with runtime entries ``<name>.entries.txtpb`` for P4Runtime, and
     ``<name>.commands.txt`` for simple_switch_CLI or ``<name>.bfrt.json`` for Tofino's runtime. ``report.json`` has
     the resources of the plan.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.export.target import export
+    >>> from foretail.models.drop.sharing_rule import SharingRule
+    >>> rule = SharingRule(17, 229, 136, 176).ensemble(cell_bytes=256)
+    >>> with TemporaryDirectory() as folder:
+    ...     export(rule, P4(profile="v1model"), Path(folder) / "rule").file(".p4").name
+    'drop_predictor.p4'
     """
 
     #: {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` takes the cheapest for each

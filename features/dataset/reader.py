@@ -36,7 +36,28 @@ AGAIN = "remove the dataset and collect the trace again"
 
 
 class Dataset(Summarised):
-    """A complete, checked dataset; make one with :meth:`open`."""
+    """A complete, checked dataset; make one with :meth:`open`.
+
+    Examples
+    --------
+    Collect a trace in the native network, and count what LQD drops:
+
+    >>> from dataclasses import asdict
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.api import Policy, collect_dataset, driver_config, scenarios
+    >>> scenario = scenarios.Scenario(
+    ...     topology=scenarios.Topology(leaves=1, servers_per_leaf=4, spines=1),
+    ...     background=scenarios.Background(size_bytes=[0, 10_000, 100_000], cumulative=[0, 0.5, 1], load=0.8),
+    ...     incast=scenarios.Incast(queries_per_second_per_server=0.0, burst_fraction=1.0, fan_in=2),
+    ...     traffic_ns=1_000_000,
+    ... )
+    >>> settings = driver_config(scenario, Policy("lqd"), 1, trace=True)
+    >>> with TemporaryDirectory() as folder:
+    ...     run = collect_dataset(settings, Path(folder) / "traced", scenario=asdict(scenario))
+    ...     Dataset.open(Path(folder) / "traced").manifest.rows > 0
+    True
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path

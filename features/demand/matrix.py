@@ -24,6 +24,11 @@ class DemandMatrix(Summarised):
     """A checked demand matrix.
 
     ForetailError on another shape, fewer than 2 or more than 16,384 nodes, NaN, infinity, negative or diagonal demand.
+
+    Examples
+    --------
+    >>> DemandMatrix([[0.0, 0.5, 0.25], [0.25, 0.0, 0.5], [0.5, 0.25, 0.0]]).largest_sum
+    0.75
     """
 
     #: float64[n, n], ``demand[i, j]`` from node i to node j, finite, at least 0, in capacities of one uplink; the

@@ -32,6 +32,12 @@ class DemandSequence(Summarised):
     """The demand matrices of one run, in order of time.
 
     ForetailError on another shape, an interval that is not positive, no name, or the first matrix that is none.
+
+    Examples
+    --------
+    >>> sequence = DemandSequence([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.5], [0.5, 0.0]]], interval_ns=100_000, run="a")
+    >>> len(sequence), sequence.nodes
+    (2, 2)
     """
 
     #: float64[steps, n, n], at least one step; every matrix as :class:`DemandMatrix` asks. Zero matrices are idle

@@ -24,7 +24,15 @@ Region = Literal["whole", "asked"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows(Summarised):
-    """Rows as a predictor sees them."""
+    """Rows as a predictor sees them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows(np.array([[3, 8], [9, 1]], np.int32), np.array([False, True]), asked=None)
+    >>> len(rows[rows.lqd_drop])
+    1
+    """
 
     x: NDArray[np.int32]  #: int32[rows, features]
     lqd_drop: NDArray[np.bool_]  #: bool[rows], the label

@@ -48,6 +48,13 @@ class BoostedTrees(TreePredictor):
     Attributes
     ----------
     booster_ : the trained trees
+
+    Examples
+    --------
+    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> x, y = synthetic_arrivals(rows=2000, seed=1)
+    >>> BoostedTrees(trees=3, depth=2).fit(x, y).probability(x).shape
+    (2000,)
     """
 
     packages = ("xgboost", "xgboost-cpu")

@@ -90,6 +90,13 @@ class ExtraTrees(_Forest):
     """scikit-learn's extremely randomised trees: each split tries one random cut per feature (Geurts et al., 2006).
 
     Parameters and attributes are those of :class:`RandomForest`; every tree sees all rows by default.
+
+    Examples
+    --------
+    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> x, y = synthetic_arrivals(rows=2000, seed=1)
+    >>> ExtraTrees(trees=2, depth=3).fit(x, y).probability(x).dtype
+    dtype('float64')
     """
 
     classifier = "ExtraTreesClassifier"

@@ -122,6 +122,23 @@ class DropPredictor(Parameterised, ABC):
     underscore. Subclasses implement `_fit` and `_probability`, which receive checked input; probabilities may be
     float32. What a subclass from another package returns is checked too, and whatever it raises becomes one sentence
     that names it.
+
+    Examples
+    --------
+    A threshold on the first feature, between the means of both labels:
+
+    >>> from dataclasses import dataclass
+    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> @dataclass(eq=False)
+    ... class Threshold(DropPredictor):
+    ...     def _fit(self, x, y, weight):
+    ...         self.cut_ = (x[y, 0].mean() + x[~y, 0].mean()) / 2
+    ...
+    ...     def _probability(self, x):
+    ...         return (x[:, 0] > self.cut_).astype(float)
+    >>> x, y = synthetic_arrivals(rows=2000, seed=1)
+    >>> sorted(set(Threshold().fit(x, y).probability(x).tolist()))
+    [0.0, 1.0]
     """
 
     #: called with the share of `fit` that is done, and words on it, where that takes long; does nothing by default
@@ -205,7 +222,18 @@ class DropPredictor(Parameterised, ABC):
 
 
 class TreePredictor(DropPredictor):
-    """A drop predictor that is a sum of trees, which every target can export; subclasses also implement `_ensemble`."""
+    """A drop predictor that is a sum of trees, which every target can export; subclasses also implement `_ensemble`.
+
+    Examples
+    --------
+    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.models.drop.forest import RandomForest
+    >>> x, y = synthetic_arrivals(rows=2000, seed=1)
+    >>> features = [FeatureInput(f"feature_{column}", "", bits=24) for column in range(x.shape[1])]
+    >>> ensemble = RandomForest(trees=2, depth=3).fit(x, y).to_ensemble(features)
+    >>> len(ensemble.trees)
+    2
+    """
 
     def to_ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
         """Return the trained model as a tree ensemble with probability threshold 0.5; ForetailError before `fit`.

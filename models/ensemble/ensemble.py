@@ -46,7 +46,13 @@ _LIMB_BITS = 48
 
 @dataclass(frozen=True)
 class FeatureInput:
-    """One input of an ensemble."""
+    """One input of an ensemble.
+
+    Examples
+    --------
+    >>> FeatureInput("pressure", "", bits=8)
+    FeatureInput(name='pressure', params='', bits=8)
+    """
 
     name: str  #: feature name of the catalog: a letter, then letters, digits and underscores
     params: str  #: constants of the feature's arithmetic, as the predictor ABI carries them (``Feature.params``)
@@ -113,6 +119,16 @@ class Ensemble(Summarised):
     """A drop predictor over integer inputs: ``drop iff exact sum > threshold``, and ``iff score > default_tau``.
 
     ForetailError when an invariant of this class or of :class:`Tree` does not hold.
+
+    Examples
+    --------
+    A tree that drops where the buffer is more than half full:
+
+    >>> from foretail.models.ensemble.nested import tree_of_rule
+    >>> tree = tree_of_rule(("fill", 127, 0.0, 1.0), ["fill"])
+    >>> ensemble = Ensemble((FeatureInput("fill", "", bits=8),), (tree,), threshold=Fraction(1, 2))
+    >>> ensemble.exceeds(np.array([[100], [200]])).tolist()
+    [False, True]
     """
 
     features: tuple[FeatureInput, ...]  #: inputs in column order, names distinct

@@ -47,8 +47,8 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
     --------
     >>> from foretail.models.drop.sharing_rule import SharingRule
     >>> from foretail.models.ensemble.scorers import scorer_of
-    >>> scorer_of(SharingRule(-1, 255, 160, 160).ensemble(cell_bytes=256))
-    <foretail.sim_bridge._native.Scorer object at ...>
+    >>> type(scorer_of(SharingRule(-1, 255, 160, 160).ensemble(cell_bytes=256))).__name__
+    'Scorer'
     """
     known = {item.name for item in FEATURES}
     for item in ensemble.features:

@@ -32,7 +32,14 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass(frozen=True, repr=False)
 class Confusion(Summarised):
-    """Counts of predictions: `tp` predicted drop and LQD drops, `fp` predicted drop and LQD transmits, `tn`, `fn`."""
+    """Counts of predictions: `tp` predicted drop and LQD drops, `fp` predicted drop and LQD transmits, `tn`, `fn`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Confusion.count(np.array([True, True, False, False]), np.array([True, False, True, False]))
+    Confusion(tp=1, fp=1, tn=1, fn=1, precision=0.5, recall=0.5, f1=0.5)
+    """
 
     tp: int
     fp: int

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from omegaconf import MISSING
 
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
@@ -31,13 +34,15 @@ def driver_config(
 
     `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
     predictor of a policy that asks the stage's exported model; `policy.library` wins over it. ForetailError if
-    `counters` is asked of a policy whose alphas cannot be predicted.
+    `counters` is asked of a policy whose alphas cannot be predicted, or if the scenario lacks a setting.
     """
     if counters and not takes_alpha(policy.name):
         raise ForetailError(f"'counters' is for a policy whose alphas can be predicted, which {policy.name} is not")
     document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
     del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
     del document["elephants"], document["collective"]  # and of these what they send
+    if (missing := _missing(document)) is not None:
+        raise ForetailError(f"the scenario lacks {missing}: give it a value")
     document["messages"] = columns(messages_of(scenario, seed))
     own_rules = {name: document_of_policy.pop(name) for name in ("victim", "order")}
     if policy.name == "lqd":
@@ -52,6 +57,15 @@ def driver_config(
         counters=counters,
     )
     return document
+
+
+def _missing(settings: Mapping[str, Any]) -> str | None:
+    """The first setting that nobody gave, by its path."""
+    for name, value in settings.items():
+        below = _missing(value) if isinstance(value, dict) else None
+        if below is not None or value == MISSING:
+            return name if below is None else f"{name}.{below}"
+    return None
 
 
 def messages_of(scenario: Scenario, seed: int) -> list[Message]:

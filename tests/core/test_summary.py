@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from importlib.metadata import version
 from pathlib import Path
 
@@ -66,8 +65,3 @@ def test_results_of_commands_stay_short() -> None:
     assert len(repr(shown)) < 700
     for kind in (TrainResult, FlowsResult, ScheduleResult, ExperimentResult):
         assert issubclass(kind, summary.Summarised)
-
-
-def test_examples_in_the_docstring() -> None:
-    assert doctest.testmod(summary) == (0, doctest.testmod(summary).attempted)
-    assert doctest.testmod(summary).attempted

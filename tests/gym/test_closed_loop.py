@@ -5,9 +5,7 @@ Costs fifteen seconds of CPU time, some for the compiler; the network runs in th
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -24,10 +22,9 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import feature
-from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv, closed_loop
+from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
-from foretail.sim_bridge.native import live
 from foretail.sim_bridge.native.live import run_live_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
@@ -217,10 +214,3 @@ def test_what_is_wrong_is_one_sentence() -> None:
     with pytest.raises(ForetailError, match=r"^the predictor .* raised ZeroDivisionError on 1 rows"):
         run_live_native([learned()], lambda _: 1 / 0, ("queue",))
     assert run_live_native([], lambda x: x, ("queue",)) == []
-
-
-@pytest.mark.parametrize("module", [closed_loop, live], ids=["environments", "live"])
-def test_the_examples_hold(module: ModuleType) -> None:
-    found = doctest.testmod(module)
-    assert found.attempted > 0
-    assert found.failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,3 @@ def test_a_network_without_counters_says_so() -> None:
     network = NativeNetwork(document(counters=True))
     with pytest.raises(ValueError, match="there are 1 alphas for"):
         network.set_alphas(np.ones(1))
-
-
-def test_the_example_runs() -> None:
-    assert doctest.testmod(alphas).failed == 0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from foretail.core.errors import ForetailError
-from foretail.models import estimator
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.estimator import DropClassifier
@@ -48,8 +45,3 @@ def test_refusals() -> None:
         DropClassifier().fit(X + 0.5, Y)
     with pytest.raises(ValueError, match="the labels have 1 class"):
         DropClassifier().fit(X, Y, np.where(Y, 0.0, 1.0))
-
-
-def test_the_example_in_its_docstring() -> None:
-    assert doctest.testmod(estimator).failed == 0
-    assert doctest.testmod(estimator).attempted

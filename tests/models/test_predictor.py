@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop import forest
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.drop.forest import ExtraTrees, RandomForest
@@ -368,8 +366,3 @@ def test_synthetic_arrivals_are_shaped_like_the_papers() -> None:
     again = synthetic_arrivals(rows=50_000, seed=1)
     assert np.array_equal(x, again[0])
     assert np.array_equal(y, again[1])
-
-
-def test_the_docstring_example_runs() -> None:
-    assert doctest.testmod(forest).failed == 0
-    assert doctest.testmod(forest).attempted > 0

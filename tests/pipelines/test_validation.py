@@ -11,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario, Topology
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
@@ -145,6 +147,12 @@ def test_sizes_of_a_distribution_must_increase() -> None:
 def test_buffer_of_the_papers_leaf() -> None:
     config = typed(composed("collect", "scenario=paper"), CollectConfig)
     assert config.scenario.leaf_buffer_bytes == 1_024_000
+
+
+def test_a_scenario_that_lacks_a_setting_is_refused() -> None:
+    lacking = Scenario(topology=Topology(leaves=1, servers_per_leaf=2, spines=1), traffic_ns=1)
+    with pytest.raises(ForetailError, match=r"^the scenario lacks background\.load: give it a value"):
+        driver_config(lacking, Policy("lqd"), 1, trace=False)
 
 
 def test_driver_config_is_the_scenario_with_policy_and_seed() -> None:

@@ -6,7 +6,6 @@ Costs half a second for each drawn setting, and no compiler: the network runs in
 from __future__ import annotations
 
 import copy
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.native import network
 from foretail.sim_bridge.native.driver import NativeRun
 from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
@@ -150,9 +148,3 @@ def test_a_run_that_is_finished_is_refused() -> None:
     done.finish()
     with pytest.raises(ForetailError, match="this simulation has been finished: make another one"):
         done.advance()
-
-
-def test_the_examples_hold() -> None:
-    found = doctest.testmod(network)
-    assert found.attempted > 0
-    assert found.failed == 0

@@ -22,6 +22,14 @@ class Schedule(Summarised):
     """Which node each uplink reaches in each slot of a period, repeated for ever.
 
     ForetailError when a matching is none.
+
+    Examples
+    --------
+    Three nodes with one uplink take turns to reach each other:
+
+    >>> schedule = Schedule([[[1, 2, 0]], [[2, 0, 1]]])
+    >>> schedule.matchings.shape
+    (2, 1, 3)
     """
 
     #: int32[slots, uplinks, nodes], ``matchings[slot, uplink, node]`` is the node that `node` sends to, or -1 when the
