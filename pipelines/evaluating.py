@@ -1,4 +1,4 @@
-"""Policies in a network: simulated, or emulated with this machine's TCP."""
+"""Policies in a network: simulated, or emulated with Linux's TCP."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class EmulationResult(Summarised):
         if self.fidelity is not None:
             sentences = [*sentences, self.fidelity.verdict()]
         if not late:
-            return [*sentences, "All runs were in time, so that is what this machine's TCP does in such a network."]
+            return [*sentences, "All runs were in time, so that is what Linux's TCP does in such a network."]
         return [*sentences, f"{len(late)} of {len(self.runs)} runs were late, and say nothing about the network."]
 
     def tables(self) -> list[Table]:

@@ -16,7 +16,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "foretail distill model=outputs/train/RUN student.trees=4",
     ),
     "evaluate": (
-        "compare buffer policies in a network: simulated, or emulated with this machine's TCP",
+        "compare buffer policies in a network: simulated, or emulated with Linux's TCP",
         "foretail evaluate model=models:/foretail-drop@candidate 'policy=[lqd,credence,dt]'",
     ),
     "replay": (

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from foretail.models.scoring.figure_style import panels, styled, with_legend
 
-METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "99 % latency, us"}
+METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "p99 latency, us"}
 
 
 @styled
@@ -35,7 +35,7 @@ def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
             if by == "voq_packets":
                 axes.set_xscale("log", base=2)
             axes.set(xlabel=label, ylabel=title)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.08 * axes.dataLim.ymax)
     return with_legend(figure, grid[0], "upper center", ncols=3)
 
 
@@ -58,7 +58,7 @@ def draw_sharing(rows: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str, published_by: str) -> None:
-    axes.plot(x, part[metric], label="this machine's TCP", color="C0")
+    axes.plot(x, part[metric], label="Linux's TCP", color="C0")
     for valid, chosen in part.groupby("valid"):
         fill: dict[str, Any] = (
             {"markerfacecolor": "C0"} if valid else {"markerfacecolor": "white", "label": "a run that is not valid"}

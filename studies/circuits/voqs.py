@@ -1,7 +1,7 @@
 """What long flows make of their circuits, in the emulator: Etalon's experiments, and VOQs that share a buffer.
 
 A run is one capacity of their virtual output queues, one time before the circuit at which these grow, or one policy
-over a buffer that they share. All runs are emulated with this machine's TCP, one after the other, and on request
+over a buffer that they share. All runs are emulated with Linux's TCP, one after the other, and on request
 simulated in ns-3; their figures come from logs in Etalon's format, and stand beside Etalon's own.
 """
 
@@ -41,7 +41,7 @@ SHARED_CAPTION = (
 )
 CAPTION = (
     "Use of the circuit, and latency of data packets, by the capacity of the VOQ and by how long before its circuit it "
-    "grows. Solid: this machine's TCP; dashed: published; dotted: ns-3's TCP. Hollow: late, so worth nothing."
+    "grows. Solid: Linux's TCP; dashed: published; dotted: ns-3's TCP. Hollow: late, so worth nothing."
 )
 
 

@@ -422,7 +422,12 @@ def draw(summary: pd.DataFrame) -> Figure:
         ]
         error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
         axes.barh(some["policy"], some["mean"], color=colours, xerr=error)
-        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(max(-1.0, min(-0.05, lowest)), 1.05))
+        left = max(-1.0, min(-0.05, lowest))
+        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(left, 1.05))
+        for place, (mean, colour) in enumerate(zip(some["mean"], colours, strict=True)):
+            if mean < left:  # the bar goes on
+                box = {"facecolor": colour, "edgecolor": "none", "pad": 0.5}
+                axes.text(left, place, f" {mean:.1f} ", va="center", color="white", fontsize="small", bbox=box)
     return figure
 
 
