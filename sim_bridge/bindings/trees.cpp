@@ -30,7 +30,8 @@ void add_trees(nb::module_& m) {
     using namespace nb::literals;
     m.def("tree_leaves", &tree_leaves, "feature"_a.noconvert(), "cut"_a.noconvert(), "left"_a.noconvert(),
           "right"_a.noconvert(), "x"_a.noconvert(),
-          "Index of the leaf that every row reaches in a tree of parallel arrays (docs/reference/ensemble.md): int64[rows].");
+          "Index of the leaf that every row reaches in a tree of parallel arrays (docs/reference/ensemble.md): "
+          "int64[rows].");
 }
 
 }  // namespace foretail::bindings

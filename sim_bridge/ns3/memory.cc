@@ -2,7 +2,8 @@
 // Operators new and delete for a program that asks for dozens of small blocks per packet, of few sizes: every thread
 // keeps the blocks that it gives back, by size, and never returns them to the system. They replace the global ones
 // because most of the blocks are ns-3's own (packets, tags, events), which no pool of frames would hold: without them a
-// run takes 1.1 times the CPU time (docs/reference/driver.md, Speed). Sanitizers have to see every block and get none of this.
+// run takes 1.1 times the CPU time (docs/reference/driver.md, Speed). Sanitizers have to see every block and get none
+// of this.
 #include <array>
 #include <cstddef>
 #include <cstdlib>

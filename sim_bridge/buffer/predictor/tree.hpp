@@ -6,8 +6,8 @@
 
 namespace foretail::buffer {
 
-/// A decision tree as parallel arrays, node 0 the root (docs/reference/ensemble.md): left iff x[feature] <= cut, feature -1 at a
-/// leaf. Every child comes after its parent.
+/// A decision tree as parallel arrays, node 0 the root (docs/reference/ensemble.md): left iff x[feature] <= cut,
+/// feature -1 at a leaf. Every child comes after its parent.
 struct Tree {
     const std::int32_t* feature;
     const std::int64_t* cut;
