@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
+from foretail.export.c.hot import HotBox
 from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Trees
 from foretail.export.templates import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from foretail.models.ensemble.nested import Node, nested
 
 IntArray = npt.NDArray[np.int64]
-Single = Literal["branches", "bitvector"]
+Single = Literal["branches", "bitvector", "hot_branches", "hot_bitvector"]
 Batch = Literal["rows", "lanes"]
 
-_BLOCK = 32
+BLOCK = 32
 """Bounds per step of the search in long tables."""
 
 _TREES_AT_ONCE = 8
@@ -55,10 +56,12 @@ class Header:
     name: str  #: prefix of files and C names
     #: features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`
     ensemble: Ensemble
-    single: Single  #: code of one prediction
+    single: Single  #: code of one prediction; ``hot_``: its code for inputs outside of the hot box
+    reason: str  #: why this code, the end of a sentence
     batch: Batch  #: code of many: one after the other, or a row per SIMD lane
     trees: Trees | None = None  #: there when `single` or `batch` needs them
     bitvectors: Bitvectors | None = None
+    hot: HotBox | None = None  #: there when `single` needs it
 
     def text(self) -> str:
         """Return the header file; ForetailError when a tree is too large for lanes."""
@@ -75,6 +78,9 @@ class Header:
             "sha256": self.ensemble.sha256,
             "output": self.ensemble.output,
             "single": self.single,
+            "reason": self.reason,
+            "branches": self.single.endswith("branches"),
+            "hot": self.hot,
             "batch": self.batch,
             "tree_count": len(self.ensemble.trees),
             "trees": None,
@@ -104,7 +110,7 @@ class Header:
         yield "X86"
         if self.trees is not None:
             yield from (f"TREE_{index}" for index in range(len(self.trees.trees)))
-        if self.single == "branches":
+        if self.single.endswith("branches"):
             yield from ("IF", "RETURN")
         else:
             yield "LANE"
@@ -179,10 +185,10 @@ def _tables(bitvectors: Bitvectors, features: Sequence[FeatureInput]) -> dict[st
     tables = []
     for feature, cuts, masks in zip(bitvectors.features, bitvectors.cuts, bitvectors.masks, strict=True):
         bounds = [cut + 1 for cut in cuts]
-        long = len(bounds) >= 2 * _BLOCK
+        long = len(bounds) >= 2 * BLOCK
         # Always one unused place at least: it ends every search.
-        bounds += [top] * (-(len(bounds) + 1) % (_BLOCK if long else WORD // 4) + 1)
-        steps = bounds[_BLOCK - 1 :: _BLOCK] if long else []
+        bounds += [top] * (-(len(bounds) + 1) % (BLOCK if long else WORD // 4) + 1)
+        steps = bounds[BLOCK - 1 :: BLOCK] if long else []
         steps += [top] * (-len(steps) % 16)
         rows = ("{" + ", ".join(f"UINT64_C({word:#x})" for word in row) + "}" for row in masks.tolist())
         tables.append(

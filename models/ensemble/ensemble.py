@@ -103,14 +103,18 @@ class Tree(Summarised):
         return int(depth.max())
 
     @property
-    def reached(self) -> IntArray | None:
-        """How many training rows reached each node, int64[n]; None where nobody counted."""
-        if self.visits is None:
-            return None
-        reached = self.visits.copy()
+    def shares(self) -> npt.NDArray[np.float64]:
+        """The visits of each leaf, 0 at inner nodes, as shares of all: float64[n]; ForetailError where there are none."""
+        if self.visits is None or not self.visits.any():
+            raise ForetailError("the ensemble has no visits: run with_visits on it first")
+        return self.visits / self.visits.sum()
+
+    def sums(self, at_leaves: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return for each node the sum over the leaves below it, float64[n], of numbers as :attr:`shares`."""
+        sums = at_leaves.copy()
         for node in np.flatnonzero(self.feature >= 0)[::-1].tolist():  # children before their parents
-            reached[node] = reached[self.left[node]] + reached[self.right[node]]
-        return reached
+            sums[node] = sums[self.left[node]] + sums[self.right[node]]
+        return sums
 
     def require_votes(self) -> IntArray:
         """Return the votes; raise ForetailError before the vote pass."""
