@@ -5,7 +5,7 @@ The model counts what differs between the forms, beside the call that they share
 - *branches*: the nodes on the paths, and a misprediction wherever a row takes the rarer side of a node;
 - *bitvector*: the vectors of bounds that are searched, and the votes that are looked up, for every row alike;
 - *hot_branches*, *hot_bitvector*: the sides of the hot box, a misprediction for the rarer of inside and outside, and
-  the other form for the rows outside.
+  the other form for the rows outside. As few rows are taken to be inside as the visits of the single trees allow.
 
 Rows are taken as independent of the ones before them. Branches cost less on a trace, whose packets repeat their paths.
 """
@@ -22,8 +22,8 @@ from foretail.export.c.shapes import Bitvectors
 from foretail.export.c.text import BLOCK, Single, comparison_bits
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 
-NODE, MISPREDICTION, VECTOR, LOOKUP, SIDE = 0.25, 13.0, 0.4, 2.0, 0.5
-"""Cycles of a node on a path, a misprediction, 16 bytes of bounds, a vote of bitvectors and a side of the hot box."""
+NODE, MISPREDICTION, VECTOR, LOOKUP = 0.25, 13.0, 0.4, 2.0
+"""Cycles of a node on a path or a side of the hot box, a misprediction, 16 bytes of bounds, and a vote of bitvectors."""
 
 UNCOUNTED = "because the model does not say how often training rows visited its leaves"
 
@@ -47,14 +47,13 @@ def choose(ensemble: Ensemble, bitvectors: Bitvectors | None, hot: HotBox | None
 
 def expected_cycles(ensemble: Ensemble, bitvectors: Bitvectors | None, hot: HotBox) -> dict[Single, float]:
     """Return what every possible form costs a training row, to a tenth; of equal ones, the steadier is first."""
-    rest = hot.rest(ensemble)
-    outside = float(rest[0].sum())
-    box = SIDE * len(hot.tests(ensemble.features)) + MISPREDICTION * min(outside, 1 - outside)
+    outside = 1 - hot.inside
+    box = NODE * len(hot.tests(ensemble.features)) + MISPREDICTION * min(outside, 1 - outside)
     cycles: dict[Single, float] = {}
     if bitvectors is not None:
         tables = _tables(bitvectors, comparison_bits(bitvectors.boundaries, ensemble.features))
         cycles |= {"hot_bitvector": box + outside * tables, "bitvector": tables}
-    cycles["hot_branches"] = box + _branches(ensemble.trees, rest)
+    cycles["hot_branches"] = box + _branches(ensemble.trees, hot.rest(ensemble))
     cycles["branches"] = _branches(ensemble.trees, (tree.shares for tree in ensemble.trees))
     return {form: round(spent, 1) for form, spent in cycles.items()}
 

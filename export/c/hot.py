@@ -21,29 +21,32 @@ class HotBox:
     low: IntArray  #: int64[inputs], inclusive
     high: IntArray  #: int64[inputs], inclusive
     score: int
+    inside: float = 0.0  #: share of the training rows that is in the box at least, where they are known
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> HotBox | None:
         """Return the hot box of an ensemble with votes; None where nobody counted visits, or where no tree tests.
 
-        It is where the leaves meet that most rows reach, beginning with the tree that is surest of its leaf. Every side
-        then moves outwards until a tree would give another vote.
+        It is where the leaves meet that most rows reach. It begins with the tree whose rows are spread most, so that
+        few rows are left for the other trees to part from it: those of their other leaves that meet the box so far.
+        Every side then moves outwards until a tree would give another vote.
         """
         if any(tree.visits is None or not tree.visits.any() for tree in ensemble.trees):
             return None
         inputs = len(ensemble.features)
         top = np.array([(1 << feature.bits) - 1 for feature in ensemble.features])
-        low, high, score = np.zeros(inputs, np.int64), top.copy(), 0
+        low, high, score, inside = np.zeros(inputs, np.int64), top.copy(), 0, 1.0
         parts, shares = [], []
         for tree in ensemble.trees:
             part = leaf_boxes(tree, ensemble.features, np.arange(len(tree.feature)))
             parts.append(Boxes(part.low, part.high, tree.require_votes()[part.votes]))
             shares.append(tree.shares[part.votes])
         others = []  # leaves with another vote than that of their tree in the box
-        for index in sorted(range(len(parts)), key=lambda index: -shares[index].max()):
+        for index in sorted(range(len(parts)), key=lambda index: float(shares[index].max())):
             part = parts[index]
             meets = np.all((part.low <= high) & (low <= part.high), axis=1)
             leaf = int(np.argmax(np.where(meets, shares[index], -1)))
+            inside -= float(shares[index][meets].sum() - shares[index][leaf])
             low, high = np.maximum(low, part.low[leaf]), np.minimum(high, part.high[leaf])
             score += int(part.votes[leaf])
             others.append((part.low[part.votes != part.votes[leaf]], part.high[part.votes != part.votes[leaf]]))
@@ -55,7 +58,7 @@ class HotBox:
             above, below = lows[beside, feature], highs[beside, feature]
             high[feature] = np.min(above[above > high[feature]], initial=top[feature] + 1) - 1
             low[feature] = np.max(below[below < low[feature]], initial=-1) + 1
-        return None if np.all(low == 0) and np.all(high == top) else cls(low, high, score)
+        return None if np.all(low == 0) and np.all(high == top) else cls(low, high, score, max(inside, 0.0))
 
     def tests(self, features: Sequence[FeatureInput]) -> list[str]:
         """Return what an input has to pass, in C."""
@@ -70,19 +73,12 @@ class HotBox:
         return {index: {low - 1, high} for index, (low, high) in enumerate(pairs)}
 
     def rest(self, ensemble: Ensemble) -> list[npt.NDArray[np.float64]]:
-        """Return the shares of training rows at the leaves of every tree, float64[n] each, without those in the box.
-
-        How many are in the box is not known exactly. It is taken for as many as the leaves that meet the box have in
-        the tree where these are fewest, which is the most that is possible.
-        """
-        shares, meeting = [tree.shares for tree in ensemble.trees], []
+        """Return the shares of training rows at the leaves of every tree, float64[n] each, without those in the box."""
+        shares = [tree.shares for tree in ensemble.trees]
         for tree, share in zip(ensemble.trees, shares, strict=True):
             part = leaf_boxes(tree, ensemble.features, np.arange(len(tree.feature)))
             meets = part.votes[np.all((part.low <= self.high) & (self.low <= part.high), axis=1)]
-            meeting.append((meets, float(share[meets].sum())))
-        inside = min(sum_ for _, sum_ in meeting)
-        for share, (meets, of_tree) in zip(shares, meeting, strict=True):
-            share[meets] *= 1 - inside / of_tree if of_tree > 0 else 1
+            share[meets] *= 1 - self.inside / max(self.inside, share[meets].sum())
         return shares
 
     def holds(self, parts: Sequence[Boxes]) -> bool:
