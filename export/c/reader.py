@@ -33,7 +33,7 @@ _VOTES = re.compile(r"\bvotes\[(\d+)\]\[64\] = \{([^;]*)\};")
 _FIELD = re.compile(r"left & UINT64_C\((0x[0-9a-f]+)\)")
 _HOT = re.compile(r"^  if \((x\[.*)\) return INT64_C\((-?\d+)\);$", re.MULTILINE)
 _SIDE = re.compile(r"x\[(\d+)\] (<=|>=) (\d+)")
-_SPAN = re.compile(r"/\* a tree has (\d+) words \*/")
+_SPANS = re.compile(r"/\* words of the trees: ([\d, ]+) \*/")
 
 
 def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str, ReadBack]:
@@ -144,7 +144,10 @@ def _read_bitvectors(text: str) -> Bitvectors:
         masks.append(numbers.reshape(int(intervals), int(words)))
     if len(masks) != len(features):
         raise ValueError("a table of masks is missing")
-    span = _SPAN.search(text)
+    stated = _SPANS.search(text)
+    spans = tuple(map(int, stated[1].split(","))) if stated else (1,) * int(words)
+    if sum(spans) != int(words):
+        raise ValueError("trees with more or fewer words than there are")
     fields = tuple(int(field, 16) for field in _FIELD.findall(text)) or ((1 << WORD) - 1,)
     if sum(fields) > (1 << WORD) - 1 or any(a & b for i, a in enumerate(fields) for b in fields[:i]):
         raise ValueError("fields of a word that overlap")
@@ -154,7 +157,7 @@ def _read_bitvectors(text: str) -> Bitvectors:
         tuple(masks),
         np.array([int(vote) for vote in re.findall(r"-?\d+", votes)], np.int64).reshape(int(words), WORD),
         fields,
-        int(span[1]) if span else 1,
+        spans,
     )
 
 

@@ -209,7 +209,7 @@ def _tables(bitvectors: Bitvectors, features: Sequence[FeatureInput]) -> dict[st
         "votes": _lines(votes, 1),
         "vote_bits": _bits(bitvectors.votes.reshape(-1).tolist()),
         "fields": [f"{field:#018x}" for field in bitvectors.fields],
-        "span": bitvectors.span,
+        "spans": bitvectors.spans if max(bitvectors.spans) > 1 else (),
         "bound_bits": bits,
         "bound_top": top,
         "quads": [
