@@ -23,7 +23,7 @@ from foretail.export.c.text import BLOCK, Single, comparison_bits
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 
 NODE, MISPREDICTION, VECTOR, LOOKUP = 0.25, 13.0, 0.4, 2.0
-"""Cycles of a node on a path or a side of the hot box, a misprediction, 16 bytes of bounds, and a vote of bitvectors."""
+"""Cycles of a node on a path or a side of the hot box, a misprediction, 16 bytes of bounds, a vote of bitvectors."""
 
 UNCOUNTED = "because the model does not say how often training rows visited its leaves"
 

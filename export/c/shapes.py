@@ -84,8 +84,9 @@ class Bitvectors:
         """Return the mask tables of an ensemble with votes; ForetailError above 8 MiB of them."""
         parts = [leaf_boxes(tree, ensemble.features) for tree in ensemble.trees]
         sizes = [len(part.votes) for part in parts]
+        spans: tuple[int, ...] = (1,)
         if sum(sizes) <= WORD:
-            spans, starts = (1,), np.cumsum([0, *sizes])
+            starts = np.cumsum([0, *sizes])
             fields = tuple(_ones(size) << int(start) for size, start in zip(sizes, starts, strict=False))
             places = [int(start) for start in starts[:-1]]
         else:

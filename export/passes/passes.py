@@ -146,9 +146,10 @@ def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) ->
 
 
 def _moved_visits(old: Tree, new: Tree, ensemble: Ensemble) -> Tree:
-    """Return `new` with the visits of `old`: each leaf gives its own to those that its inputs now reach, in equal shares.
+    """Return `new` with the visits of `old`.
 
-    The visits of a leaf that no input reaches are left out.
+    Each leaf gives its own, in equal shares, to those that its inputs now reach. Those of a leaf that no input reaches
+    are left out.
     """
     if old.visits is None or len(old.feature) == len(new.feature):
         return new

@@ -38,13 +38,11 @@ FLOAT32_BITS = 24
 MAX_TREES = 1 << 14
 """So many 48-bit digits sum in an int64."""
 
-MAX_VISITS = 1 << 53
-"""Counts of training rows are below it."""
-
 CHUNK_ROWS = 1 << 18
 """Rows that are computed at a time."""
 
 _LIMB_BITS = 48
+MAX_VISITS = 1 << 53  # visits are fewer
 
 
 @dataclass(frozen=True)
@@ -104,13 +102,13 @@ class Tree(Summarised):
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """The visits of each leaf, 0 at inner nodes, as shares of all: float64[n]; ForetailError where there are none."""
+        """The visits as shares of all, float64[n]; ForetailError where there are none."""
         if self.visits is None or not self.visits.any():
             raise ForetailError("the ensemble has no visits: run with_visits on it first")
-        return self.visits / self.visits.sum()
+        return np.asarray(self.visits / self.visits.sum(), np.float64)
 
     def sums(self, at_leaves: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return for each node the sum over the leaves below it, float64[n], of numbers as :attr:`shares`."""
+        """Return the sum over the leaves below each node, float64[n], of numbers as :attr:`shares`."""
         sums = at_leaves.copy()
         for node in np.flatnonzero(self.feature >= 0)[::-1].tolist():  # children before their parents
             sums[node] = sums[self.left[node]] + sums[self.right[node]]
@@ -274,8 +272,7 @@ class Ensemble(Summarised):
             x = self.checked_inputs(batch)
             for count, tree in zip(visits, self.trees, strict=True):
                 count += np.bincount(tree.leaf(x), minlength=len(count))
-        trees = (replace(tree, visits=count) for count, tree in zip(visits, self.trees, strict=True))
-        return replace(self, trees=tuple(trees))
+        return replace(self, trees=tuple(replace(t, visits=n) for t, n in zip(self.trees, visits, strict=True)))
 
     @cached_property
     def max_vote_bits(self) -> int:
@@ -448,6 +445,6 @@ def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
         return "has a cut outside its feature's range"
     if not np.all(np.isfinite(tree.value)) or np.any(tree.value[inner] != 0):
         return "has a value that is not finite, or one at an inner node"
-    if tree.visits is not None and (np.any(tree.visits < 0) or np.any(tree.visits >= MAX_VISITS) or np.any(tree.visits[inner] != 0)):
+    if tree.visits is not None and (np.any(tree.visits[inner]) or np.any(tree.visits.view(np.uint64) >= MAX_VISITS)):
         return "has visits outside [0, 2**53), or some at an inner node"
     return None

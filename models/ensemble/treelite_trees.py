@@ -118,9 +118,9 @@ def _in_preorder(
     ordered = np.array(order)
     pairs = np.array(children)
     tested = np.where(left[ordered] >= 0, feature[ordered], -1).astype(np.int32)
-    children_of = (side.astype(np.int32) for side in pairs.T)
+    below, above = (side.astype(np.int32) for side in pairs.T)
     counts = None if visits is None else visits[ordered]
-    return Tree(tested, cut[ordered], *children_of, value[ordered], visits=counts)
+    return Tree(tested, cut[ordered], below, above, value[ordered], visits=counts)
 
 
 def _malformed() -> ForetailError:

@@ -98,8 +98,8 @@ def test_the_form_follows_the_visits_and_the_header_says_why() -> None:
         cycles = expected_cycles(counted, Bitvectors.of(counted), box)
         assert min(cycles, key=cycles.__getitem__) == form
         shown = ", ".join(f"{name} {spent}" for name, spent in cycles.items())
-        says = f"* One prediction: {form}, the cheapest by the visits of training rows, in cycles beside the call: {shown}.\n"
-        assert says in render_c(counted)["drop_predictor.h"]
+        reason = "the cheapest by the visits of training rows, in cycles beside the call"
+        assert f"* One prediction: {form}, {reason}: {shown}.\n" in render_c(counted)["drop_predictor.h"]
 
 
 def test_without_visits_bitvectors_are_taken_and_no_hot_box_is_known() -> None:

@@ -170,12 +170,17 @@ BREAKS = {
     "arrays of two lengths": lambda d: d["trees"][0]["cut"].append(0),
     "votes without a width": lambda d: d["trees"][0].update(votes=[0, 0, 1]),
     "visits of one tree alone": lambda d: d["trees"][0].update(visits=[0, 3, 4]),
-    "visits at an inner node": lambda d: [tree.update(visits=[7, 3, 4]) for tree in d["trees"]],
-    "visits of two lengths": lambda d: [tree.update(visits=[0, 3]) for tree in d["trees"]],
-    "visits below 0": lambda d: [tree.update(visits=[0, -3, 4]) for tree in d["trees"]],
+    "visits at an inner node": lambda d: _visited(d, [7, 3, 4]),
+    "visits of two lengths": lambda d: _visited(d, [0, 3]),
+    "visits below 0": lambda d: _visited(d, [0, -3, 4]),
     "a width without votes": lambda d: d.update(vote_bits=8),
     "a threshold that is not a number": lambda d: d.update(threshold="1/3"),
 }
+
+
+def _visited(document: dict[str, Any], visits: list[int]) -> None:
+    for tree in document["trees"]:
+        tree["visits"] = visits
 
 
 @pytest.mark.parametrize("fault", BREAKS)
