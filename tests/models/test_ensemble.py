@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_malformed_rows_are_refused(x: Any, says: str) -> None:
         stumps([0.0, 1.0]).exact_sum(x)
 
 
-BREAKS = {
+BREAKS: dict[str, Callable[[Any], Any]] = {
     "another schema": lambda d: d.update(schema="other"),
     "another version": lambda d: d.update(version=2),
     "a missing key": lambda d: d.pop("base"),
