@@ -49,7 +49,9 @@ class CTarget:
         one_of=("auto", "branches", "bitvector", "hot_branches", "hot_bitvector"),
     )
     batch: str = setting(
-        "auto", "Code of a batch; auto chooses by measurement or size.", one_of=("auto", "rows", "lanes")
+        "auto",
+        "Code of a batch; auto chooses by measurement, or by size and the visits of training rows.",
+        one_of=("auto", "rows", "lanes", "hot_lanes"),
     )
     tune: bool = setting(False, "Measure every form on the rows of `dataset` and take the fastest.")
     input_bits: Any = setting(

@@ -18,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import Bitvectors
-from foretail.export.c.text import BLOCK, Single, comparison_bits
+from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
+from foretail.export.c.text import BLOCK, Batch, Single, comparison_bits
 from foretail.models.ensemble.ensemble import Ensemble, Tree
 
 NODE, MISPREDICTION, VECTOR, LOOKUP = 0.25, 13.0, 0.4, 2.0
 """Cycles of a node on a path or a side of the hot box, a misprediction, 16 bytes of bounds, a vote of bitvectors."""
+
+LANE_NODE, HOT_ROW = 0.065, 5.0
+"""Cycles of a row for each node of a tree in lanes of 16 bits, all of which it passes, and for the test of a block."""
 
 UNCOUNTED = "because the model does not say how often training rows visited its leaves"
 
@@ -56,6 +59,20 @@ def expected_cycles(ensemble: Ensemble, bitvectors: Bitvectors | None, hot: HotB
     cycles["hot_branches"] = box + _branches(ensemble.trees, hot.rest(ensemble))
     cycles["branches"] = _branches(ensemble.trees, (tree.shares for tree in ensemble.trees))
     return {form: round(spent, 1) for form, spent in cycles.items()}
+
+
+def choose_batch(ensemble: Ensemble, bitvectors: Bitvectors | None, hot: HotBox | None) -> Batch:
+    """Return the form of many predictions; `hot` is the hot box of a single one, None where it has none."""
+    if max(len(tree.leaves) for tree in ensemble.trees) > MAX_LANE_LEAVES:
+        return "rows"
+    if hot is None:
+        return "lanes"
+    bits = comparison_bits(Trees.of(ensemble).boundaries, ensemble.features)
+    lanes = LANE_NODE * bits / 16 * sum(len(tree.feature) // 2 for tree in ensemble.trees)
+    tables = _branches(ensemble.trees, hot.rest(ensemble))
+    if bitvectors is not None:
+        tables = (1 - hot.inside) * _tables(bitvectors, comparison_bits(bitvectors.boundaries, ensemble.features))
+    return "hot_lanes" if HOT_ROW + tables < lanes else "lanes"
 
 
 def _branches(trees: Iterable[Tree], shares: Iterable[npt.NDArray[np.float64]]) -> float:

@@ -49,7 +49,7 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
     """
     try:
         branches, features = header.single.endswith("branches"), header.ensemble.features
-        trees = _read_trees(text) if branches or header.batch == "lanes" else None
+        trees = _read_trees(text) if branches or header.batch != "rows" else None
         bitvectors = None if branches else _read_bitvectors(text)
         hot = _read_hot(text, features) if header.single.startswith("hot_") else None
         again = replace(header, trees=trees, bitvectors=bitvectors, hot=hot).text()
@@ -65,7 +65,7 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
     if trees is not None:
         boxes = trees.boxes(features)
         _require_count(count, len(boxes))
-        read["trees"] = ReadBack(_boundaries(trees.boundaries, features, header.batch == "lanes"), boxes)
+        read["trees"] = ReadBack(_boundaries(trees.boundaries, features, header.batch != "rows"), boxes)
     if bitvectors is not None:
         try:
             boxes = bitvectors.boxes(features)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, run_program, vector_widths
-from foretail.export.c.costs import choose
+from foretail.export.c.costs import choose, choose_batch
 from foretail.export.c.hot import HotBox
 from foretail.export.c.reader import read_c
 from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
@@ -119,14 +119,12 @@ def candidates(
     """Return a header for every pair of forms that the settings leave open and that can hold the model."""
     headers = {}
     for single in get_args(Single) if shape == "auto" else (shape,):
-        for many in ("rows", "auto") if batch == "auto" else (batch,):
+        for many in get_args(Batch) if batch == "auto" else (batch,):
             try:
-                header = _header(ensemble, name, single, many)
+                headers[single, many] = _header(ensemble, name, single, many)
             except ForetailError:
-                if shape != "auto":
+                if "auto" not in (shape, batch):
                     raise
-                continue
-            headers[header.single, header.batch] = header
     return headers
 
 
@@ -168,8 +166,14 @@ def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batc
     if shape == "auto":
         shape, reason = choose(ensemble, bitvectors, hot)
     if batch == "auto":
-        batch = "lanes" if trees.leaves <= MAX_LANE_LEAVES else "rows"
-    used_trees = trees if batch == "lanes" or shape.endswith("branches") else None
+        batch = choose_batch(ensemble, bitvectors, hot if shape.startswith("hot_") else None)
+    elif batch == "hot_lanes" and not shape.startswith("hot_"):
+        raise ForetailError(f"batch=hot_lanes shares the hot box of a single prediction: set shape=hot_{shape}")
+    elif batch != "rows" and trees.leaves > MAX_LANE_LEAVES:
+        raise ForetailError(
+            f"a tree has {trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch={batch}: choose batch=rows"
+        )
+    used_trees = trees if batch != "rows" or shape.endswith("branches") else None
     used_bitvectors = bitvectors if shape.endswith("bitvector") else None
     used_box = hot if shape.startswith("hot_") else None
     return Header(name, ensemble, shape, reason, batch, used_trees, used_bitvectors, used_box)
@@ -177,7 +181,7 @@ def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batc
 
 def _variants(header: Header) -> tuple[int, ...]:
     """Return the vector widths whose code the library does not run on this CPU: plain C, and all but the widest."""
-    lanes = vector_widths()[:-1] if header.batch == "lanes" else ()
+    lanes = vector_widths()[:-1] if header.batch != "rows" else ()
     return (0, *lanes) if header.single.endswith("bitvector") else lanes
 
 

@@ -16,14 +16,14 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
 from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Trees
+from foretail.export.c.shapes import WORD, Bitvectors, Trees
 from foretail.export.templates import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from foretail.models.ensemble.nested import Node, nested
 
 IntArray = npt.NDArray[np.int64]
 Single = Literal["branches", "bitvector", "hot_branches", "hot_bitvector"]
-Batch = Literal["rows", "lanes"]
+Batch = Literal["rows", "lanes", "hot_lanes"]
 
 BLOCK = 32
 """Bounds per step of the search in long tables."""
@@ -58,18 +58,15 @@ class Header:
     ensemble: Ensemble
     single: Single  #: code of one prediction; ``hot_``: its code for inputs outside of the hot box
     reason: str  #: why this code, the end of a sentence
-    batch: Batch  #: code of many: one after the other, or a row per SIMD lane
+    #: code of many: one after the other, or a row per SIMD lane; ``hot_lanes``: in lanes where most rows of a block are
+    #: outside of the hot box
+    batch: Batch
     trees: Trees | None = None  #: there when `single` or `batch` needs them
     bitvectors: Bitvectors | None = None
     hot: HotBox | None = None  #: there when `single` needs it
 
     def text(self) -> str:
-        """Return the header file; ForetailError when a tree is too large for lanes."""
-        if self.batch == "lanes" and self.trees is not None and self.trees.leaves > MAX_LANE_LEAVES:
-            raise ForetailError(
-                f"a tree has {self.trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch=lanes: "
-                f"choose batch=rows"
-            )
+        """Return the header file."""
         values: dict[str, Any] = {
             "n": self.name,
             "N": self.name.upper(),
@@ -114,7 +111,7 @@ class Header:
             yield from ("IF", "RETURN")
         else:
             yield "LANE"
-        if self.batch == "lanes":
+        if self.batch != "rows":
             yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512", "HALF_512")
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import compile_library, vector_widths
+from foretail.export.c.hot import HotBox
 from foretail.export.c.reader import read_c
 from foretail.export.c.target import C, render_c, stated
 from foretail.export.c.text import Batch, Single
@@ -36,6 +37,7 @@ FORMS: list[tuple[Single | Literal["auto"], Batch]] = [
     ("bitvector", "rows"),
     ("bitvector", "lanes"),
     ("auto", "rows"),  # mostly with a hot box
+    ("hot_bitvector", "hot_lanes"),
 ]
 
 
@@ -47,10 +49,14 @@ def voted() -> Ensemble:
 @settings(max_examples=draws(3))
 @given(trained=forests(), form=st.sampled_from(FORMS))
 def test_what_is_generated_from_any_forest_is_proven(
-    trained: Trained, form: tuple[Single | Literal["auto"], Batch], tmp_path_factory: pytest.TempPathFactory
+    trained: Trained,
+    form: tuple[Single | Literal["auto"], Batch | Literal["auto"]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     for max_cells in (10**7, 0):
         ensemble = with_votes(trained.ensemble, max_cells=max_cells)
+        if HotBox.of(ensemble) is None:
+            form = ("auto", "auto")
         texts = render_c(ensemble, shape=form[0], batch=form[1])
         certificate = prove_files(ensemble, C(), encoded(texts), max_cells=max_cells)[0]
         assert certificate.ir_sha256 == ensemble.sha256
@@ -242,6 +248,8 @@ def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObj
     [
         ("predictor.h.j2", "x[f] <= (c)", "x[f] < (c)"),
         ("predictor.h.j2", '|join(" && ")', '|join(" || ")'),
+        ("predictor.h.j2", '|join(") & (")', '|join(") | (")'),
+        ("predictor.h.j2", "outside[count] = row;", "outside[count] = 0;"),
         ("predictor.h.j2", "out[row] = {{ n }}_score(", "out[row] = 1 + {{ n }}_score("),
         ("bitvectors.h.j2", "bounds[i] <= x", "bounds[i] < x"),
         ("bitvectors.h.j2", "packs_epi16(first, last)", "packs_epi16(last, last)"),
@@ -267,8 +275,10 @@ def test_an_exporter_that_writes_wrong_code_is_caught(
 
     environment = honest.overlay(loader=jinja2.FunctionLoader(wrong), cache_size=0)
     monkeypatch.setattr(c_text, "_environment", lambda: environment)
-    single: Single = "branches" if "x[f]" in old else "hot_bitvector" if "join" in old else "bitvector"
-    texts = render_c(voted, shape=single, batch="lanes" if template == "lanes.h.j2" else "rows")
+    hot = "join" in old or "outside" in old
+    single: Single = "branches" if "x[f]" in old else "hot_bitvector" if hot else "bitvector"
+    batch: Batch = "lanes" if template == "lanes.h.j2" else "hot_lanes" if hot else "rows"
+    texts = render_c(voted, shape=single, batch=batch)
     with pytest.raises(ProofError, match=r"gives|self-test"):
         prove_files(voted, C(), encoded(texts))
 
