@@ -34,6 +34,7 @@ from rich.table import Table
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.export.c.build import find_compiler, vector_widths
+from foretail.export.c.hot import HotBox
 from foretail.export.c.target import candidates, render_c
 from foretail.export.c.text import Batch, Single
 from foretail.export.c.tuning import tune
@@ -232,7 +233,11 @@ def _write_forest(
         _compile(to, f"ours_{index}", _OURS.format(folder=code), "-O3", *options.split())
     tuning = tune(candidates(voted, "p", "auto", "auto"), x[: size.rows])
     default = render_c(voted, "p")["p.h"].partition("One prediction: ")[2].partition(".\n")[0]
-    return f"default: {default}; tuned on the trace: {tuning.single}, {tuning.batch}"
+    box = HotBox.of(voted)
+    assert box is not None
+    train, test = (np.mean(np.all((box.low <= one) & (one <= box.high), axis=1)) for one in (x, trial))
+    inside = f"in the hot box {train:.1%} of the training rows (at least {box.inside:.1%}), {test:.1%} of the trace"
+    return f"default: {default}; {inside}; tuned on the trace: {tuning.single}, {tuning.batch}"
 
 
 def _measure(folder: Path, size: Size, harness: Path, *, with_peers: bool) -> Speeds:
