@@ -69,10 +69,10 @@ def choose_batch(ensemble: Ensemble, bitvectors: Bitvectors | None, hot: HotBox 
         return "lanes"
     bits = comparison_bits(Trees.of(ensemble).boundaries, ensemble.features)
     lanes = LANE_NODE * bits / 16 * sum(len(tree.feature) // 2 for tree in ensemble.trees)
-    tables = _branches(ensemble.trees, hot.rest(ensemble))
+    outside = _branches(ensemble.trees, hot.rest(ensemble))
     if bitvectors is not None:
-        tables = (1 - hot.inside) * _tables(bitvectors, comparison_bits(bitvectors.boundaries, ensemble.features))
-    return "hot_lanes" if HOT_ROW + tables < lanes else "lanes"
+        outside = (1 - hot.inside) * _tables(bitvectors, comparison_bits(bitvectors.boundaries, ensemble.features))
+    return "hot_lanes" if HOT_ROW + outside < lanes else "lanes"
 
 
 def _branches(trees: Iterable[Tree], shares: Iterable[npt.NDArray[np.float64]]) -> float:

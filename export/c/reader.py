@@ -52,6 +52,8 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
         trees = _read_trees(text) if branches or header.batch != "rows" else None
         bitvectors = None if branches else _read_bitvectors(text)
         hot = _read_hot(text, features) if header.single.startswith("hot_") else None
+        if header.batch == "hot_lanes" and hot is None:
+            raise ValueError("blocks of rows are tested, but there is no hot box")
         again = replace(header, trees=trees, bitvectors=bitvectors, hot=hot).text()
     except (ValueError, IndexError, OverflowError, RecursionError, ForetailError) as error:
         raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None

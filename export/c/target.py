@@ -117,14 +117,15 @@ def candidates(
     ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
 ) -> dict[tuple[Single, Batch], Header]:
     """Return a header for every pair of forms that the settings leave open and that can hold the model."""
-    headers = {}
+    headers, refusal = {}, None
     for single in get_args(Single) if shape == "auto" else (shape,):
         for many in get_args(Batch) if batch == "auto" else (batch,):
             try:
                 headers[single, many] = _header(ensemble, name, single, many)
-            except ForetailError:
-                if "auto" not in (shape, batch):
-                    raise
+            except ForetailError as error:
+                refusal = error
+    if not headers and refusal is not None:
+        raise refusal
     return headers
 
 

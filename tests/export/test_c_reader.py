@@ -137,6 +137,9 @@ HOT: dict[str, Callable[[str], str]] = {
     "another score in the box": lambda t: _shift(t, r"  if \(x.*INT64_C\((-?\d+)\)", 1),
     "a box that is left out": lambda t: re.sub(r"  if \(x.*\n", "", t),
     "a second box": lambda t: re.sub(r"(  if \(x.*\n)", r"\1\1", t),
+    "lanes with a box of their own": lambda t: t.replace("* One prediction: hot_", "* One prediction: ").replace(
+        "Many: rows", "Many: hot_lanes"
+    ),
     "a reason that ends the comment": lambda t: t.replace(", as c.shape asks", ", */ as c.shape asks"),
 }
 
