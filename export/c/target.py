@@ -144,6 +144,8 @@ def stated(ensemble: Ensemble, name: str, text: str) -> Header:
 def _texts(header: Header) -> dict[str, str]:
     name, ensemble = header.name, header.ensemble
     rows = _selftest_rows(ensemble)
+    if header.hot is not None:  # and blocks of which two thirds are in the hot box
+        rows = np.concatenate([rows, np.where(np.arange(len(rows))[:, np.newaxis] % 3, header.hot.low, rows)])
     return {
         f"{name}.h": header.text(),
         f"{name}.c": render_library(name, ensemble.features),
