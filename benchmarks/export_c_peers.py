@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import emlearn  # type: ignore[import-not-found]
+import lleaves  # type: ignore[import-not-found]
 import m2cgen  # type: ignore[import-not-found]
 import numpy as np
 import onnxruntime
@@ -39,7 +40,11 @@ def main(folder: Path) -> None:
         for index, tree in enumerate(model.estimators_):
             if not np.array_equal(tree.tree_.threshold, theirs[f"threshold_{index}"]):
                 raise SystemExit(f"tree {index} of {forest['name']} is another one in this environment")
-        tl2cgen.generate_c_code(treelite.sklearn.import_model(model), str(to / "tl2cgen"), params={})
+        read = treelite.sklearn.import_model(model)
+        tl2cgen.annotate_branch(read, tl2cgen.DMatrix(x.astype(np.float64)), str(to / "visits.json"), nthread=1)
+        tl2cgen.generate_c_code(read, str(to / "tl2cgen"), params={"annotate_in": str(to / "visits.json")})
+        (to / "lightgbm.txt").write_text(as_lightgbm(model))
+        lleaves.Model(str(to / "lightgbm.txt")).compile(cache=str(to / "lleaves.o"))
         (to / "m2cgen.c").write_text(m2cgen.export_to_c(model))
         # soft votes, 8 bits per leaf: the most that emlearn offers
         emlearn.convert(model, method="inline", dtype="float", leaf_bits=8).save(file=str(to / "emlearn.h"), name="eml")
@@ -51,6 +56,31 @@ def main(folder: Path) -> None:
         )
         (to / "onnx.json").write_text(json.dumps(onnx_times(graph.SerializeToString(), to, forest["rounds"])))
     (folder / "emlearn_includes.txt").write_text(str(Path(emlearn.__file__).parent))
+
+
+def as_lightgbm(model: RandomForestClassifier) -> str:
+    """Return a forest as LightGBM's text of a regression, whose sum is that of the drop probabilities."""
+    count, inputs = len(model.estimators_), model.n_features_in_
+    lines = ["tree", "version=v4", "num_class=1", "num_tree_per_iteration=1", "label_index=0"]
+    lines += [f"max_feature_idx={inputs - 1}", "objective=regression"]
+    lines += ["feature_names=" + " ".join(f"x{i}" for i in range(inputs))]
+    lines += ["feature_infos=" + " ".join(["[0:16777215]"] * inputs), "tree_sizes=" + " ".join(["1"] * count), ""]
+    for index, tree in enumerate(estimator.tree_ for estimator in model.estimators_):
+        inner, leaves = (np.flatnonzero((tree.children_left < 0) == leaf) for leaf in (False, True))
+        number = np.empty(tree.node_count, int)
+        number[inner], number[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+        lines += [f"Tree={index}", f"num_leaves={len(leaves)}", "num_cat=0"]
+        for name, values in (
+            ("split_feature", tree.feature[inner]),
+            ("threshold", tree.threshold[inner]),
+            ("decision_type", np.full(len(inner), 2)),
+            ("left_child", number[tree.children_left[inner]]),
+            ("right_child", number[tree.children_right[inner]]),
+            ("leaf_value", tree.value[leaves, 0, 1]),
+        ):
+            lines.append(f"{name}=" + " ".join(map(str, values.tolist())))
+        lines += ["shrinkage=1", "", ""]
+    return "\n".join([*lines, "end of trees", "", "pandas_categorical:null", ""])
 
 
 def onnx_times(graph: bytes, to: Path, rounds: int) -> dict[str, dict[str, float]]:

@@ -45,11 +45,13 @@ class CTarget:
 
     shape: str = setting(
         "auto",
-        "Code of a single prediction; auto chooses by measurement or size.",
-        one_of=("auto", "branches", "bitvector"),
+        "Code of a single prediction; auto chooses by measurement, or by the visits of training rows.",
+        one_of=("auto", "branches", "bitvector", "hot_branches", "hot_bitvector"),
     )
     batch: str = setting(
-        "auto", "Code of a batch; auto chooses by measurement or size.", one_of=("auto", "rows", "lanes")
+        "auto",
+        "Code of a batch; auto chooses by measurement, or by size and the visits of training rows.",
+        one_of=("auto", "rows", "lanes", "hot_lanes"),
     )
     tune: bool = setting(False, "Measure every form on the rows of `dataset` and take the fastest.")
     input_bits: Any = setting(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.export.c.hot import HotBox
 from foretail.export.c.shapes import WORD, Bitvectors, Trees
 from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
 from foretail.export.proof.certificate import ProofError
@@ -30,7 +31,9 @@ _MASKS = re.compile(r"\buint64_t masks_(\d+)\[(\d+)\]\[(\d+)\] = \{([^;]*)\};")
 _WORD = re.compile(r"UINT64_C\((0x[0-9a-f]+)\)")
 _VOTES = re.compile(r"\bvotes\[(\d+)\]\[64\] = \{([^;]*)\};")
 _FIELD = re.compile(r"left & UINT64_C\((0x[0-9a-f]+)\)")
-_SPAN = re.compile(r"/\* a tree has (\d+) words \*/")
+_HOT = re.compile(r"^  if \((x\[.*)\) return INT64_C\((-?\d+)\);$", re.MULTILINE)
+_SIDE = re.compile(r"x\[(\d+)\] (<=|>=) (\d+)")
+_SPANS = re.compile(r"/\* words of the trees: ([\d, ]+) \*/")
 
 
 def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str, ReadBack]:
@@ -45,22 +48,26 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
     library : the library source around it
     """
     try:
-        trees = _read_trees(text) if header.single == "branches" or header.batch == "lanes" else None
-        bitvectors = _read_bitvectors(text) if header.single == "bitvector" else None
-        again = replace(header, trees=trees, bitvectors=bitvectors).text()
+        branches, features = header.single.endswith("branches"), header.ensemble.features
+        trees = _read_trees(text) if branches or header.batch != "rows" else None
+        bitvectors = None if branches else _read_bitvectors(text)
+        hot = _read_hot(text, features) if header.single.startswith("hot_") else None
+        if header.batch == "hot_lanes" and hot is None:
+            raise ValueError("blocks of rows are tested, but there is no hot box")
+        again = replace(header, trees=trees, bitvectors=bitvectors, hot=hot).text()
     except (ValueError, IndexError, OverflowError, RecursionError, ForetailError) as error:
         raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
     _require_same(again, text, f"{header.name}.h")
-    features, count = header.ensemble.features, len(header.ensemble.trees)
+    count = len(header.ensemble.trees)
     if library is not None:
         _require_same(render_library(header.name, features), library, f"{header.name}.c")
-    read = {}
+    read: dict[str, ReadBack] = {}
     if any(max(shape.boundaries, default=0) >= len(features) for shape in (trees, bitvectors) if shape):
         raise ProofError(f"the exported C reads more than its {len(features)} inputs: report this as a bug")
     if trees is not None:
         boxes = trees.boxes(features)
         _require_count(count, len(boxes))
-        read["trees"] = ReadBack(_boundaries(trees.boundaries, features, header.batch == "lanes"), boxes)
+        read["trees"] = ReadBack(_boundaries(trees.boundaries, features, header.batch != "rows"), boxes)
     if bitvectors is not None:
         try:
             boxes = bitvectors.boxes(features)
@@ -71,7 +78,22 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
                 raise ProofError("the exported C has votes of no tree: report this as a bug")
         _require_count(count, len(boxes[:count]))
         read["bitvectors"] = ReadBack(_boundaries(bitvectors.boundaries, features, True), boxes[:count])
+    if hot is not None:
+        form = "trees" if branches else "bitvectors"
+        if not hot.holds(boxes[:count]):
+            raise ProofError("the hot box of the exported C has another score than its trees: report this as a bug")
+        cuts = read[form].boundaries
+        boundaries = {feature: {*cuts.get(feature, ()), *sides} for feature, sides in hot.boundaries.items()}
+        read[form] = replace(read[form], boundaries=boundaries)
     return read
+
+
+def _read_hot(text: str, features: tuple[FeatureInput, ...]) -> HotBox:
+    ((tests, score),) = _HOT.findall(text)
+    low, high = np.zeros(len(features), np.int64), np.array([(1 << feature.bits) - 1 for feature in features])
+    for feature, side, bound in _SIDE.findall(tests):
+        (low if side == ">=" else high)[int(feature)] = int(bound)
+    return HotBox(low, high, int(score))
 
 
 def _read_trees(text: str) -> Trees:
@@ -124,7 +146,10 @@ def _read_bitvectors(text: str) -> Bitvectors:
         masks.append(numbers.reshape(int(intervals), int(words)))
     if len(masks) != len(features):
         raise ValueError("a table of masks is missing")
-    span = _SPAN.search(text)
+    stated = _SPANS.search(text)
+    spans = tuple(map(int, stated[1].split(","))) if stated else (1,) * int(words)
+    if sum(spans) != int(words):
+        raise ValueError("trees with more or fewer words than there are")
     fields = tuple(int(field, 16) for field in _FIELD.findall(text)) or ((1 << WORD) - 1,)
     if sum(fields) > (1 << WORD) - 1 or any(a & b for i, a in enumerate(fields) for b in fields[:i]):
         raise ValueError("fields of a word that overlap")
@@ -134,7 +159,7 @@ def _read_bitvectors(text: str) -> Bitvectors:
         tuple(masks),
         np.array([int(vote) for vote in re.findall(r"-?\d+", votes)], np.int64).reshape(int(words), WORD),
         fields,
-        int(span[1]) if span else 1,
+        spans,
     )
 
 

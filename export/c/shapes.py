@@ -77,26 +77,29 @@ class Bitvectors:
     masks: tuple[npt.NDArray[np.uint64], ...]
     votes: IntArray  #: int64[words, 64], of the leaf of every bit
     fields: tuple[int, ...]  #: bits of a word that belong to its first, second, ... tree
-    span: int  #: words per tree
+    spans: tuple[int, ...]  #: words of every tree; 1 for every word of several trees
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> Bitvectors:
         """Return the mask tables of an ensemble with votes; ForetailError above 8 MiB of them."""
         parts = [leaf_boxes(tree, ensemble.features) for tree in ensemble.trees]
         sizes = [len(part.votes) for part in parts]
+        spans: tuple[int, ...] = (1,)
         if sum(sizes) <= WORD:
-            span, starts, words = 1, np.cumsum([0, *sizes]), 1
+            starts = np.cumsum([0, *sizes])
             fields = tuple(_ones(size) << int(start) for size, start in zip(sizes, starts, strict=False))
             places = [int(start) for start in starts[:-1]]
         else:
-            span, per_word = -(-max(sizes) // WORD), max(1, WORD // max(sizes))
-            words = len(parts) * span if per_word == 1 else -(-len(parts) // per_word)
+            per_word = max(1, WORD // max(sizes))
             width = WORD // per_word
             fields = tuple(_ones(width) << (width * field) for field in range(per_word))
-            places = [
-                WORD * span * tree if per_word == 1 else WORD * (tree // per_word) + width * (tree % per_word)
-                for tree in range(len(parts))
-            ]
+            if per_word == 1:
+                spans = tuple(-(-size // WORD) for size in sizes)
+                places = [WORD * int(word) for word in np.cumsum([0, *spans[:-1]])]
+            else:
+                spans = (1,) * -(-len(parts) // per_word)
+                places = [WORD * (tree // per_word) + width * (tree % per_word) for tree in range(len(parts))]
+        words = sum(spans)
         tested = cuts_of(ensemble.trees) or {0: []}
         features = tuple(tested)
         if words * sum(len(cuts) + 1 for cuts in tested.values()) > MAX_WORDS:
@@ -121,7 +124,7 @@ class Bitvectors:
                 bits[:, place : place + len(part.votes)] = inside
             masks.append(np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64))
         cuts = tuple(tuple(tested[index]) for index in features)
-        return cls(features, cuts, tuple(masks), votes.reshape(words, WORD), fields, span)
+        return cls(features, cuts, tuple(masks), votes.reshape(words, WORD), fields, spans)
 
     @property
     def boundaries(self) -> dict[int, set[int]]:
@@ -147,14 +150,15 @@ class Bitvectors:
             low[:, feature] = np.maximum(low[:, feature], lows[first])
             high[:, feature] = np.minimum(high[:, feature], highs[last])
         alive &= np.all(low <= high, axis=1)
-        votes, place = self.votes.reshape(-1), np.arange(bits)
+        votes, place = self.votes.reshape(-1), np.arange(bits) % WORD
+        group_of = np.repeat(np.arange(len(self.spans)), np.array(self.spans) * WORD)
         if np.any(votes[~alive]):
             raise ForetailError("a bit that is never set has a vote")
         parts = []
-        for group in range(len(self.votes) // self.span):
+        for group in range(len(self.spans)):
             for field in self.fields:
                 in_field = np.array([bool(field >> bit & 1) for bit in range(WORD)])
-                chosen = alive & (place // (WORD * self.span) == group) & in_field[place % WORD]
+                chosen = alive & (group_of == group) & in_field[place]
                 parts.append(Boxes(low[chosen], high[chosen], votes[chosen]))
         return tuple(parts)
 

@@ -1,24 +1,26 @@
 """The C target: a header-only predictor, a library around it for the simulators, and a self-test.
 
-One prediction is nested ``if`` statements (``branches``) or an AND of leaf masks (``bitvector``); many are predicted
-one after the other (``rows``) or with a row per SIMD lane (``lanes``). Branches win on traces, whose packets repeat the
-path of the one before; bitvectors take the same time for every packet. Without a measurement bitvectors and lanes are
-taken: at most twice the time of branches on a trace, a quarter of it where branches cannot be predicted
-(``python -m benchmarks export_c``).
+One prediction is nested ``if`` statements (``branches``) or an AND of leaf masks (``bitvector``), for all inputs or for
+those outside of the hot box (``hot_branches``, ``hot_bitvector``); many are predicted one after the other (``rows``) or
+with a row per SIMD lane (``lanes``). Without a measurement the form of one is chosen by what the model knows of its
+training rows (:mod:`foretail.export.c.costs`), and many are predicted in lanes (``python -m benchmarks export_c``).
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, run_program, vector_widths
+from foretail.export.c.costs import choose, choose_batch
+from foretail.export.c.hot import HotBox
 from foretail.export.c.reader import read_c
 from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
 from foretail.export.c.text import Batch, Header, Single, render_library, render_selftest
@@ -33,6 +35,11 @@ from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 
 TUNING = "tuning.json"
+_TUNED = "the fastest on the rows of the dataset"
+_FORMS = re.compile(
+    rf"^ \* One prediction: ({'|'.join(get_args(Single))}), ([\w .,:%]+)\.\n \* Many: ({'|'.join(get_args(Batch))})\. ",
+    re.MULTILINE,
+)
 _SELFTEST_ROWS = 256
 
 
@@ -52,7 +59,8 @@ class C:
     'drop_predictor.h'
     """
 
-    #: code of one prediction; ``auto``: the fastest on `tune_rows`, or bitvectors where their tables stay small
+    #: code of one prediction; ``auto``: the fastest on `tune_rows`, else the cheapest by the visits of training rows,
+    #: else bitvectors where their tables stay small
     shape: Single | Literal["auto"] = "auto"
     batch: Batch | Literal["auto"] = "auto"  #: code of many; ``auto``: the fastest on `tune_rows`, or lanes
     #: int64[rows, features] or None, rows of a trace in the order of arrival; the measurements are the report, and
@@ -67,7 +75,7 @@ class C:
             return Rendered(encoded(render_c(ensemble, prefix, shape=self.shape, batch=self.batch)))
         forms = candidates(ensemble, prefix, self.shape, self.batch)
         tuning = tune(forms, ensemble.checked_inputs(self.tune_rows))
-        texts = render_c(ensemble, prefix, shape=tuning.single, batch=tuning.batch)
+        texts = _texts(replace(forms[tuning.single, tuning.batch], reason=_TUNED))
         return Rendered(encoded({**texts, TUNING: tuning.to_json()}), report=TUNING)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
@@ -114,8 +122,42 @@ def render_c(
     Equal ensembles and settings give equal texts. The ensemble must have votes.
     """
     check_name(name)
-    header = _header(ensemble, name, shape, batch)
+    return _texts(_header(ensemble, name, shape, batch))
+
+
+def candidates(
+    ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
+) -> dict[tuple[Single, Batch], Header]:
+    """Return a header for every pair of forms that the settings leave open and that can hold the model."""
+    headers, refusal = {}, None
+    for single in get_args(Single) if shape == "auto" else (shape,):
+        for many in get_args(Batch) if batch == "auto" else (batch,):
+            try:
+                headers[single, many] = _header(ensemble, name, single, many)
+            except ForetailError as error:
+                refusal = error
+    if not headers and refusal is not None:
+        raise refusal
+    return headers
+
+
+def stated(ensemble: Ensemble, name: str, text: str) -> Header:
+    """Return what a header must state about the ensemble, in the forms and for the reason that it says it has.
+
+    ProofError when it says none.
+    """
+    forms = _FORMS.search(text)
+    if forms is None:
+        raise ProofError("the exported C does not say in which forms it is: report this as a bug")
+    single, reason, batch = forms.groups()
+    return Header(name, ensemble, cast(Single, single), reason, cast(Batch, batch))
+
+
+def _texts(header: Header) -> dict[str, str]:
+    name, ensemble = header.name, header.ensemble
     rows = _selftest_rows(ensemble)
+    if header.hot is not None:  # and blocks of which two thirds are in the hot box
+        rows = np.concatenate([rows, np.where(np.arange(len(rows))[:, np.newaxis] % 3, header.hot.low, rows)])
     return {
         f"{name}.h": header.text(),
         f"{name}.c": render_library(name, ensemble.features),
@@ -123,46 +165,39 @@ def render_c(
     }
 
 
-def candidates(
-    ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]
-) -> dict[tuple[Single, Batch], Header]:
-    """Return a header for every pair of forms that the settings leave open and that can hold the model."""
-    headers = {}
-    for single in ("branches", "auto") if shape == "auto" else (shape,):
-        for many in ("rows", "auto") if batch == "auto" else (batch,):
-            header = _header(ensemble, name, single, many)
-            headers[header.single, header.batch] = header
-    return headers
-
-
-def stated(ensemble: Ensemble, name: str, text: str) -> Header:
-    """Return what a header must state about the ensemble, in the forms that it says it has."""
-    single: Single = "bitvector" if " * One prediction: bitvector." in text else "branches"
-    batch: Batch = "lanes" if ". Many: lanes." in text else "rows"
-    return Header(name, ensemble, single, batch)
-
-
 def _header(ensemble: Ensemble, name: str, shape: Single | Literal["auto"], batch: Batch | Literal["auto"]) -> Header:
     ensemble.require_votes()
-    trees = Trees.of(ensemble)
-    bitvectors = None
-    if shape != "branches":
+    trees, bitvectors, hot, reason = Trees.of(ensemble), None, None, "as c.shape asks for it"
+    if not shape.endswith("branches"):
         try:
             bitvectors = Bitvectors.of(ensemble)
         except ForetailError:
-            if shape == "bitvector":
+            if shape != "auto":
                 raise
+    if shape not in ("branches", "bitvector"):
+        hot = HotBox.of(ensemble)
+        if hot is None and shape != "auto":
+            raise ForetailError(f"the model does not say how often its leaves were visited: leave out shape={shape}")
+    if shape == "auto":
+        shape, reason = choose(ensemble, bitvectors, hot)
     if batch == "auto":
-        batch = "lanes" if trees.leaves <= MAX_LANE_LEAVES else "rows"
-    if bitvectors is None:
-        return Header(name, ensemble, "branches", batch, trees)
-    return Header(name, ensemble, "bitvector", batch, trees if batch == "lanes" else None, bitvectors)
+        batch = choose_batch(ensemble, bitvectors, hot if shape.startswith("hot_") else None)
+    elif batch == "hot_lanes" and not shape.startswith("hot_"):
+        raise ForetailError(f"batch=hot_lanes shares the hot box of a single prediction: set shape=hot_{shape}")
+    elif batch != "rows" and trees.leaves > MAX_LANE_LEAVES:
+        raise ForetailError(
+            f"a tree has {trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch={batch}: choose batch=rows"
+        )
+    used_trees = trees if batch != "rows" or shape.endswith("branches") else None
+    used_bitvectors = bitvectors if shape.endswith("bitvector") else None
+    used_box = hot if shape.startswith("hot_") else None
+    return Header(name, ensemble, shape, reason, batch, used_trees, used_bitvectors, used_box)
 
 
 def _variants(header: Header) -> tuple[int, ...]:
     """Return the vector widths whose code the library does not run on this CPU: plain C, and all but the widest."""
-    lanes = vector_widths()[:-1] if header.batch == "lanes" else ()
-    return (0, *lanes) if header.single == "bitvector" else lanes
+    lanes = vector_widths()[:-1] if header.batch != "rows" else ()
+    return (0, *lanes) if header.single.endswith("bitvector") else lanes
 
 
 def _selftest_rows(ensemble: Ensemble) -> npt.NDArray[np.int64]:

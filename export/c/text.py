@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
-from foretail.export.c.shapes import MAX_LANE_LEAVES, WORD, Bitvectors, Trees
+from foretail.export.c.hot import HotBox
+from foretail.export.c.shapes import WORD, Bitvectors, Trees
 from foretail.export.templates import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
 from foretail.models.ensemble.nested import Node, nested
 
 IntArray = npt.NDArray[np.int64]
-Single = Literal["branches", "bitvector"]
-Batch = Literal["rows", "lanes"]
+Single = Literal["branches", "bitvector", "hot_branches", "hot_bitvector"]
+Batch = Literal["rows", "lanes", "hot_lanes"]
 
-_BLOCK = 32
+BLOCK = 32
 """Bounds per step of the search in long tables."""
 
 _TREES_AT_ONCE = 8
@@ -55,18 +56,17 @@ class Header:
     name: str  #: prefix of files and C names
     #: features, tau, hash and number of trees are stated; the code is made of `trees` and `bitvectors`
     ensemble: Ensemble
-    single: Single  #: code of one prediction
-    batch: Batch  #: code of many: one after the other, or a row per SIMD lane
+    single: Single  #: code of one prediction; ``hot_``: its code for inputs outside of the hot box
+    reason: str  #: why this code, the end of a sentence
+    #: code of many: one after the other, or a row per SIMD lane; ``hot_lanes``: in lanes where most rows of a block are
+    #: outside of the hot box
+    batch: Batch
     trees: Trees | None = None  #: there when `single` or `batch` needs them
     bitvectors: Bitvectors | None = None
+    hot: HotBox | None = None  #: there when `single` needs it
 
     def text(self) -> str:
-        """Return the header file; ForetailError when a tree is too large for lanes."""
-        if self.batch == "lanes" and self.trees is not None and self.trees.leaves > MAX_LANE_LEAVES:
-            raise ForetailError(
-                f"a tree has {self.trees.leaves} leaves, more than the {MAX_LANE_LEAVES} of batch=lanes: "
-                f"choose batch=rows"
-            )
+        """Return the header file."""
         values: dict[str, Any] = {
             "n": self.name,
             "N": self.name.upper(),
@@ -75,6 +75,9 @@ class Header:
             "sha256": self.ensemble.sha256,
             "output": self.ensemble.output,
             "single": self.single,
+            "reason": self.reason,
+            "branches": self.single.endswith("branches"),
+            "hot": self.hot,
             "batch": self.batch,
             "tree_count": len(self.ensemble.trees),
             "trees": None,
@@ -104,11 +107,11 @@ class Header:
         yield "X86"
         if self.trees is not None:
             yield from (f"TREE_{index}" for index in range(len(self.trees.trees)))
-        if self.single == "branches":
+        if self.single.endswith("branches"):
             yield from ("IF", "RETURN")
         else:
             yield "LANE"
-        if self.batch == "lanes":
+        if self.batch != "rows":
             yield from ("LIST", "VOTE", "NODE_256", "LEAF_256", "NODE_512", "LEAF_512", "HALF_512")
 
 
@@ -179,10 +182,10 @@ def _tables(bitvectors: Bitvectors, features: Sequence[FeatureInput]) -> dict[st
     tables = []
     for feature, cuts, masks in zip(bitvectors.features, bitvectors.cuts, bitvectors.masks, strict=True):
         bounds = [cut + 1 for cut in cuts]
-        long = len(bounds) >= 2 * _BLOCK
+        long = len(bounds) >= 2 * BLOCK
         # Always one unused place at least: it ends every search.
-        bounds += [top] * (-(len(bounds) + 1) % (_BLOCK if long else WORD // 4) + 1)
-        steps = bounds[_BLOCK - 1 :: _BLOCK] if long else []
+        bounds += [top] * (-(len(bounds) + 1) % (BLOCK if long else WORD // 4) + 1)
+        steps = bounds[BLOCK - 1 :: BLOCK] if long else []
         steps += [top] * (-len(steps) % 16)
         rows = ("{" + ", ".join(f"UINT64_C({word:#x})" for word in row) + "}" for row in masks.tolist())
         tables.append(
@@ -203,7 +206,7 @@ def _tables(bitvectors: Bitvectors, features: Sequence[FeatureInput]) -> dict[st
         "votes": _lines(votes, 1),
         "vote_bits": _bits(bitvectors.votes.reshape(-1).tolist()),
         "fields": [f"{field:#018x}" for field in bitvectors.fields],
-        "span": bitvectors.span,
+        "spans": bitvectors.spans if max(bitvectors.spans) > 1 else (),
         "bound_bits": bits,
         "bound_top": top,
         "quads": [

@@ -140,8 +140,26 @@ def lower(
 
 def _on_trees(ensemble: Ensemble, rewrite: Callable[[Node, Box, Tree], Node]) -> Ensemble:
     box = tuple((0, (1 << feature.bits) - 1) for feature in ensemble.features)
-    trees = (tree_of(rewrite(nested(tree), box, tree), tree.value, tree.votes) for tree in ensemble.trees)
+    roots = ((tree, rewrite(nested(tree), box, tree)) for tree in ensemble.trees)
+    trees = (_moved_visits(tree, tree_of(root, tree.value, tree.votes, tree.visits), ensemble) for tree, root in roots)
     return replace(ensemble, trees=tuple(trees))
+
+
+def _moved_visits(old: Tree, new: Tree, ensemble: Ensemble) -> Tree:
+    """Return `new` with the visits of `old`.
+
+    Each leaf gives its own, in equal shares, to those that its inputs now reach. Those of a leaf that no input reaches
+    are left out.
+    """
+    if old.visits is None or len(old.feature) == len(new.feature):
+        return new
+    before, after = (leaf_boxes(tree, ensemble.features, np.arange(len(tree.feature))) for tree in (old, new))
+    visits = np.zeros(len(new.feature), np.int64)
+    for low, high, leaf in zip(before.low, before.high, before.votes, strict=True):
+        heirs = after.votes[np.all((after.low <= high) & (low <= after.high), axis=1)]
+        visits[heirs] += old.visits[leaf] // len(heirs)
+        visits[heirs[: old.visits[leaf] % len(heirs)]] += 1
+    return replace(new, visits=visits)
 
 
 def _halves(box: Box, feature: int, cut: int) -> tuple[Box, Box]:

@@ -42,6 +42,7 @@ CHUNK_ROWS = 1 << 18
 """Rows that are computed at a time."""
 
 _LIMB_BITS = 48
+MAX_VISITS = 1 << 53  # visits are fewer
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,16 @@ class Tree(Summarised):
     right: npt.NDArray[np.int32]  #: int32[n], the other child, -1 at a leaf
     value: npt.NDArray[np.float64]  #: float64[n], exact leaf value, finite
     votes: IntArray | None = None  #: int64[n] or None, integer leaf votes, None before the vote pass
+    #: int64[n] or None, how many training rows reached each leaf, 0 at inner nodes; None where nobody counted
+    visits: IntArray | None = None
 
     def __post_init__(self) -> None:
         dtypes = {"feature": np.int32, "cut": np.int64, "left": np.int32, "right": np.int32, "value": np.float64}
         for name, dtype in dtypes.items():
             object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
-        if self.votes is not None:
-            object.__setattr__(self, "votes", _frozen(self.votes, np.int64))
+        for name in ("votes", "visits"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _frozen(getattr(self, name), np.int64))
 
     @property
     def leaves(self) -> IntArray:
@@ -101,6 +105,20 @@ class Tree(Summarised):
         for node in np.flatnonzero(self.feature >= 0).tolist():  # parents come before their children
             depth[self.left[node]] = depth[self.right[node]] = depth[node] + 1
         return int(depth.max())
+
+    @property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """The visits as shares of all, float64[n]; ForetailError where there are none."""
+        if self.visits is None or not self.visits.any():
+            raise ForetailError("the ensemble has no visits: run with_visits on it first")
+        return np.asarray(self.visits / self.visits.sum(), np.float64)
+
+    def sums(self, at_leaves: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the sum over the leaves below each node, float64[n], of numbers as :attr:`shares`."""
+        sums = at_leaves.copy()
+        for node in np.flatnonzero(self.feature >= 0)[::-1].tolist():  # children before their parents
+            sums[node] = sums[self.left[node]] + sums[self.right[node]]
+        return sums
 
     def require_votes(self) -> IntArray:
         """Return the votes; raise ForetailError before the vote pass."""
@@ -263,6 +281,15 @@ class Ensemble(Summarised):
         trees = tuple(replace(tree, votes=None) for tree in self.trees)
         return replace(self, trees=trees, threshold=threshold, vote_bits=None, default_tau=None)
 
+    def with_visits(self, batches: Iterable[npt.ArrayLike]) -> Ensemble:
+        """Return the ensemble with the counts of these rows, integer arrays [rows, features], at the leaves."""
+        visits = [np.zeros(len(tree.feature), np.int64) for tree in self.trees]
+        for batch in batches:
+            x = self.checked_inputs(batch)
+            for count, tree in zip(visits, self.trees, strict=True):
+                count += np.bincount(tree.leaf(x), minlength=len(count))
+        return replace(self, trees=tuple(replace(t, visits=n) for t, n in zip(self.trees, visits, strict=True)))
+
     @cached_property
     def max_vote_bits(self) -> int:
         """Largest vote width, at most 58, at which no score can leave int64."""
@@ -399,6 +426,8 @@ def _check_invariants(ensemble: Ensemble) -> None:
         if tree.votes is not None
     ):
         raise ForetailError("the ensemble's votes are not its rounded values: run the vote pass again")
+    if len({tree.visits is None for tree in ensemble.trees}) > 1:
+        raise ForetailError("some trees of the ensemble have visits and others none: count them for all trees")
     largest_cut = np.array([(1 << f.bits) - 2 for f in ensemble.features])
     for index, tree in enumerate(ensemble.trees):
         fault = _tree_fault(tree, largest_cut)
@@ -415,7 +444,7 @@ def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
         tree.left,
         tree.right,
         tree.value,
-        *([] if tree.votes is None else [tree.votes]),
+        *(counts for counts in (tree.votes, tree.visits) if counts is not None),
     ]
     if any(len(array) != n for array in arrays):
         return "has arrays of different lengths"
@@ -432,4 +461,6 @@ def _tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
         return "has a cut outside its feature's range"
     if not np.all(np.isfinite(tree.value)) or np.any(tree.value[inner] != 0):
         return "has a value that is not finite, or one at an inner node"
+    if tree.visits is not None and (np.any(tree.visits[inner]) or np.any(tree.visits.view(np.uint64) >= MAX_VISITS)):
+        return "has visits outside [0, 2**53), or some at an inner node"
     return None

@@ -41,6 +41,7 @@ def document_of(ensemble: Ensemble, trees: Sequence[Tree]) -> dict[str, Any]:
                 "right": tree.right.tolist(),
                 "value": [v.hex() for v in tree.value.tolist()],
                 "votes": None if tree.votes is None else tree.votes.tolist(),
+                **({} if tree.visits is None else {"visits": tree.visits.tolist()}),
             }
             for tree in trees
         ],

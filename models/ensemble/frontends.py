@@ -19,6 +19,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,6 +336,8 @@ def _from_treelite(
     trees = tuple(
         read_tree(model.get_tree_accessor(i), classes, features, rounds=rounds) for i in range(model.num_tree)
     )
+    if any(tree.visits is None for tree in trees):
+        trees = tuple(replace(tree, visits=None) for tree in trees)
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
     return Ensemble(features, trees, threshold, base, output, origin=known)
 

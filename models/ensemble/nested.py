@@ -25,14 +25,19 @@ def nested(tree: Tree, node: int = 0) -> Node:
     return int(tree.feature[node]), int(tree.cut[node]), left, right
 
 
-def tree_of(root: Node, values: npt.NDArray[np.float64], votes: npt.NDArray[np.int64] | None = None) -> Tree:
+def tree_of(
+    root: Node,
+    values: npt.NDArray[np.float64],
+    votes: npt.NDArray[np.int64] | None = None,
+    visits: npt.NDArray[np.int64] | None = None,
+) -> Tree:
     """Return nested tests as a tree whose nodes are in preorder.
 
     Parameters
     ----------
-    root : the number of a leaf is its place in `values`, and in `votes`
+    root : the number of a leaf is its place in `values`, in `votes` and in `visits`
     values : float64[n]
-    votes : int64[n], or None for a tree without votes
+    votes, visits : int64[n], or None for a tree without
     """
     rows: list[tuple[int, int, int, int]] = []
     leaves: list[int] = []
@@ -50,7 +55,8 @@ def tree_of(root: Node, values: npt.NDArray[np.float64], votes: npt.NDArray[np.i
     feature, cut, left, right = (np.array(column) for column in zip(*rows, strict=True))
     leaf = np.array(leaves)
     value = np.where(leaf >= 0, values[leaf], 0.0)
-    return Tree(feature, cut, left, right, value, None if votes is None else np.where(leaf >= 0, votes[leaf], 0))
+    counts = (None if of is None else np.where(leaf >= 0, of[leaf], 0) for of in (votes, visits))
+    return Tree(feature, cut, left, right, value, *counts)
 
 
 def tree_of_rule(root: Rule, names: Sequence[str]) -> Tree:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, MAX_VISITS, FeatureInput, Tree
 
 _LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
 CATEGORICAL = "the model has categorical splits, which are not supported: train it on integer features only"
@@ -49,7 +49,8 @@ def read_tree(accessor: Any, classes: int, features: Sequence[FeatureInput], *, 
     if rounds:
         cut = np.where(cut < 1 << FLOAT32_BITS, cut, _cuts_of_float32(threshold, operator == _LE))
     cut = np.where(left >= 0, np.maximum(cut, -1), 0).astype(np.int64)
-    return _in_preorder(feature, cut, left, right, value, [(1 << f.bits) - 1 for f in features])
+    visits = _visits(accessor, left < 0)
+    return _in_preorder(feature, cut, left, right, value, visits, [(1 << f.bits) - 1 for f in features])
 
 
 def _cuts_of_float32(threshold: npt.NDArray[np.float64], at_most: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -78,12 +79,21 @@ def _leaf_values(accessor: Any, classes: int, leaf: npt.NDArray[np.bool_]) -> np
     return value
 
 
+def _visits(accessor: Any, leaf: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
+    """Return how many training rows reached each leaf, as its framework has counted them; None where it has not."""
+    count, present = (accessor.get_field(name) for name in ("data_count", "data_count_present"))
+    if len(count) != len(leaf) or len(present) != len(leaf) or not np.all(present[leaf]) or count.max() >= MAX_VISITS:
+        return None
+    return np.where(leaf, count.astype(np.int64), 0)
+
+
 def _in_preorder(
     feature: npt.NDArray[np.int64],
     cut: npt.NDArray[np.int64],
     left: npt.NDArray[np.int64],
     right: npt.NDArray[np.int64],
     value: npt.NDArray[np.float64],
+    visits: npt.NDArray[np.int64] | None,
     largest: Sequence[int],
 ) -> Tree:
     """Number the nodes that inputs in [0, largest] reach in preorder, the canonical order: equal trees, equal files."""
@@ -108,7 +118,9 @@ def _in_preorder(
     ordered = np.array(order)
     pairs = np.array(children)
     tested = np.where(left[ordered] >= 0, feature[ordered], -1).astype(np.int32)
-    return Tree(tested, cut[ordered], pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), value[ordered])
+    below, above = (side.astype(np.int32) for side in pairs.T)
+    counts = None if visits is None else visits[ordered]
+    return Tree(tested, cut[ordered], below, above, value[ordered], visits=counts)
 
 
 def _malformed() -> ForetailError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,16 +131,18 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
         )
     settings = config.student
     validation = read_rows(split.validation, labelled.columns, region=cast(Region, config.operating_point.region))
+    train = read_rows(split.train, labelled.columns).x
     best, *others = distill(
         teacher.probability,
         teacher.threshold,
         teacher.features,
-        read_rows(split.train, labelled.columns).x,
+        train,
         validation.x,
         Budget(settings.trees, settings.depth, settings.leaves),
         rule=THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings),
         seed=settings.seed,
     )
+    best = replace(best, ensemble=best.ensemble.with_visits([train]))
     judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}
     outcome: dict[str, Any] = {
         **describe(labelled),

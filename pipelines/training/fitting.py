@@ -154,6 +154,8 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     else:
         rounds = _rounds(config, labelled, partial(fit, labels))
         predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
+    if isinstance(model, Ensemble):
+        model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
     judged = judge(model, labelled)
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {

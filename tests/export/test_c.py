@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.export.c import costs
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
-from foretail.export.c import text as c_text
 from foretail.export.c.build import PredictorLibrary, predictor_abi
 from foretail.export.c.shapes import Trees
 from foretail.export.c.target import C, render_c
@@ -37,6 +37,7 @@ FORMS: list[tuple[Single, Batch]] = [
     ("bitvector", "rows"),
     ("bitvector", "lanes"),
 ]
+HOT: list[tuple[Single, Batch]] = [("hot_branches", "rows"), ("hot_bitvector", "hot_lanes")]
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wsign-conversion", "-Wshadow", "-Werror")
 
 
@@ -101,7 +102,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for model, ensemble in models.items():
         voted = with_votes(ensemble, max_cells=10**6)
-        for shape, batch in FORMS:
+        if model == "time":
+            voted = voted.with_visits([[[0], [1 << 31], [(1 << 32) - 1]]])
+        for shape, batch in FORMS + (HOT if model in ("small", "time") else []):
             for file, text in render_c(voted, f"{model}_{shape}_{batch}", shape=shape, batch=batch).items():
                 (folder / file).write_text(text)
     return folder
@@ -115,7 +118,7 @@ def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector
     compiler, *flags = language
     assert shutil.which(compiler), f"these tests need {compiler}"
     headers = sorted(texts.glob("*.h"))
-    assert len(headers) == 20
+    assert len(headers) == 24
     fixed = [f"#define {header.stem.upper()}_VECTOR {vector}\n" for header in headers if vector is not None]
     every = "".join(f'#include "{file}"\n' for file in headers)
     library, selftest = (f'#include "{texts / "large_bitvector_lanes"}{end}"\n' for end in (".c", "_selftest.c"))
@@ -174,14 +177,14 @@ def _leaf() -> Tree:
     return Tree(leaf.feature[2:], leaf.cut[2:], leaf.left[2:], leaf.right[2:], leaf.value[2:])
 
 
-@pytest.mark.parametrize(("shape", "batch"), FORMS[1:3])
+@pytest.mark.parametrize(("shape", "batch"), FORMS[1:3] + HOT)
 def test_a_chosen_form_is_written_and_gives_the_scores(
     shape: Single, batch: Batch, trained: Trained, tmp_path: Path
 ) -> None:
     voted = with_votes(trained.ensemble)
     result = export(voted, C(shape=shape, batch=batch), tmp_path / "out")
     text = result.file(".h").read_text()
-    assert f"One prediction: {shape}. Many: {batch}." in text
+    assert f"One prediction: {shape}, as c.shape asks for it.\n * Many: {batch}." in text
     library = PredictorLibrary(result.file(".so"))
     for count in (0, 1, 15, 16, 31, 33, 70):  # whole blocks of lanes and what is left of them
         rows = trained.rows[:count]
@@ -193,13 +196,14 @@ def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_
     tuning = json.loads((result.folder / "tuning.json").read_text())
     assert tuning == result.report
     assert {kind: set(spent) for kind, spent in tuning["nanoseconds"].items()} == {
-        "single": {"branches", "bitvector"},
-        "batch": {"rows", "lanes"},
+        "single": {"branches", "bitvector", "hot_branches", "hot_bitvector"},
+        "batch": {"rows", "lanes", *(["hot_lanes"] if tuning["single"].startswith("hot_") else [])},
     }
     for kind, spent in tuning["nanoseconds"].items():
         assert tuning[kind] == min(spent, key=spent.get)
         assert all(value > 0 for value in spent.values())
-    assert f"One prediction: {tuning['single']}. Many: {tuning['batch']}." in result.file(".h").read_text()
+    forms = f"One prediction: {tuning['single']}, the fastest on the rows of the dataset.\n * Many: {tuning['batch']}."
+    assert forms in result.file(".h").read_text()
     digest = hashlib.sha256((result.folder / "tuning.json").read_bytes()).hexdigest()
     assert result.certificate.outputs["tuning.json"] == digest
 
@@ -219,14 +223,17 @@ def test_tuning_needs_rows_of_the_model(trained: Trained, tmp_path: Path) -> Non
 def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_shapes, "MAX_WORDS", 10)
     voted = with_votes(stumps(*[[0.0, 1.0]] * 12))
-    assert "One prediction: branches." in render_c(voted)["drop_predictor.h"]
+    assert "One prediction: branches, because" in render_c(voted)["drop_predictor.h"]
+    counted = voted.with_visits([np.zeros((9, 12), np.int64), np.full((1, 12), 255)])
+    header = render_c(counted)["drop_predictor.h"]
+    assert re.search(r"One prediction: hot_branches, .*: hot_branches \d+\.\d, branches \d+\.\d\.\n", header)
     with pytest.raises(ForetailError, match="choose shape=branches"):
         export(voted, C(shape="bitvector"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_trees_beyond_the_lanes_give_way_to_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_text, "MAX_LANE_LEAVES", 1)
+    monkeypatch.setattr(costs, "MAX_LANE_LEAVES", 1)
     monkeypatch.setattr(c_target, "MAX_LANE_LEAVES", 1)
     voted = with_votes(stumps([0.0, 1.0]))
     assert "Many: rows." in render_c(voted)["drop_predictor.h"]

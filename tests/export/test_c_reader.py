@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import jinja2
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import compile_library, vector_widths
+from foretail.export.c.hot import HotBox
 from foretail.export.c.reader import read_c
 from foretail.export.c.target import C, render_c, stated
 from foretail.export.c.text import Batch, Single
@@ -30,7 +32,13 @@ from tests.forests import Trained, forests, paper_forest, stump, stumps
 
 pytestmark = pytest.mark.slow
 
-FORMS: list[tuple[Single, Batch]] = [("branches", "rows"), ("bitvector", "rows"), ("bitvector", "lanes")]
+FORMS: list[tuple[Single | Literal["auto"], Batch]] = [
+    ("branches", "rows"),
+    ("bitvector", "rows"),
+    ("bitvector", "lanes"),
+    ("auto", "rows"),  # mostly with a hot box
+    ("hot_bitvector", "hot_lanes"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +49,14 @@ def voted() -> Ensemble:
 @settings(max_examples=draws(3))
 @given(trained=forests(), form=st.sampled_from(FORMS))
 def test_what_is_generated_from_any_forest_is_proven(
-    trained: Trained, form: tuple[Single, Batch], tmp_path_factory: pytest.TempPathFactory
+    trained: Trained,
+    form: tuple[Single | Literal["auto"], Batch | Literal["auto"]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     for max_cells in (10**7, 0):
         ensemble = with_votes(trained.ensemble, max_cells=max_cells)
+        if HotBox.of(ensemble) is None:
+            form = ("auto", "auto")
         texts = render_c(ensemble, shape=form[0], batch=form[1])
         certificate = prove_files(ensemble, C(), encoded(texts), max_cells=max_cells)[0]
         assert certificate.ir_sha256 == ensemble.sha256
@@ -67,7 +79,7 @@ def test_every_form_is_read_back_as_the_trees(trained: Trained) -> None:
 
 
 def test_places_where_inputs_saturate_are_boundaries(voted: Ensemble) -> None:
-    text = render_c(voted)["drop_predictor.h"]
+    text = render_c(voted, shape="bitvector")["drop_predictor.h"]
     for back in read_c(stated(voted, "drop_predictor", text), text).values():
         for feature, boundaries in back.boundaries.items():
             cuts = {int(c) for tree in voted.trees for c in tree.cut[tree.feature == feature]}
@@ -119,6 +131,17 @@ BITVECTOR: dict[str, Callable[[str], str]] = {
     "another comparison": lambda t: t.replace("bounds[i] <= x", "bounds[i] < x"),
     "another lane": lambda t: t.replace("_LANE(quad_0, 1)", "_LANE(quad_0, 0)"),
 }
+HOT: dict[str, Callable[[str], str]] = {
+    "a side one farther": lambda t: _shift(t, r"  if \(.*x\[\d\] <= (\d+)", 1),
+    "a side of another input": lambda t: re.sub(r"(  if \(x\[)\d", r"\g<1>4", t),
+    "another score in the box": lambda t: _shift(t, r"  if \(x.*INT64_C\((-?\d+)\)", 1),
+    "a box that is left out": lambda t: re.sub(r"  if \(x.*\n", "", t),
+    "a second box": lambda t: re.sub(r"(  if \(x.*\n)", r"\1\1", t),
+    "lanes with a box of their own": lambda t: t.replace("* One prediction: hot_", "* One prediction: ").replace(
+        "Many: rows", "Many: hot_lanes"
+    ),
+    "a reason that ends the comment": lambda t: t.replace(", as c.shape asks", ", */ as c.shape asks"),
+}
 
 
 def _shift(text: str, pattern: str, by: int) -> str:
@@ -138,6 +161,8 @@ CASES = [
     *(("branches", "rows", name) for name in {**MUTATIONS, **BRANCHES}),
     *(("bitvector", "rows", name) for name in BITVECTOR),
     *(("bitvector", "lanes", name) for name in MUTATIONS),
+    *(("hot_bitvector", "rows", name) for name in HOT),
+    *(("hot_branches", "rows", name) for name in ("a cut one higher", *HOT)),
 ]
 
 
@@ -157,7 +182,7 @@ def differs(ensemble: Ensemble, header: str) -> bool:
 @pytest.mark.parametrize(("shape", "batch", "mutation"), CASES)
 def test_a_changed_header_is_caught_by_reading_it(shape: Single, batch: Batch, mutation: str, voted: Ensemble) -> None:
     header = render_c(voted, shape=shape, batch=batch)["drop_predictor.h"]
-    changed = {**MUTATIONS, **BRANCHES, **BITVECTOR}[mutation](header)
+    changed = {**MUTATIONS, **BRANCHES, **BITVECTOR, **HOT}[mutation](header)
     assert changed != header
     assert not differs(voted, header)
     assert differs(voted, changed)
@@ -171,6 +196,7 @@ def test_a_changed_header_is_caught_by_reading_it(shape: Single, batch: Batch, m
         ("bitvector", "rows", "a bound one higher"),
         ("bitvector", "rows", "a bit less"),
         ("bitvector", "rows", "a vote one higher"),
+        ("hot_bitvector", "rows", "a side one farther"),
         ("bitvector", "lanes", "a cut one lower"),
         ("bitvector", "lanes", "a leaf one higher"),
     ],
@@ -179,8 +205,8 @@ def test_a_changed_header_is_caught_by_running_it(
     shape: Single, batch: Batch, mutation: str, voted: Ensemble, tmp_path: Path
 ) -> None:
     texts = render_c(voted, shape=shape, batch=batch)
-    changed = {**MUTATIONS, **BITVECTOR}[mutation](texts["drop_predictor.h"])
-    with pytest.raises(ProofError, match=r"gives|self-test|read back"):
+    changed = {**MUTATIONS, **BITVECTOR, **HOT}[mutation](texts["drop_predictor.h"])
+    with pytest.raises(ProofError, match=r"gives|self-test|read back|hot box"):
         prove_files(voted, C(), encoded({**texts, "drop_predictor.h": changed}))
 
 
@@ -212,7 +238,7 @@ def test_a_changed_self_test_is_caught(voted: Ensemble, tmp_path: Path) -> None:
 @settings(max_examples=draws(300))
 @given(data=st.data())
 def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObject, voted: Ensemble) -> None:
-    header = render_c(voted)["drop_predictor.h"]
+    header = render_c(voted, shape="bitvector")["drop_predictor.h"]
     numbers = list(re.finditer(r"(?<=NODE\(\d, )\d+|(?<=LEAF\(\d, )\d+|\b\d+(?=, )|(?<=INT64_C\(0x)[0-9a-f]+", header))
     chosen = data.draw(st.sampled_from(numbers))
     base = 16 if header[chosen.start() - 1] == "x" else 10
@@ -224,6 +250,9 @@ def test_any_change_of_one_number_in_trees_and_tables_is_caught(data: st.DataObj
     ("template", "old", "new"),
     [
         ("predictor.h.j2", "x[f] <= (c)", "x[f] < (c)"),
+        ("predictor.h.j2", '|join(" && ")', '|join(" || ")'),
+        ("predictor.h.j2", '|join(") & (")', '|join(") | (")'),
+        ("predictor.h.j2", "outside[count] = row;", "outside[count] = 0;"),
         ("predictor.h.j2", "out[row] = {{ n }}_score(", "out[row] = 1 + {{ n }}_score("),
         ("bitvectors.h.j2", "bounds[i] <= x", "bounds[i] < x"),
         ("bitvectors.h.j2", "packs_epi16(first, last)", "packs_epi16(last, last)"),
@@ -249,8 +278,10 @@ def test_an_exporter_that_writes_wrong_code_is_caught(
 
     environment = honest.overlay(loader=jinja2.FunctionLoader(wrong), cache_size=0)
     monkeypatch.setattr(c_text, "_environment", lambda: environment)
-    single: Single = "branches" if "x[f]" in old else "bitvector"
-    texts = render_c(voted, shape=single, batch="lanes" if template == "lanes.h.j2" else "rows")
+    hot = "join" in old or "outside" in old
+    single: Single = "branches" if "x[f]" in old else "hot_bitvector" if hot else "bitvector"
+    batch: Batch = "lanes" if template == "lanes.h.j2" else "hot_lanes" if hot else "rows"
+    texts = render_c(voted, shape=single, batch=batch)
     with pytest.raises(ProofError, match=r"gives|self-test"):
         prove_files(voted, C(), encoded(texts))
 

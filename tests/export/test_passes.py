@@ -45,6 +45,40 @@ def test_what_no_switch_can_know_is_never_exported() -> None:
             lower(model)
 
 
+@settings(max_examples=draws(20))
+@given(forests(max_depth=6))
+def test_every_pass_keeps_the_visits(trained: Trained) -> None:
+    before = trained.ensemble.with_visits([trained.rows])
+    for step in passes.PASSES:
+        after = step(before)
+        recounted = after.with_visits([trained.rows])
+        for tree, counted in zip(after.trees, recounted.trees, strict=True):
+            assert tree.visits is not None
+            assert counted.visits is not None
+            assert tree.visits.sum() == len(trained.rows)
+            if step is prune_dead_branches:  # whose leaves keep their inputs
+                assert np.array_equal(tree.visits, counted.visits)
+        before = recounted
+
+
+def test_a_leaf_that_goes_leaves_its_visits_to_those_that_its_inputs_reach() -> None:
+    tree = _tree((0, 5, 1, 2), 1.0, (1, 7, 3, 6), (0, 20, 4, 5), 1.0, 0.0, (0, 30, 7, 8), 1.0, 0.0)
+    counted = replace(_ensemble(tree), trees=(replace(tree, visits=np.array([0, 7, 0, 0, 10, 20, 0, 30, 40])),))
+    (after,) = drop_redundant_thresholds(counted).trees
+    assert after.visits is not None
+    assert after.visits[after.leaves].tolist() == [10 + 4, 20, 30 + 3, 40]
+    same = _ensemble(_tree((0, 5, 1, 4), (1, 7, 2, 3), 0.0, 1.0, (1, 7, 5, 6), 0.0, 1.0))
+    visited = replace(same.trees[0], visits=np.array([0, 0, 1, 2, 0, 30, 40]))
+    (after,) = merge_equal_subtrees(replace(same, trees=(visited,))).trees
+    assert after.visits is not None
+    assert after.visits.tolist() == [0, 31, 42]
+    box = _ensemble(_tree((0, 5, 1, 2), 1.0, (1, 7, 3, 4), 1.0, 1.0))
+    odd = replace(box.trees[0], visits=np.array([0, 7, 0, 2, 3]))
+    (after,) = merge_equal_subtrees(replace(box, trees=(odd,))).trees
+    assert after.visits is not None
+    assert after.visits.tolist() == [12]
+
+
 @settings(max_examples=draws(40))
 @given(forests(max_depth=6))
 def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:

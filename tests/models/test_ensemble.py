@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -62,8 +63,26 @@ def test_a_carry_runs_through_every_limb() -> None:
 def test_an_ensemble_survives_its_file(trained: Trained) -> None:
     again = Ensemble.from_json(trained.ensemble.to_json())
     assert again == trained.ensemble
+    assert all(tree.visits is not None and tree.visits.sum() > 0 for tree in again.trees)
     assert again.to_json() == trained.ensemble.to_json()
     assert np.array_equal(again.exact_key(trained.rows), trained.ensemble.exact_key(trained.rows))
+
+
+@settings(max_examples=draws(20))
+@given(forests())
+def test_visits_are_the_rows_that_reach_each_leaf(trained: Trained) -> None:
+    rows = trained.rows
+    half = len(rows) // 2
+    counted = trained.ensemble.with_visits([rows[:half], rows[half:]])
+    for tree in counted.trees:
+        assert tree.visits is not None
+        assert tree.visits.tolist() == [int(np.sum(tree.leaf(rows) == node)) for node in range(len(tree.feature))]
+        below = tree.sums(tree.shares)
+        assert below[0] == pytest.approx(1)
+        inner = tree.feature >= 0
+        assert below[inner] == pytest.approx(below[tree.left[inner]] + below[tree.right[inner]])
+    with pytest.raises(ForetailError, match="no visits"):
+        _ = trained.ensemble.with_visits([]).trees[0].shares
 
 
 def test_rows_are_computed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +146,7 @@ def test_malformed_rows_are_refused(x: Any, says: str) -> None:
         stumps([0.0, 1.0]).exact_sum(x)
 
 
-BREAKS = {
+BREAKS: dict[str, Callable[[Any], Any]] = {
     "another schema": lambda d: d.update(schema="other"),
     "another version": lambda d: d.update(version=2),
     "a missing key": lambda d: d.pop("base"),
@@ -151,9 +170,18 @@ BREAKS = {
     "a child that does not exist": lambda d: d["trees"][0]["left"].__setitem__(0, 7),
     "arrays of two lengths": lambda d: d["trees"][0]["cut"].append(0),
     "votes without a width": lambda d: d["trees"][0].update(votes=[0, 0, 1]),
+    "visits of one tree alone": lambda d: d["trees"][0].update(visits=[0, 3, 4]),
+    "visits at an inner node": lambda d: _visited(d, [7, 3, 4]),
+    "visits of two lengths": lambda d: _visited(d, [0, 3]),
+    "visits below 0": lambda d: _visited(d, [0, -3, 4]),
     "a width without votes": lambda d: d.update(vote_bits=8),
     "a threshold that is not a number": lambda d: d.update(threshold="1/3"),
 }
+
+
+def _visited(document: dict[str, Any], visits: list[int]) -> None:
+    for tree in document["trees"]:
+        tree["visits"] = visits
 
 
 @pytest.mark.parametrize("fault", BREAKS)
@@ -205,6 +233,7 @@ def test_the_hash_depends_on_every_part() -> None:
         replace(ensemble, threshold=Fraction(1, 4)),
         replace(ensemble, origin={"framework": "x"}),
         replace(ensemble, output="logit"),
+        ensemble.with_visits([[[0, 0]]]),
         replace(ensemble, trees=(stump([0.0, 0.5]), ensemble.trees[1])),
         replace(ensemble, trees=(stump([0.0, 1.0], cut=11), ensemble.trees[1])),
     ]

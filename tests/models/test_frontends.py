@@ -122,6 +122,26 @@ def test_a_forest_keeps_the_probabilities_that_treelite_would_round_anew() -> No
     assert not np.array_equal(np.concatenate([tree.value[tree.leaves] for tree in rounded.trees]), own)
 
 
+def test_visits_are_the_training_rows_where_the_framework_counts_them() -> None:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 200, (300, 2))
+    features = [FeatureInput(name, "", 8) for name in ("a", "b")]
+    for kind in ("random_forest", "gradient_boosting", "histogram_boosting", "xgboost"):
+        model = untrained(kind, 2, 3, 0.3, 1).fit(x, x.sum(axis=1) > 200)
+        for index, tree in enumerate(read(model, features).trees):
+            if kind == "xgboost":  # which sums Hessians
+                assert tree.visits is None
+                continue
+            assert tree.visits is not None
+            if kind == "random_forest":
+                own = model.estimators_[index].tree_
+                assert tree.visits[tree.leaves].tolist() == own.n_node_samples[own.children_left < 0].tolist()
+            else:
+                counted = read(model, features).with_visits([x]).trees[index].visits
+                assert counted is not None
+                assert tree.visits.tolist() == counted.tolist()
+
+
 def test_an_early_stopped_classifier_is_read_as_it_predicts_and_its_booster_is_refused() -> None:
     import xgboost
 

@@ -71,6 +71,14 @@ def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     return train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
+def test_a_model_says_how_often_training_rows_reached_its_leaves(folder: Path, datasets: list[str]) -> None:
+    for predictor in ("random_forest", "boosted_trees"):  # the first counts the rows of its bootstraps, the second none
+        result = trained(folder, datasets, f"predictor={predictor}", "predictor.trees=2", "sampling.others=0.5")
+        rows = sum(item["rows"] for item in result.document()["datasets"] if item["side"] == "train")
+        visits = [tree.visits for tree in result.ensemble.trees]
+        assert [0 if counts is None else counts.sum() for counts in visits] == [rows, rows]
+
+
 def test_no_line_in_a_pipe_is_longer_than_80_columns(
     folder: Path, datasets: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
