@@ -80,8 +80,15 @@ class ScheduleConfig(Stage):
     scale: bool = setting(False, "Scale a demand that exceeds the hose model into it, instead of refusing it.")
     multi_hop: str = setting(
         "auto",
-        "Compute the multi-hop throughput, which is a linear program; auto does so up to 64 nodes.",
-        one_of=("auto", "yes", "no"),
+        "How multi-hop throughput is computed: exact solves a linear program, primal_dual stops within epsilon of the "
+        "largest one, no leaves it out; auto is exact up to 32 nodes, and primal_dual up to 128.",
+        one_of=("auto", "exact", "primal_dual", "no"),
+    )
+    epsilon: float = setting(
+        0.01,
+        "multi_hop=primal_dual: how much more than the flow that was found any flow may send at most, as a share.",
+        at_least=1e-4,
+        at_most=1,
     )
     prediction: str | None = setting(
         None, "File of the matrix to schedule for; null means `demand`, on which throughput is always computed."
@@ -124,9 +131,10 @@ class ScheduleConfig(Stage):
             _ = self.trust
 
     def unused(self) -> Mapping[str, str]:
-        """What this scheduler does not read."""
+        """What this scheduler or this way to compute throughput does not read."""
         others = ("scheduler_settings",) if self.scheduler == "vermilion" else ("k", "l", "diagonal")
-        return dict.fromkeys(others, f"scheduler={self.scheduler}")
+        without = {"epsilon": f"multi_hop={self.multi_hop}"} if self.multi_hop in ("exact", "no") else {}
+        return dict.fromkeys(others, f"scheduler={self.scheduler}") | without
 
 
 @dataclass

@@ -33,8 +33,8 @@ CAPTION = (
 )
 SLOW_NODES = 1500
 """From here on a schedule takes more than some seconds."""
-MULTI_HOP_NODES = 64
-"""Beyond, the linear program takes minutes."""
+EXACT_NODES, MULTI_HOP_NODES = 32, 128
+"""Up to these multi_hop=auto takes the linear program and the primal-dual method, each some seconds at most."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +51,8 @@ class ScheduleResult(Summarised):
     predicted: bool  #: it was made for a prediction, not for the demand
     on_forecast: bool  #: the throughput is that on the forecast, because no demand was given
     files: tuple[str, ...]  #: what was written, by name in the run folder
+    #: no flow has a multi-hop throughput above this; equal to the planned one when that is exact, None without it
+    multi_hop_at_most: float | None = None
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
@@ -64,6 +66,7 @@ class ScheduleResult(Summarised):
             "period_slots": planned.schedule.period,
             "theta_single_hop": planned.theta_single_hop,
             "theta_multi_hop": planned.theta_multi_hop,
+            "theta_multi_hop_at_most": self.multi_hop_at_most,
             "single_hop_guarantee": self.single_hop_guarantee,
             "multi_hop_guarantee": self.multi_hop_guarantee,
             "edges_per_pair": self.edges_per_pair,
@@ -97,7 +100,11 @@ class ScheduleResult(Summarised):
         if self.scaled_by != 1:
             notes.append(f"The demand was scaled by {self.scaled_by:.4g} into the hose model first.")
         if planned.theta_multi_hop is None:
-            notes.append("Multi-hop was not computed: multi_hop=yes does.")
+            notes.append("Multi-hop was not computed: multi_hop=primal_dual does.")
+        elif planned.theta_multi_hop != self.multi_hop_at_most:
+            notes.append(
+                f"Multi-hop: a flow that sends theta was found; none sends above {self.multi_hop_at_most:.4g}."
+            )
         return [
             Table(
                 f"Schedule of {schedule.nodes} nodes, degree {schedule.degree}, {made_by}",
@@ -139,13 +146,8 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         if predicted.nodes >= SLOW_NODES:
             progress.say(f"a schedule of {predicted.nodes:,} nodes takes minutes, and the time grows faster than n^2")
         made = scheduler.schedule(predicted, config.degree, config.seed)
-    planned = PlannedSchedule(
-        made,
-        k,
-        oblivious,
-        single_hop(demand, made.capacity),
-        _multi_hop(demand, made, config.multi_hop),
-    )
+    theta_multi_hop, at_most = _multi_hop(demand, made, config)
+    planned = PlannedSchedule(made, k, oblivious, single_hop(demand, made.capacity), theta_multi_hop)
     emulator = Emulator(config.etalon.day_us, config.etalon.night_us, config.etalon.time_dilation)
     outputs = [output for output in config.outputs if output != PNG]
     texts = render_schedule(planned, outputs, first_port=config.p4.first_port, emulator=emulator)
@@ -171,6 +173,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
         is_predicted,
         config.demand is None,
         (*texts, *drawn),
+        at_most,
     )
 
 
@@ -223,11 +226,17 @@ def _in_hose(demand: DemandMatrix, config: ScheduleConfig) -> DemandMatrix:
     return demand
 
 
-def _multi_hop(demand: DemandMatrix, made: Schedule, wanted: str) -> float | None:
-    if wanted == "no" or (wanted == "auto" and demand.nodes > MULTI_HOP_NODES):
-        return None
-    # the solver's tolerances are absolute: give it a saturated matrix
-    saturated = demand.scaled_to(made.degree)
+def _multi_hop(demand: DemandMatrix, made: Schedule, config: ScheduleConfig) -> tuple[float | None, float | None]:
+    """Throughput of a flow, and what none exceeds."""
+    method = config.multi_hop
+    if method == "no" or (method == "auto" and demand.nodes > MULTI_HOP_NODES):
+        return None, None
+    exact = method == "exact" or (method == "auto" and demand.nodes <= EXACT_NODES)
+    # tolerances are absolute: give a saturated matrix
+    saturated, scale = demand.scaled_to(made.degree), made.degree / demand.largest_sum
     with StageProgress() as progress:
-        progress.update("multi-hop throughput", 0.0, f"linear program of {demand.nodes} nodes")
-        return multi_hop(saturated, made.capacity).theta * made.degree / demand.largest_sum
+        progress.update("multi-hop throughput", 0.0, f"{'linear program' if exact else 'flow'} of {demand.nodes} nodes")
+        found = multi_hop(saturated, made.capacity, 0.0 if exact else config.epsilon)
+    if exact:
+        return found.theta * scale, found.theta * scale
+    return found.theta * scale, found.upper_bound(saturated, made.capacity) * scale

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Matchings for a demand matrix, and cells over a schedule of circuits.
+// Matchings for a demand matrix, flows over the graph that a schedule emulates, and cells over the schedule.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "bindings/columns.hpp"
 #include "bindings/module.hpp"
@@ -12,26 +14,30 @@
 #include "circuits/cells/cell_fabric.hpp"
 #include "circuits/schedules/matchings.hpp"
 #include "circuits/schedules/matrix_rounding.hpp"
+#include "circuits/throughput/concurrent_flow.hpp"
 
 namespace foretail::bindings {
 
 namespace {
 
-fabric::Node square(const Matrix<std::int64_t>& matrix) {
+/// Number of rows, after the checks.
+template <class T>
+std::size_t square(const Matrix<T>& matrix, std::size_t most) {
     const std::size_t n = matrix.shape(0);
-    if (n == 0 || n > 1U << 14 || matrix.shape(1) != n) {
-        throw std::invalid_argument("the matrix is not square with 1 to 16384 rows");
+    if (n == 0 || n > most || matrix.shape(1) != n) {
+        throw std::invalid_argument("the matrix is not square with 1 to " + std::to_string(most) + " rows");
     }
     for (std::size_t i = 0; i < n * n; ++i) {
-        if (matrix.data()[i] < 0) throw std::invalid_argument("the matrix has a negative entry");
+        if (!(matrix.data()[i] >= 0)) throw std::invalid_argument("the matrix has a negative entry");
     }
-    return static_cast<fabric::Node>(n);
+    return n;
 }
 
+constexpr std::size_t most_nodes = 1 << 14;
+
 nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, Integer fraction_bits) {
-    const fabric::Node size = square(entries);
+    const std::size_t n = square(entries, most_nodes);
     const int bits = checked<int>("number of fraction bits", fraction_bits, 0, 60);
-    const std::size_t n = entries.shape(0);
     for (std::size_t i = 0; i < n; ++i) {
         std::int64_t row = 0, column = 0;
         for (std::size_t j = 0; j < n; ++j) {
@@ -44,17 +50,16 @@ nb::ndarray<nb::numpy, std::int64_t> round_matrix(Matrix<std::int64_t> entries, 
     std::vector<std::int64_t> rounded;
     {
         nb::gil_scoped_release release;
-        rounded = fabric::MatrixRounding({entries.data(), entries.data() + n * n}, size, bits).run();
+        rounded = fabric::MatrixRounding({entries.data(), entries.data() + n * n}, n, bits).run();
     }
     return owned(std::move(rounded), {n, n});
 }
 
 nb::ndarray<nb::numpy, std::int32_t> perfect_matchings(Matrix<std::int64_t> counts) {
-    const fabric::Node size = square(counts);
-    const std::size_t n = counts.shape(0);
+    const std::size_t n = square(counts, most_nodes);
     std::int64_t degree = 0;
     for (std::size_t j = 0; j < n; ++j) degree += counts(0, j);
-    between("degree of the multigraph", degree, 0, (std::int64_t{1} << 31) / size);
+    between("degree of the multigraph", degree, 0, (std::int64_t{1} << 31) / static_cast<std::int64_t>(n));
     for (std::size_t i = 0; i < n; ++i) {
         std::int64_t row = 0, column = 0;
         for (std::size_t j = 0; j < n; ++j) {
@@ -70,19 +75,37 @@ nb::ndarray<nb::numpy, std::int32_t> perfect_matchings(Matrix<std::int64_t> coun
     std::vector<std::int32_t> partners;
     {
         nb::gil_scoped_release release;
-        std::vector<fabric::Edge> edges;
-        edges.reserve(n * static_cast<std::size_t>(degree));
-        for (std::size_t i = 0; i < n * n; ++i) {
-            const fabric::Edge edge{static_cast<std::int32_t>(i / n), static_cast<std::int32_t>(n + i % n)};
-            edges.insert(edges.end(), static_cast<std::size_t>(counts.data()[i]), edge);
-        }
-        partners.reserve(edges.size());
-        fabric::Matchings(size).decompose(std::move(edges), [&](const auto& matching) {
-            partners.insert(partners.end(), matching.begin(), matching.end());
-        });
+        partners = fabric::Matchings(n).decompose(counts.data(), static_cast<std::size_t>(degree));
     }
     return owned(std::move(partners), {static_cast<std::size_t>(degree), n});
 }
+
+/// A maximum concurrent flow, improved sweep by sweep.
+class ConcurrentFlow {
+public:
+    ConcurrentFlow(Matrix<double> capacity, Matrix<double> demand) : n_(square(capacity, 512)) {
+        if (square(demand, 512) != n_) throw std::invalid_argument("capacity and demand differ in size");
+        const double* of_demand = demand.data();
+        if (std::none_of(of_demand, of_demand + n_ * n_, [](double sent) { return sent > 0; })) {
+            throw std::invalid_argument("there is no demand");
+        }
+        run_ = std::make_unique<fabric::ConcurrentFlow>(n_,
+                                                        std::vector<double>(capacity.data(), capacity.data() + n_ * n_),
+                                                        std::vector<double>(of_demand, of_demand + n_ * n_));
+    }
+    void advance(Integer sweeps) {
+        const auto count = checked<std::int64_t>("number of sweeps", sweeps, 0, 1 << 20);
+        nb::gil_scoped_release release;
+        run_->advance(count);
+    }
+    std::tuple<double, double> bounds() const { return {run_->lower(), run_->upper()}; }
+    nb::ndarray<nb::numpy, double> flow() const { return owned(run_->flow(), {n_, n_, n_}); }
+    nb::ndarray<nb::numpy, double> lengths() const { return owned(run_->lengths(), {n_, n_}); }
+
+private:
+    std::size_t n_;
+    std::unique_ptr<fabric::ConcurrentFlow> run_;
+};
 
 /// Flows of cells over a schedule of circuits, run up to one slot after another.
 class CellFabric {
@@ -145,6 +168,12 @@ void add_circuits(nb::module_& m) {
     m.def("perfect_matchings", &perfect_matchings, "counts"_a.noconvert(),
           "Perfect matchings whose union is a regular bipartite multigraph, partner of each left node: int32[degree, "
           "n].");
+    nb::class_<ConcurrentFlow>(m, "ConcurrentFlow", "A maximum concurrent flow, improved sweep by sweep.")
+        .def(nb::init<Matrix<double>, Matrix<double>>(), "capacity"_a.noconvert(), "demand"_a.noconvert())
+        .def("advance", &ConcurrentFlow::advance, "sweeps"_a)
+        .def("bounds", &ConcurrentFlow::bounds)
+        .def("flow", &ConcurrentFlow::flow)
+        .def("lengths", &ConcurrentFlow::lengths);
     nb::class_<CellFabric>(m, "CellFabric", "Flows of cells over a schedule of circuits.")
         .def(nb::init<CellFabric::Matchings, Column<std::int64_t>, Column<std::int32_t>, Column<std::int32_t>,
                       Column<std::int64_t>, const std::string&, Integer, Integer>(),

@@ -76,7 +76,8 @@ ROWS: dict[str, dict[str, int]] = {
     },
     "schedule": {
         **{rf"{nodes} \| .* \| .* \| {RATIO}x \| .* \| {RATIO}x$": 1 for nodes in (16, 32)},
-        r"multi-hop throughput of the schedule of 16 nodes: 0\.\d+": 1,
+        r"16 \| [\d.e-]+ s \(48 matchings\) \| [\d.e-]+ s \(48 matchings\)$": 1,
+        r"16 \| [a-z ]+ \| 0\.\d+ \| [\d.]+ \| 0\.\d+, 0\.\d+ \| [\d.]+$": 3,
     },
     "tofino": {  # where there is no compiler, each row says so
         r"tofino \| 4 \| (ours, one tau|[a-z]+) \| (\d+ \||p4c-barefoot is not on PATH)": 5,

@@ -111,14 +111,23 @@ def test_a_demand_beyond_the_hose_is_scaled_only_when_asked(tmp_path: Path) -> N
     assert smaller.scaled_by == 1
 
 
-def test_multi_hop_is_computed_up_to_64_nodes_or_as_told(tmp_path: Path) -> None:
-    small, large = ring(4, 2), ring(66, 2)
-    assert scheduled(tmp_path, small, "degree=2", "k=2").planned.theta_multi_hop is not None
+def test_multi_hop_is_computed_by_size_or_as_told(tmp_path: Path) -> None:
+    small, large = ring(4, 2), ring(40, 2)
+    exact = scheduled(tmp_path, small, "degree=2", "k=3")
+    assert exact.planned.theta_multi_hop == exact.multi_hop_at_most == pytest.approx(0.8333, abs=1e-4)
+    assert not any("none sends above" in note for note in exact.tables()[0].notes)
     assert scheduled(tmp_path, small, "degree=2", "k=2", "multi_hop=no").planned.theta_multi_hop is None
     assert document_of(tmp_path)["theta_multi_hop"] is None
-    result = scheduled(tmp_path, large, "degree=2", "k=2")
+    near = scheduled(tmp_path, small, "degree=2", "k=3", "multi_hop=primal_dual", "epsilon=0.001")
+    assert near.planned.theta_multi_hop is not None
+    assert near.multi_hop_at_most is not None
+    assert 0.8333 / 1.001 <= near.planned.theta_multi_hop <= exact.planned.theta_multi_hop + 1e-9
+    assert exact.planned.theta_multi_hop - 1e-6 <= near.multi_hop_at_most <= near.planned.theta_multi_hop * 1.001
+    by_size = scheduled(tmp_path, large, "degree=2", "k=2")
+    assert any("none sends above" in note for note in by_size.tables()[0].notes)
+    result = scheduled(tmp_path, ring(130, 2), "degree=2", "k=2")
     assert result.planned.theta_multi_hop is None
-    assert any("multi_hop=yes" in note for note in result.tables()[0].notes)
+    assert any("multi_hop=primal_dual" in note for note in result.tables()[0].notes)
 
 
 def test_outputs_are_files_of_the_run(tmp_path: Path) -> None:
@@ -163,7 +172,13 @@ BAD = {
     "indivisible": (np.roll(np.eye(3), 1, 1).tolist(), [], "choose k = 4"),
     "period too long": ([[0, 1], [1, 0]], ["k=9000000"], "it must be at most 65536"),
     "seed": ([[0, 1], [1, 0]], ["seed=-1"], "seed = -1 is out of range"),
-    "multi_hop": ([[0, 1], [1, 0]], ["multi_hop=maybe"], "multi_hop = maybe is unknown: choose from auto, yes, no"),
+    "multi_hop": (
+        [[0, 1], [1, 0]],
+        ["multi_hop=maybe"],
+        "multi_hop = maybe is unknown: choose from auto, exact, primal_dual, no",
+    ),
+    "epsilon": ([[0, 1], [1, 0]], ["epsilon=0"], "epsilon = 0.0 is out of range: it must be at least 0.0001"),
+    "epsilon of the linear program": ([[0, 1], [1, 0]], ["multi_hop=exact", "epsilon=0.1"], "multi_hop=exact"),
     "diagonal's name": ([[0, 1], [1, 0]], ["diagonal=none"], "diagonal = none is unknown: choose from idle, reuse"),
     "output": ([[0, 1], [1, 0]], ["outputs=[xml]"], "outputs = xml is unknown: choose from json, c, p4, etalon"),
     "ports": ([[0, 1], [1, 0]], ["outputs=[json,p4]", "p4.first_port=510"], "ports of v1model end at 510"),

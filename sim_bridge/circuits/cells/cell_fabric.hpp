@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "circuits/schedules/euler_tour.hpp"
-
 namespace foretail::fabric {
+
+using Node = std::int32_t;
 
 enum class Routing { direct, two_hop, valiant };
 inline constexpr std::array<std::string_view, 3> routing_names = {"direct", "two_hop", "valiant"};

@@ -15,10 +15,15 @@ from scipy.optimize import linprog
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
+from foretail.sim_bridge._native import ConcurrentFlow
 
 FloatArray = npt.NDArray[np.float64]
 
 _TOLERANCE = 1e-6
+_PRIMAL_DUAL_NODES = 512
+"""A flow of as many nodes takes 1 GB."""
+_SWEEPS, _MOST_SWEEPS = 5, 20_000
+"""Between looks at the bounds, and before giving up."""
 
 
 def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
@@ -32,9 +37,9 @@ def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class MultiHop:
-    """A maximum concurrent flow with what is needed to check it without a solver."""
+    """A maximum concurrent flow, or nearly one, with what is needed to check it without a solver."""
 
-    theta: float  #: the throughput
+    theta: float  #: the throughput of the flow
     #: float64[n, n, n], ``flow[s, i, j]``: traffic of source s on the edge from i to j, when ``theta`` times the demand
     #: is sent
     flow: FloatArray
@@ -42,12 +47,14 @@ class MultiHop:
     #: path in these lengths, would travel a total of at least 1; all edges together offer ``sum(capacity * length)``,
     #: which bounds every throughput from above.
     length: FloatArray
+    #: no flow has a throughput above ``theta * (1 + epsilon)``: 0 of the linear program
+    epsilon: float = 0.0
 
     def check(self, demand: DemandMatrix, capacity: FloatArray) -> None:
         """Raise ForetailError unless the flow is feasible and the lengths prove that none sends more."""
         if self.lower_bound(demand, capacity) < self.theta - _TOLERANCE * max(1, self.theta):
             raise ForetailError("the flow of the solver does not send what it claims: report this as a bug")
-        if self.upper_bound(demand, capacity) > self.theta + _TOLERANCE * max(1, self.theta):
+        if self.upper_bound(demand, capacity) > self.theta * (1 + self.epsilon) + _TOLERANCE * max(1, self.theta):
             raise ForetailError("the dual of the solver does not prove its throughput: report this as a bug")
 
     def lower_bound(self, demand: DemandMatrix, capacity: FloatArray) -> float:
@@ -71,17 +78,49 @@ class MultiHop:
         return float((capacity * length).sum()) / travelled if travelled > 0 else np.inf
 
 
-def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
+def multi_hop(demand: DemandMatrix, capacity: FloatArray, epsilon: float = 0.0) -> MultiHop:
     """Return the maximum concurrent flow: traffic may take any paths, split in any way.
 
-    `capacity` is float64[n, n], as ``Schedule.capacity``. A linear program with one commodity per source, solved by
-    HiGHS and checked against its dual. Theta is not capped at 1. ForetailError on a zero matrix, or when solution and
-    dual do not prove each other.
+    `capacity` is float64[n, n], as ``Schedule.capacity``. With an `epsilon` of 0 it is a linear program with one
+    commodity per source, solved by HiGHS. With a larger one a primal-dual method stops as soon as its flow and its
+    lengths prove that no flow sends more than 1 + `epsilon` times as much. Both are checked against their dual. Theta
+    is not capped at 1. ForetailError on a zero matrix, an `epsilon` below 0, more than 512 nodes with an `epsilon`, or
+    when solution and dual do not prove each other.
     """
+    if not demand.demand.any():
+        raise ForetailError("the demand matrix is zero: its throughput is not bounded")
+    if epsilon < 0:
+        raise ForetailError(f"epsilon is {epsilon}: give 0 for the linear program, or more")
+    solution = _primal_dual(demand, capacity, epsilon) if epsilon else _linear_program(demand, capacity)
+    solution.check(demand, capacity)
+    return solution
+
+
+def _primal_dual(demand: DemandMatrix, capacity: FloatArray, epsilon: float) -> MultiHop:
+    nodes = demand.nodes
+    if nodes > _PRIMAL_DUAL_NODES:
+        raise ForetailError(f"multi-hop throughput of {nodes} nodes takes too much memory: give at most 512 nodes")
+    reached = np.isfinite(sparse.csgraph.shortest_path(sparse.csr_array(capacity > 0), unweighted=True))
+    if (demand.demand[~reached] > 0).any():
+        return MultiHop(0.0, np.zeros((nodes, nodes, nodes)), (capacity > 0).astype(float), epsilon)
+    run = ConcurrentFlow(np.ascontiguousarray(capacity, np.float64), np.ascontiguousarray(demand.demand))
+    for _ in range(0, _MOST_SWEEPS, _SWEEPS):
+        run.advance(_SWEEPS)
+        lower, upper = run.bounds()
+        if upper <= lower * (1 + epsilon):
+            break
+    else:
+        raise ForetailError(f"multi-hop throughput is known to {upper / lower - 1:.2g} only: give a larger epsilon")
+    flow = run.flow()
+    used = flow.sum(axis=0)
+    theta = float(np.min(capacity[used > 0] / used[used > 0]))
+    flow *= theta
+    return MultiHop(theta, flow, run.lengths(), epsilon)
+
+
+def _linear_program(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
     nodes = demand.nodes
     sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)
-    if not len(sources):
-        raise ForetailError("the demand matrix is zero: its throughput is not bounded")
     tail, head = np.nonzero(capacity)
     edges, commodities = len(tail), len(sources)
     # Variables: flow of each commodity on each edge, then theta.
@@ -118,6 +157,4 @@ def multi_hop(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
         flow[source, tail, head] = solved.x[index * edges : (index + 1) * edges]
     length = np.zeros((nodes, nodes))
     length[tail, head] = -solved.ineqlin.marginals
-    solution = MultiHop(float(solved.x[-1]), flow, length)
-    solution.check(demand, capacity)
-    return solution
+    return MultiHop(float(solved.x[-1]), flow, length)
