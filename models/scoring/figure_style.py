@@ -45,7 +45,17 @@ STYLES: dict[str, dict[str, Any]] = {
 """Settings of matplotlib beside those of every figure, by where it is shown."""
 SLIDES_LARGER = 1.6
 """Figures for slides have so much more room, unless their width is given."""
-DASHES = ("-", (0, (5, 1)), (0, (1, 1)), "-.", (0, (3, 1, 1, 1, 1, 1)), (0, (9, 2)), (0, (1, 3)), "--", (0, (7, 1, 2, 1)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1)),
+    (0, (1, 1)),
+    "-.",
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+    ":",
+    "--",
+    (0, (7, 1, 2, 1)),
+)
 """Of lines without markers in a paper, by their colour: prints in grey tell them apart."""
 MM_PER_INCH, POINTS_PER_INCH = 25.4, 72
 COLUMN_MM = 3.3 * MM_PER_INCH
@@ -200,13 +210,14 @@ def _wrap_texts(figure: Figure, rows: int, columns: int) -> None:
 
 def _dash(figure: Figure) -> None:
     """Give every solid line without markers, and its sample in a legend, the dashes of its colour."""
+    import numpy as np
     from matplotlib.colors import to_hex
     from matplotlib.legend import Legend
 
     dashes = dict(zip(map(to_hex, COLOURS), DASHES, strict=True))
     legends: Any = figure.findobj(Legend)
     samples = [line for legend in legends for line in legend.get_lines()]
-    plotted = [line for axes in figure.axes for line in axes.lines if len(line.get_xdata()) > 2]
+    plotted = [line for axes in figure.axes for line in axes.lines if np.size(line.get_xdata()) > 2]
     plain = [line for line in plotted if line.get_linestyle() == "-" and line.get_marker() in ("None", "", None)]
     colours = {to_hex(line.get_color()) for line in plain}
     plain += [line for line in samples if line.get_linestyle() == "-" and to_hex(line.get_color()) in colours]

@@ -251,6 +251,9 @@ class FlowsResult(Summarised):
         first = f"{policy_words(best)} has the lowest {what}, {means[best]:.4g}"
         if "lqd" in means and best != "lqd":
             first += f"; LQD, which Credence imitates, has {means['lqd']:.4g}"
+            less = self.differences(metric, "lqd").get(best)
+            if less is not None and (chance := chance_text(less, "seed", above="", below="")):
+                first += f" ({chance})"
         elif best == "lqd":
             second = min((policy for policy in means if policy != "lqd"), key=lambda policy: means[policy])
             first += f"; of those that push nothing out, {policy_words(second)} is next with {means[second]:.4g}"
