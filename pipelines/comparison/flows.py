@@ -299,7 +299,7 @@ class FlowsResult(Summarised):
             "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
         }
         tables = [_by_policy(f"Policies{where}", means, lambda found: found.mean, notes)]
-        for baseline in self.baselines:
+        for baseline in self.baselines if len(self.policies) > 1 else ():
             less = {title: self.differences(metric, baseline) for title, metric in HEADLINES[:6]}
             title = f"Difference to {baseline}, paired by seed, 95 % t intervals{where}"
             tables.append(_by_policy(title, less, interval_text))
