@@ -39,6 +39,7 @@ STYLES: dict[str, dict[str, Any]] = {
         "lines.markersize": 4,
         "axes.linewidth": 0.6,
         "pdf.fonttype": 42,
+        "savefig.dpi": 300,
     },
     "slides": {"font.size": 16, "lines.linewidth": 2.5, "lines.markersize": 9, "axes.linewidth": 1.2},
 }
@@ -112,6 +113,7 @@ def figure_style(look: Look | None = None) -> AbstractContextManager[None]:
         "grid.alpha": 0.25,
         "legend.fontsize": "small",
         "legend.frameon": False,
+        "savefig.dpi": 150,
         "savefig.facecolor": "white",
         "svg.hashsalt": "foretail",
         "xtick.color": "0.4",
