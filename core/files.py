@@ -50,6 +50,10 @@ def refuse_pipes() -> None:
     sys.addaudithook(check)
 
 
+OTHER_FOLDER = "give yourself the right to it, or choose a folder that is yours"
+"""What to do where a file may not be read or written."""
+
+
 @contextmanager
 def recording() -> Iterator[set[Path]]:
     """Yield a set that gains the absolute path of every file and folder that this module puts in its place."""
@@ -74,9 +78,9 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
-        raise ForetailError(
-            f"cannot write {path}: {reason}; make room there or choose a folder on another disk"
-        ) from error
+        refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        remedy = OTHER_FOLDER if refused else "make room there or choose a folder on another disk"
+        raise ForetailError(f"cannot write {path}: {reason}; {remedy}") from error
 
 
 def _new_partial(target: Path) -> tuple[Path, int]:

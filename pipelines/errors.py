@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import errno
 import re
@@ -16,7 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.files import OTHER_FOLDER
 from foretail.sim_bridge.policies import POLICIES
 
 
@@ -41,6 +44,10 @@ _OF_THE_MACHINE = frozenset(
 
 _OF_A_SETTING = re.compile(r"full_key: (\S+)")  # where OmegaConf converts an integer that no float64 can be
 _NOT_DECIMAL = re.compile(r"Value '[-+]?0[xXoObB]\w+'")
+_NOT_OF_TYPE = re.compile(r"Value '(.*)' of type '\w+' could not be converted to (Integer|Float)")
+_NUMBERS = {"Integer": "a whole number: write digits alone", "Float": "a number: write digits with a decimal point"}
+_OWN = ("scenario", "predictor", "features")
+"""Groups of which a user has options of their own."""
 
 
 def is_bad_input(error: BaseException | None) -> bool:
@@ -72,7 +79,7 @@ def sentence(
 
 def _message(error: BaseException, settings: tuple[str, ...], of_stage: Mapping[str, str]) -> str:
     if isinstance(error, OverrideParseException):
-        return _unreadable(str(error.override), first_line(error))
+        return _unreadable(str(error.override))
     if isinstance(error, MissingConfigException):
         return _missing_config(error)
     if isinstance(error, ConfigCompositionException):
@@ -133,8 +140,13 @@ def _missing_config(error: MissingConfigException) -> str:
     if match is None:
         return first_line(error)
     group, _, option = match[1].rpartition("/")
+    top, stem = group.partition("/")[0], option.removesuffix(".yaml")
+    if top in _OWN and (group != top or stem != option):
+        kept = f"keep it as FOLDER/{top}/{stem}.yaml, and give --config-dir FOLDER {top}={stem}"
+        return f"{top} takes a name, not a file: {kept}"
     known = sorted(name for name in error.options or _options(group) if not name.startswith("base_"))
-    own = ", or name the folder of your own with --config-dir" if group in ("scenario", "predictor", "features") else ""
+    own = f", or give --config-dir FOLDER, where FOLDER/{group}/{option}.yaml is your own" if group in _OWN else ""
+    own += ", or install the package that offers it" if group == "predictor" else ""
     choose = f"{group or 'config'}={option} is unknown: choose from {', '.join(known)}{own}"
     return choose if known else first_line(error)
 
@@ -162,14 +174,17 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
         return f"{name}={several[2]} are several values: {remedy}, or --multirun for one run with each"
     if match is None and isinstance(cause, OmegaConfBaseException):
         merged = re.match(r"Error merging override (.+)", str(error))
-        reason = "write numbers in decimal digits" if _NOT_DECIMAL.match(str(cause)) else first_line(cause)
+        reason = _in_words(str(cause))
         if merged and "is not a ListConfig" in reason:
             name, _, value = merged[1].partition("=")
             reason = f"it is a list, so write '{name}=[{value}]'"
         return f"{f'cannot set {merged[1]}' if merged else first_line(error)}: {reason}"
     composing = re.match(r"In '([^']+)': \w+ raised while composing config:\n(.+)(?:\n +full_key: (\S+))?", str(error))
     if composing is not None:  # a file of settings
-        return f"in {composing[1]}.yaml: {f'{composing[3]}: ' if composing[3] else ''}{composing[2].strip()}"
+        reason = _in_words(composing[2].strip())
+        if composing[3] and reason.startswith("Key '"):
+            reason = _close(composing[3], settings, of_stage)
+        return f"in {composing[1]}.yaml: {f'{composing[3]}: ' if composing[3] else ''}{reason}"
     if match is None:
         return first_line(error)
     name = re.split(r"[=@]", match[1])[0]
@@ -177,6 +192,13 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
         name = str(cause.full_key)  # of a setting in braces
     if of_stage.get(f"{name}s", "").startswith("list"):
         return f"unknown setting {name}: it is called {name}s and is a list, as in '{name}s=[1,2]'"
+    if name.startswith("policy."):
+        owner, _, number = name.removeprefix("policy.").rpartition(".")
+        meant = difflib.get_close_matches(number, [field.name for field in dataclasses.fields(Policy)], n=1)
+        which = (
+            f"did you mean policy.{owner or 'NAME'}.{meant[0]}?" if meant else "--help policy lists those of a policy"
+        )
+        return f"unknown setting {name}: {which}"
     if f"{name}s" in of_stage:
         return f"unknown setting {name}: did you mean {name}s?"
     here = list(dict.fromkeys(setting for setting in of_stage if setting.endswith(f".{name}")))
@@ -185,7 +207,22 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
     if name in settings and name.startswith("predictor."):
         return f"{name} is a setting of another predictor: --help predictor lists those of this one"
     if name in settings:
-        return f"{name} is a setting of another stage: --help lists those of this one"
+        near = difflib.get_close_matches(name, of_stage, n=1, cutoff=0.7)
+        named = f"did you mean {near[0]}?" if near else "--help lists those of this one"
+        return f"{name} is a setting of another stage: {named}"
+    return f"unknown setting {name}: {_close(name, settings, of_stage)}"
+
+
+def _in_words(reason: str) -> str:
+    """What a user has to write where OmegaConf cannot convert a value."""
+    if _NOT_DECIMAL.match(reason):
+        return "write numbers in decimal digits"
+    wrong = _NOT_OF_TYPE.match(reason)
+    return f"{wrong[1]!r} is not {_NUMBERS[wrong[2]]}, without a unit" if wrong else reason.splitlines()[0]
+
+
+def _close(name: str, settings: tuple[str, ...], of_stage: Mapping[str, str]) -> str:
+    """The setting that was meant, or where all are listed."""
     last = name.rpartition(".")[2]
     close = [
         found
@@ -195,12 +232,16 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
             *(setting for setting in known if setting.endswith(f".{last}")),
         )
     ]
-    return f"unknown setting {name}: " + (f"did you mean {close[0]}?" if close else "--help lists the settings")
+    return f"did you mean {close[0]}?" if close else "--help lists the settings"
 
 
-def _unreadable(override: str, reason: str) -> str:
+def _unreadable(override: str) -> str:
     """What to do about an override that Hydra cannot parse: quote a value that is one text, or write name=value."""
     name, _, value = override.partition("=")
+    if not value or (value[0] in "[{" and value[-1] not in "]}"):
+        if "=" not in override:
+            return f"cannot read {override!r}: write name=value, and quote a value that has spaces"
+        return f"cannot read {override!r}: close its brackets, and quote the whole setting where it has spaces"
     remedy = f"quote its value twice, {_quoted(name, value)}"
     if value.startswith("["):
         remedy = f"close its brackets, and quote each text in it, as in {_quoted(name, 'a=b', '[]')}"
@@ -209,7 +250,7 @@ def _unreadable(override: str, reason: str) -> str:
     except HydraException:
         value = ""
     return f"cannot read the override {override!r}: " + (
-        remedy if value and value[0] not in "{(\"'" else f"{reason}, write name=value"
+        remedy if value and value[0] not in "{(\"'" else "write name=value, with a name that --help lists"
     )
 
 
@@ -223,6 +264,8 @@ def _os_error(error: OSError) -> str:
     named = f" ({error.filename})" if error.filename else ""
     if error.errno == errno.ENOSPC:
         return f"no space is left on the disk{named}: free some, or set store_dir and hydra.run.dir to another disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+        return f"{error.strerror} ({error.filename}): {OTHER_FOLDER}"
     return f"{error.strerror or error}{named}" if error.strerror else f"{type(error).__name__}: {error}"
 
 

@@ -100,13 +100,15 @@ def _run_bytes(native: str, arrivals: Columns) -> tuple[Columns, int]:
 
 
 def _slots(seed: int) -> Columns:
-    """Half of the packets to one port, then bursts to another, pauses in which the buffer runs empty between them."""
+    """Bursts to one port, or to two or three that fill the buffer together, and pauses in which it runs empty."""
     random = np.random.default_rng(seed)
     slots, ports = [], []
-    for start, hot in _bursts(random):
-        rows = int(random.integers(200, 400))
+    for burst, (start, hot) in enumerate(_bursts(random)):
+        rows, others = int(random.integers(200, 400)), burst % 3
         slots.append(start + np.sort(random.integers(0, 60, rows)))
-        ports.append(np.where(random.random(rows) < 0.5, hot, random.integers(0, PORTS, rows)))
+        hottest = (hot + random.integers(0, 1 + others, rows)) % PORTS
+        share = 0.9 if others else 0.5
+        ports.append(np.where(random.random(rows) < share, hottest, random.integers(0, PORTS, rows)))
     rows = sum(map(len, slots))
     return {
         "slot": np.concatenate(slots).astype(np.int64),

@@ -243,6 +243,12 @@ class ReplayConfig(Stage):
             both = "both are given" if self.datasets else "there is neither"
             raise ForetailError(f"replay takes arrivals=FILE or datasets=[...], and {both}: give one of the two")
         require_distinct("datasets", self.datasets, "name every dataset once")
+        for name in self.policies:
+            if name.endswith("_tuned"):
+                raise ForetailError(
+                    f"policies = {name} is of evaluate: give {name.removesuffix('_tuned')} and parameters.alpha=[16]; "
+                    "model=MODEL adds policies with the alpha that sends most"
+                )
         require_distinct_policies("policies", self.policies)
         if not 1 <= len(self.parameters.alpha) <= 8:
             raise ForetailError(

@@ -110,17 +110,23 @@ class PcapImport:
 
     def require_switch(self, logs: int) -> None:
         """Raise ForetailError unless the switch is known, and the port of every packet of `logs` ingress captures."""
-        for name, value in (("ports", self.ports), ("buffer_bytes", self.buffer_bytes)):
-            if value is None:
-                raise ForetailError(f"pcap.{name} is not set, and a capture does not say: give pcap.{name}=NUMBER")
+        wanted = {
+            "ports=NUMBER": self.ports,
+            "buffer_bytes=NUMBER": self.buffer_bytes,
+            "port_rates_bps=[10_000_000_000]": self.port_rates_bps,
+        }
+        if missing := [f"'pcap.{setting}'" for setting, value in wanted.items() if not value]:
+            raise ForetailError(f"a capture does not say what its switch is: give {' '.join(missing)}")
         if len(self.port_rates_bps) not in (1, self.ports):
             raise ForetailError(
                 f"pcap.port_rates_bps has {len(self.port_rates_bps)} rates: give one for all ports, such as "
                 f"[10_000_000_000], or one for each of pcap.ports={self.ports}"
             )
         if bool(self.captures) == (self.table is not None):
+            why = "unknown" if self.table is None else "known twice"
             raise ForetailError(
-                "the port of a packet is unknown or known twice: give either pcap.captures or pcap.table"
+                f"the port that a packet leaves by is {why}: give either pcap.table=FILE, with the lines prefix,port, "
+                "or pcap.captures"
             )
         if self.table is not None and not logs:
             raise ForetailError("pcap.table says where the packets of log=FILE go: give that capture too")

@@ -24,7 +24,7 @@ class Figures:
     )
     width_mm: float | None = setting(
         None,
-        "Width of every figure; null means what fits its panels. A column of a paper has about 85.",
+        "Width of every figure; null means one column of 84 with style=paper, and what fits the panels otherwise.",
         at_least=40,
         at_most=2000,
     )

@@ -96,8 +96,11 @@ class Dataset(Summarised):
         try:
             text = source.read_bytes()
         except OSError as error:
+            remedy = "collect the trace first"
+            if (path / "result.json").is_file():
+                remedy = "give one of the datasets that the result.json of this run lists"
             raise ForetailError(
-                f"{path} is not a dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): collect the trace first"
+                f"{path} is not a dataset, {MANIFEST_NAME} cannot be read ({error.strerror}): {remedy}"
             ) from None
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:

@@ -141,7 +141,7 @@ def _number(path: Path, row: int, column: int, text: str) -> float:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise ForetailError(
             f"row {row}, column {column} of {path} (counted from 0) holds {shown!r}, which is not a number: write "
-            "numbers with commas or semicolons between them, without names but for those that pandas writes"
+            "numbers with decimal points, and commas or semicolons between them, and no header without an index"
         ) from None
 
 

@@ -72,7 +72,7 @@ class DemandMatrix(Summarised):
             if sums.max() > degree * (1 + _SLACK):
                 raise ForetailError(
                     f"{name} {int(sums.argmax())} of the demand matrix sums to {sums.max():g}, more than the {degree} "
-                    f"uplinks of a node: scale the matrix into the hose model"
+                    f"uplinks of a node: divide it by the rate of an uplink, or scale it into the hose model"
                 )
 
     def scaled_to(self, largest_sum: float) -> DemandMatrix:

@@ -91,7 +91,10 @@ def listed_sides(
     if twice:
         raise ForetailError(f"seed {twice[0]} is on two sides of the split: list it on one")
     if missing := sorted(set(listed) - set(present)):
-        raise ForetailError(f"seed {missing[0]} of the split has no run: collect it or take it off the list")
+        remedy = "collect it or take it off the list"
+        if len(present) == 1:
+            remedy = f"collect more than seed {next(iter(present))}, or cut that run with split=by_time"
+        raise ForetailError(f"seed {missing[0]} of the split has no run: {remedy}")
     if unlisted := sorted(set(present) - set(listed)):
         raise ForetailError(
             f"the run with seed {unlisted[0]} is on no side of the split: list its seed "

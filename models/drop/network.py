@@ -99,8 +99,8 @@ class Network(Summarised):
                 raise ValueError("its features or its threshold make no sense")
         except Exception as error:  # protobuf, JSON and the checks above have a type each
             raise ForetailError(
-                f"{source} is not a network of Foretail ({_first_words(error)}): "
-                f"pass the model.onnx that foretail train predictor=mlp wrote"
+                f"{source} is not a network of Foretail ({_first_words(error)}): give the model.onnx that foretail "
+                f"train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/plugins.md)"
             ) from None
         return cls(content, features, threshold)
 

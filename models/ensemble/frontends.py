@@ -339,7 +339,20 @@ def _from_treelite(
     if any(tree.visits is None for tree in trees):
         trees = tuple(replace(tree, visits=None) for tree in trees)
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
+    if beyond := _beyond_their_bits(model, features):
+        known["beyond_bits"] = ", ".join(beyond)
     return Ensemble(features, trees, threshold, base, output, origin=known)
+
+
+def _beyond_their_bits(model: treelite.Model, features: Sequence[FeatureInput]) -> list[str]:
+    """Names of features that a test compares with a number which no value of so many bits exceeds."""
+    largest = np.array([(1 << feature.bits) - 1 for feature in features])
+    beyond = np.zeros(len(features), bool)
+    for tree in map(model.get_tree_accessor, range(model.num_tree)):
+        inner = tree.get_field("cleft") >= 0
+        tested = tree.get_field("split_index")[inner]
+        beyond[tested[tree.get_field("threshold")[inner] > largest[tested]]] = True
+    return [feature.name for feature, is_beyond in zip(features, beyond, strict=True) if is_beyond]
 
 
 def _checked_features(

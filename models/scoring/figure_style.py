@@ -33,16 +33,37 @@ COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)
 
 STYLES: dict[str, dict[str, Any]] = {
     "screen": {},
-    "paper": {"font.size": 8, "lines.linewidth": 1.0, "lines.markersize": 4, "axes.linewidth": 0.6, "pdf.fonttype": 42},
+    "paper": {
+        "font.size": 8.5,  # what is small has 7 points
+        "lines.linewidth": 1.0,
+        "lines.markersize": 4,
+        "axes.linewidth": 0.6,
+        "pdf.fonttype": 42,
+        "savefig.dpi": 300,
+    },
     "slides": {"font.size": 16, "lines.linewidth": 2.5, "lines.markersize": 9, "axes.linewidth": 1.2},
 }
 """Settings of matplotlib beside those of every figure, by where it is shown."""
 SLIDES_LARGER = 1.6
 """Figures for slides have so much more room, unless their width is given."""
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1)),
+    (0, (1, 1)),
+    "-.",
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+    ":",
+    "--",
+    (0, (7, 1, 2, 1)),
+)
+"""Of lines without markers in a paper, by their colour: prints in grey tell them apart."""
 MM_PER_INCH, POINTS_PER_INCH = 25.4, 72
+COLUMN_MM = 3.3 * MM_PER_INCH
+"""One column of a paper."""
 LEAST_OF_HEIGHT = 0.65
 """A panel that becomes narrower keeps so much of its height, because letters keep theirs."""
-MM_PER_LETTER = {"screen": 1.6, "paper": 1.3, "slides": 2.6}
+MM_PER_LETTER = {"screen": 1.6, "paper": 1.4, "slides": 2.6}
 """Of a legend, about."""
 NARROWEST_MM = 50
 """Panels that would be narrower than this go into several rows."""
@@ -53,7 +74,12 @@ class Look:
     """Where figures are shown, and how wide they are."""
 
     style: str = "screen"  #: of `STYLES`
-    width_mm: float | None = None  #: of a whole figure; None is what fits its panels
+    width_mm: float | None = None  #: of a whole figure; None is a column of a paper, elsewhere what fits its panels
+
+    @property
+    def width(self) -> float | None:
+        """The width of a whole figure in mm; None is what fits its panels."""
+        return COLUMN_MM if self.width_mm is None and self.style == "paper" else self.width_mm
 
 
 SCREEN = Look()
@@ -87,6 +113,7 @@ def figure_style(look: Look | None = None) -> AbstractContextManager[None]:
         "grid.alpha": 0.25,
         "legend.fontsize": "small",
         "legend.frameon": False,
+        "savefig.dpi": 150,
         "savefig.facecolor": "white",
         "svg.hashsalt": "foretail",
         "xtick.color": "0.4",
@@ -129,14 +156,16 @@ def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: An
                     if not first.get_ylabel() and first.get_shared_y_axes().joined(first, made[0]):
                         first.set_ylabel(made[0].get_ylabel())
                 _wrap_texts(self, down, across)
+                if look.style == "paper":
+                    _dash(self)
                 super().draw(renderer)
 
     size, across, down = inches, columns, rows
-    if look.width_mm is not None:
+    if look.width is not None:
         if rows == 1:
-            across = max(1, min(columns, int(look.width_mm / NARROWEST_MM)))
+            across = max(1, min(columns, int(look.width / NARROWEST_MM)))
             down = -(-columns // across)
-        width = look.width_mm / MM_PER_INCH
+        width = look.width / MM_PER_INCH
         height = inches[1] / rows
         size = (width, max(height * width / across / (inches[0] / columns), LEAST_OF_HEIGHT * height) * down)
     elif look.style == "slides":
@@ -174,11 +203,29 @@ def _wrap_texts(figure: Figure, rows: int, columns: int) -> None:
         if "right" in str(getattr(beside, "_outside_loc", "")):
             width -= beside.get_window_extent().width / figure.dpi
     for axes in figure.axes:
-        texts += [(text, 0.8 * width / columns) for text in (axes.title, axes.xaxis.label)]
+        texts += [(text, 0.72 * width / columns) for text in (axes.title, axes.xaxis.label)]
         texts.append((axes.yaxis.label, 0.7 * height / rows))
     for text, inches in texts:
         letters = int(inches * POINTS_PER_INCH / (0.52 * text.get_fontsize()))
         text.set_text(textwrap.fill(" ".join(text.get_text().split()), max(letters, 8), break_long_words=False))
+
+
+def _dash(figure: Figure) -> None:
+    """Give every solid line without markers, and its sample in a legend, the dashes of its colour."""
+    import numpy as np
+    from matplotlib.colors import to_hex
+    from matplotlib.legend import Legend
+
+    dashes = dict(zip(map(to_hex, COLOURS), DASHES, strict=True))
+    legends: Any = figure.findobj(Legend)
+    samples = [line for legend in legends for line in legend.get_lines()]
+    plotted = [line for axes in figure.axes for line in axes.lines if np.size(line.get_xdata()) > 2]
+    plain = [line for line in plotted if line.get_linestyle() == "-" and line.get_marker() in ("None", "", None)]
+    colours = {to_hex(line.get_color()) for line in plain}
+    plain += [line for line in samples if line.get_linestyle() == "-" and to_hex(line.get_color()) in colours]
+    for line in plain:
+        if line.get_marker() in ("None", "", None) and to_hex(line.get_color()) in dashes:
+            line.set_linestyle(dashes[to_hex(line.get_color())])
 
 
 def with_legend(figure: Figure, axes: Axes, side: str = "right center", **more: Any) -> Figure:
@@ -194,7 +241,7 @@ def with_legend(figure: Figure, axes: Axes, side: str = "right center", **more: 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], side: str, **more: Any) -> None:
     """A legend outside of all panels, with as many columns as fit."""
-    width_mm = _LOOK.get().width_mm
+    width_mm = _LOOK.get().width
     if width_mm is not None:
         longest = max(map(len, labels)) + 6
         fitting = max(1, int(width_mm / MM_PER_LETTER[_LOOK.get().style] / longest))

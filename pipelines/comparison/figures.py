@@ -144,5 +144,5 @@ DRAW: Mapping[str, Callable[[pd.DataFrame], Figure]] = {
 @styled
 def _save(figure: Figure, frame: pd.DataFrame, stem: Path) -> None:
     figure.savefig(stem.with_suffix(".svg"))
-    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    figure.savefig(stem.with_suffix(".png"))
     frame.to_parquet(stem.with_suffix(".parquet"), index=False)

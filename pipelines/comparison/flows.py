@@ -251,6 +251,9 @@ class FlowsResult(Summarised):
         first = f"{policy_words(best)} has the lowest {what}, {means[best]:.4g}"
         if "lqd" in means and best != "lqd":
             first += f"; LQD, which Credence imitates, has {means['lqd']:.4g}"
+            less = self.differences(metric, "lqd").get(best)
+            if less is not None and (chance := chance_text(less, "seed", above="", below="")):
+                first += f" ({chance})"
         elif best == "lqd":
             second = min((policy for policy in means if policy != "lqd"), key=lambda policy: means[policy])
             first += f"; of those that push nothing out, {policy_words(second)} is next with {means[second]:.4g}"
@@ -296,7 +299,7 @@ class FlowsResult(Summarised):
             "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
         }
         tables = [_by_policy(f"Policies{where}", means, lambda found: found.mean, notes)]
-        for baseline in self.baselines:
+        for baseline in self.baselines if len(self.policies) > 1 else ():
             less = {title: self.differences(metric, baseline) for title, metric in HEADLINES[:6]}
             title = f"Difference to {baseline}, paired by seed, 95 % t intervals{where}"
             tables.append(_by_policy(title, less, interval_text))

@@ -22,7 +22,7 @@ from foretail.pipelines.tracking.baselines import baseline_rows
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
-from foretail.sim_bridge.policies import POLICIES, PUSHING_OUT, policy_words
+from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT, policy_words
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED = {"asked": "asked", "predicted_drops": "predicted drops"}
@@ -87,13 +87,21 @@ class PredictionScores:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
         worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on, self.policy)
         others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
+        kind = "push nothing out"
+        if self.source.source == "perfect" and self.sent_percent_of_lqd is not None:
+            others = {policy_words(name): sent[name] for name in sent if name not in {*PUSHING_OUT, *ASKING}}
+            kind += " and ask no predictor"
+            worth = (
+                f"Credence was told what LQD drops, which no switch knows, and sends {self.sent_percent_of_lqd:.4g} %: "
+                "model=MODEL judges a model."
+            )
         if not others or not self.lqd:
             return [worth]
         shares = {name: 100 * count / self.lqd for name, count in others.items()}
         shares |= {str(one["title"]): one["sent_percent_of_lqd"] for one in baselines}
         best = max(shares, key=lambda name: shares[name])
         most = f"{best} sends most, {shares[best]:.4g} % of what LQD sends"
-        return [f"Of the policies that push nothing out {most}.", worth]
+        return [f"Of the policies that {kind} {most}.", worth]
 
     def table(self) -> Table:
         """Scores by region, and what they come to."""

@@ -19,7 +19,7 @@ def draw_schedule(made: Schedule, demand: DemandMatrix, called: str = "demand") 
     """Which node every port reaches in every slot, and the demand, as it is called, beside what the circuits carry."""
     figure, (slots, wanted, served) = panels(3, inches=(13, 4.4), grid="")
     ports = made.matchings.transpose(2, 1, 0).reshape(-1, made.period)  # the uplinks of a node one below the other
-    reached = slots.imshow(np.ma.masked_equal(ports, IDLE), aspect="auto", interpolation="nearest", cmap="turbo")
+    reached = slots.imshow(np.ma.masked_equal(ports, IDLE), aspect="auto", interpolation="nearest", cmap="viridis")
     title = f"{made.nodes} nodes of {made.degree} uplinks; white: idle"
     slots.set(title=title, xlabel="slot", ylabel="node, a row for each uplink")
     slots.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -8,6 +8,7 @@ the settings of another experiment; ``defaults``, also of one size, chooses opti
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 from collections.abc import Mapping
@@ -66,7 +67,8 @@ def listed(name: str) -> Listed:
     """An experiment; ForetailError when there is none of this name."""
     known = experiments()
     if name not in known:
-        raise ForetailError(f"there is no experiment {name}: choose from {', '.join(known)}")
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.8)
+        raise ForetailError(f"there is no experiment {name}: choose from {', '.join(close or known)}")
     return known[name]
 
 

@@ -39,6 +39,7 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG
 from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store
@@ -112,7 +113,10 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     inputs, rows = declared_inputs(config), None
     if inputs is not None and config.columns and config.dataset is not None:
         rows, _ = model_rows(inputs, Dataset.open(Path(config.dataset)))
-    return load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
+    model = load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
+    if isinstance(model, Ensemble) and (beyond := model.origin.get("beyond_bits")):
+        say(f"the model tests {beyond} beyond the bits that were declared, so it lost those tests: declare more bits")
+    return model
 
 
 def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble | None = None) -> ExportResult:

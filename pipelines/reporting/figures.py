@@ -25,7 +25,7 @@ def run_figures(folder: Path | str, style: str = "screen", width_mm: float | Non
     """Return the figures of a run folder by name; ForetailError when it has none or is damaged.
 
     `style` and `width_mm` are those of the settings ``figures``: ``paper``, ``slides`` or ``screen``, and the width of
-    a figure in mm.
+    a figure in mm, which for a paper is one column unless given.
 
     Those of ``evaluate``, ``demand`` and of experiments that have points are drawn again from their numbers, so that
     their axes can be changed; any other shows the image that the run wrote.

@@ -118,7 +118,7 @@ def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tu
         for name, content in files.items():
             path = staging / name
             if isinstance(content, Figure):
-                content.savefig(path, dpi=150)
+                content.savefig(path)
             elif path.suffix == ".parquet":
                 content.to_parquet(path, index=False)
             else:

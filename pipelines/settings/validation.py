@@ -111,6 +111,11 @@ def _check_ranges(node: Any, path: str) -> None:
                     _check_ranges(item, f"{where}.{key}" + ".")
         elif isinstance(value, list):
             for item in value:
+                if isinstance(item, dict) and str(field.type).startswith("list[str]"):
+                    given = str(item).replace("'", "")
+                    raise ForetailError(
+                        f"{where} has {given}, and takes names alone: give numbers by settings of their own"
+                    )
                 require_within(where, item, field.metadata)
         elif value is not None:
             require_within(where, value, field.metadata)

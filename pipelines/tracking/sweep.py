@@ -133,7 +133,11 @@ def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None
     score = None if tracking is None else tracking.best_by
     table = sweep_table(jobs, swept, score)
     scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
-    return replace(table, notes=(*table.notes, *_register_best(scored, score, tracking)))
+    best = max(scored, key=lambda one: one[0])[1] if scored else None
+    where = (
+        [] if best is None else [f"It is in {best.folder}; foretail report run={best.folder.parent} shows all jobs."]
+    )
+    return replace(table, notes=(*table.notes, *where, *_register_best(scored, score, tracking)))
 
 
 def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> Table:

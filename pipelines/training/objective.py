@@ -31,9 +31,10 @@ def require_runs(side: Side, setting: str) -> None:
     """Raise ForetailError unless a side holds whole traces, which alone can be replayed."""
     for selection in side:
         if selection.where is not None or not selection.dataset.is_trace:
+            what = "here are rows of a run alone" if selection.where is not None else "the dataset is no trace"
             raise ForetailError(
-                f"{setting} replays whole runs, and {selection.dataset.path} is none: split traces by run or "
-                "leave the setting out"
+                f"{setting} replays whole runs, and {what} ({selection.dataset.path}): give three runs or more and "
+                "split them by run, or leave the setting out"
             )
 
 

@@ -60,8 +60,11 @@ class ArrivalFile:
             if count > 1:
                 raise ForetailError(f"{path} has {count} columns {name}: leave one")
             if not count and name in _REQUIRED:
+                others = [column for column in ";\t" if column in self.columns[0]]
+                remedy = "separate the columns by commas" if others else "let its first line be slot,port"
                 raise ForetailError(
-                    f"{path} has no column {name}, only {_listed(self.columns)}: name the columns slot and port"
+                    f"{path} has no column {name}, only {_listed(self.columns)}: "
+                    + (remedy if self._is_csv else "name the columns slot and port")
                 )
         self.has_predictions = prediction_column in self.columns
         self._fraction = 0.0

@@ -204,7 +204,7 @@ def draw_tradeoff(curves: pd.DataFrame, optimised: pd.DataFrame, hulls: Sequence
         for row in line.to_dict("records"):
             if row["gamma"] in (1, 2, 3, line["gamma"].max()):  # others lie close to each other
                 point = (row["least_wrong"], row["least_right"])
-                axes.annotate(f"gamma {row['gamma']}", point, (6, 4), textcoords="offset points", fontsize="x-small")
+                axes.annotate(f"gamma {row['gamma']}", point, (6, 4), textcoords="offset points", fontsize="small")
         axes.set_title(f"measured, {routing}, without duty cycle")
     for axes in (theory, *measured):
         line = curves[curves["routing"] == ("single-hop" if axes is measured[1] else "multi-hop")]

@@ -39,7 +39,7 @@ def draw_map(rows: pd.DataFrame) -> Figure:
     image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
     for (row, column), value in np.ndenumerate(regret):
         colour = "white" if value > 30 else "black"
-        axes.text(column, row, _short(value), ha="center", va="center", fontsize="x-small", color=colour)
+        axes.text(column, row, _short(value), ha="center", va="center", fontsize="small", color=colour)
     axes.set_xticks(range(len(columns)), [_title(*column) for column in columns], rotation=60, ha="right")
     axes.set_yticks(range(len(conditions)), [f"{family}: {name}" for family, name in conditions.iloc[:, 1:].to_numpy()])
     axes.tick_params(labelsize="small", length=0)

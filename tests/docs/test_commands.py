@@ -155,7 +155,7 @@ RULES = [
     Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
-    Rule(r"plugins.md: train predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
+    Rule(r"plugins.md: train scenario=tiny predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
     Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
@@ -169,10 +169,14 @@ RULES = [
     Rule(r"choosing.md: evaluate ", "compose"),
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
-    Rule(r"how-do-i.md: (evaluate|run credence_fig7|run retcp|run tune|run slow_setting) ", "compose"),
+    Rule(
+        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune|run slow_setting) ",
+        "compose",
+    ),
     Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),
     Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
     Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
+    Rule(r"how-do-i.md: replay .*model=", "compose"),  # predictors.md replays a model
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
     Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # tests/studies runs them
     Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),

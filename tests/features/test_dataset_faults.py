@@ -53,6 +53,8 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
         tmp_path / "absent", r"absent is not a dataset, manifest\.json cannot be read \(No such file or directory\)"
     )
     _refused(tmp_path, r"is not a dataset, manifest\.json cannot be read")
+    (tmp_path / "result.json").write_text("{}")
+    _refused(tmp_path, r"give one of the datasets that the result\.json of this run lists")
 
 
 @pytest.mark.parametrize("verify", [True, False])

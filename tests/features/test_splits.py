@@ -112,6 +112,11 @@ def test_by_seed_lists_that_do_not_fit_are_refused(listed: tuple[list[int], ...]
         split_by_seed([stored_run(1), stored_run(2), stored_run(3)], *listed)
 
 
+def test_the_seeds_of_a_single_run_are_refused_with_the_split_that_cuts_it() -> None:
+    with pytest.raises(ForetailError, match=r"^seed 2 of the split has no run: .* or cut that run with split=by_time"):
+        split_by_seed([stored_run(1)], [1], [2], [3])
+
+
 def test_a_run_given_twice_is_refused() -> None:
     run = stored_run(1)
     for datasets in ([run, run], [run, stored_run(1)]):

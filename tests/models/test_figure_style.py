@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 from itertools import combinations
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from foretail.models.scoring.figure_style import (
     COLOURS,
+    COLUMN_MM,
+    DASHES,
     MM_PER_INCH,
     STYLES,
     Look,
@@ -97,3 +102,28 @@ def test_a_figure_is_as_wide_as_it_should_be_and_its_words_are_apart(
         assert box.x1 <= figure.bbox.x1 + 1
     bottom = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes if axes.get_title()]
     assert all(bottom[-1:])
+
+
+def dashed(line: Any) -> tuple[str, Any]:
+    return line.get_linestyle(), line._unscaled_dash_pattern
+
+
+def test_a_figure_for_a_paper_is_one_column_wide_with_seven_points_and_lines_that_differ_in_grey() -> None:
+    """Half a CPU second."""
+    with looking(Look("paper")), figure_style():
+        figure, row = panels(2, inches=(12, 4), sharey=True)
+        for number, colour in enumerate(COLOURS):
+            row[0].step(np.arange(4), np.arange(4) + number, color=colour, label=f"a policy {number}")
+        row[1].plot([0, 1, 2], [1, 2, 3], "o-", color="C1")
+        row[0].set_xticks(range(3), ["one", "two", "three"], fontsize="small")
+        row[0].set(title="a title", xlabel="load", yscale="log")
+        with_legend(figure, row[0])
+    figure.savefig(io.BytesIO(), format="pdf")
+    assert figure.get_size_inches()[0] == pytest.approx(3.3)
+    assert pytest.approx(83.82) == COLUMN_MM
+    shown: list[Any] = figure.findobj(Text)
+    assert min(text.get_fontsize() for text in shown if text.get_text()) >= 7
+    dashes = [dashed(line) for line in row[0].lines]
+    assert len(set(map(str, dashes))) == len(DASHES) == len(COLOURS)
+    assert [dashed(line) for line in figure.legends[0].get_lines()] == dashes
+    assert row[1].lines[0].get_linestyle() == "-"  # its markers tell it apart

@@ -84,6 +84,8 @@ def test_the_range_of_a_feature_drops_branches_and_nothing_else(kind: str) -> No
     model = untrained(kind, trees=4, depth=4).fit(x, y)
     wide, narrow = read(model, TWO), read(model, [FeatureInput("queue", "", 9), FeatureInput("occupancy", "", 3)])
     assert sum(len(tree.value) for tree in narrow.trees) < sum(len(tree.value) for tree in wide.trees)
+    assert "beyond_bits" not in wide.origin
+    assert "queue" in str(narrow.origin["beyond_bits"])
     inside = np.random.default_rng(2).integers(0, [512, 8], (2000, 2))
     assert _exact_sums(wide, inside) == _exact_sums(narrow, inside)
 

@@ -405,6 +405,10 @@ def test_zip_files_of_others_are_refused(tmp_path: Path) -> None:
         archive.writestr("data.pkl", b"")
     with pytest.raises(ForetailError, match="none of skops"):
         load_model_file(tmp_path / "model", TWO)
+    with zipfile.ZipFile(tmp_path / "net.pt", "w") as archive:
+        archive.writestr("net/data.pkl", "x")
+    with pytest.raises(ForetailError, match=r"is a file of PyTorch.*Network\.of_layers"):
+        load_model_file(tmp_path / "net.pt", None)
 
 
 @pytest.mark.usefixtures("here")

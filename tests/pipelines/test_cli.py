@@ -43,7 +43,7 @@ REFUSED = [
     (["collect", "lod=1"], "unknown setting lod"),
     (["evaluate", "inputs=[]"], "inputs is a setting of another stage: --help lists those of this one"),
     (["train", "predictor=mlp", "predictor.depth=3"], "predictor.depth is a setting of another predictor: --help pred"),
-    (["train", "scenario=mine"], "star, tiny, or name the folder of your own with --config-dir"),
+    (["train", "scenario=mine"], "star, tiny, or give --config-dir FOLDER, where FOLDER/scenario/mine.yaml is"),
     (["replay", "ports=0x1"], "cannot set ports=0x1: write numbers in decimal digits."),
     (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
     (["replay", "ports=4294967296"], "ports = 4294967296 is out of range: it must be at most 32768"),
@@ -60,9 +60,22 @@ REFUSED = [
         ["collect", "policy=red"],
         "choose from abm, abm_tuned, cp, credence, credence_accept, credence_artifact, cs,",
     ),
-    (["collect", "scenario.topology.leaves=four"], "'four' of type 'str' could not be converted to Integer"),
-    (["collect", "scenario.topology"], "cannot read the override 'scenario.topology'"),
-    (["collect", "seeds=[1"], "cannot read the override 'seeds=[1'"),
+    (
+        ["collect", "scenario.topology.leaves=four"],
+        "leaves=four: 'four' is not a whole number: write digits alone, without a unit.",
+    ),
+    (["collect", "scenario.topology"], "cannot read 'scenario.topology': write name=value"),
+    (["collect", "seeds=[1"], "cannot read 'seeds=[1': close its brackets"),
+    (
+        ["evaluate", "policy=[lqd,", "dt]"],
+        "cannot read 'policy=[lqd,': close its brackets, and quote the whole setting",
+    ),
+    (["evaluate", "policy.dt.alhpa=1"], "unknown setting policy.dt.alhpa: did you mean policy.dt.alpha?"),
+    (["evaluate", "policy.alpha=1"], "unknown setting policy.alpha: did you mean policy.NAME.alpha?"),
+    (["replay", "policy=[lqd]"], "policy is a setting of another stage: did you mean policies?"),
+    (["replay", "policies=[{name: dt, alpha: 8}]"], "policies has {name: dt, alpha: 8}, and takes names alone"),
+    (["replay", "arrivals=a.csv", "policies=[dt_tuned]"], "dt_tuned is of evaluate: give dt and parameters.alpha=[16]"),
+    (["collect", "scenario=conf/scenario/my.yaml"], "takes a name, not a file: keep it as FOLDER/scenario/my.yaml"),
     (["collect", "--sweep"], "unrecognized arguments: --sweep"),
     (["collect", "--experimental-rerun", "config.pickle"], "a pickle, which Foretail never does"),
     (["collect", "+load=1"], "unknown setting load"),
@@ -86,7 +99,7 @@ def test_a_file_of_settings_that_does_not_fit_is_named_with_the_setting(tmp_path
     empty.mkdir()
     (own / "split" / "mine.yaml").write_text("name: by_run\nshifts: 1\n", encoding="utf-8")
     done = foretail(empty, "train", f"hydra.searchpath=[file://{own}]", "split=mine")
-    assert_refused(empty, done, "in split/mine.yaml: split.shifts: Key 'shifts' not in 'Split'")
+    assert_refused(empty, done, "in split/mine.yaml: split.shifts: did you mean split.")
 
 
 MOVED = {
@@ -222,7 +235,7 @@ UNREADABLE = [
     (b"- a\n- b\n", "in scenario/mine.yaml: "),
     (
         b"defaults: [base_scenario, _self_]\nname: x\ntraffic_ns: 2000.0\n",
-        "in scenario/mine.yaml: scenario.traffic_ns: Value '2000.0' of type 'float' could not be converted to Integer.",
+        "in scenario/mine.yaml: scenario.traffic_ns: '2000.0' is not a whole number: write digits alone, without",
     ),
 ]
 

@@ -111,7 +111,7 @@ def test_help_follows_the_groups_that_are_chosen(capsys: pytest.CaptureFixture[s
         (["export", "model=日本/m.json"], """quote its value twice, 'model="日本/m.json"'."""),
         (["export", "model=it's.json"], """quote its value twice, 'model="it'"'"'s.json"'."""),
         (["export", "columns=[a=b]"], """quote each text in it, as in 'columns=["a=b"]'."""),
-        (["export", "1a=3"], "LexerNoViableAltException: 1a=3, write name=value."),
+        (["export", "1a=3"], "'1a=3': write name=value, with a name that --help lists."),
         (["evaluate", "seed=1"], "unknown setting seed: it is called seeds and is a list, as in 'seeds=[1,2]'"),
         (["replay", "prediction=perfect"], "unknown setting prediction: did you mean predictions?"),
         (["replay", "parameters.alpha=16"], "it is a list, so write 'parameters.alpha=[16]'"),

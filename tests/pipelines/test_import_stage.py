@@ -129,13 +129,13 @@ def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        ([], "known twice: give either pcap.captures or pcap.table"),
+        ([], "unknown: give either pcap.table=FILE"),
         ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", f"pcap.table={__file__}"], "known twice"),
         ([f"pcap.table={__file__}"], "give that capture too"),
         (["pcap.captures=[{file: nowhere, port: 0}]"], "pcap.captures: there is no file nowhere"),
         ([f"log={__file__}", "pcap.table=nowhere"], "pcap.table: there is no file nowhere"),
-        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.ports=null"], "give pcap.ports=NUMBER"),
-        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.buffer_bytes=null"], "give pcap.buffer_bytes=NUMBER"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.ports=null"], "give 'pcap.ports=NUMBER'"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.buffer_bytes=null"], "give 'pcap.buffer_bytes=NUMBER'"),
         ([f"log={__file__}", f"pcap.table={__file__}", "pcap.port_rates_bps=[1000,1000]"], "has 2 rates: give one"),
         ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", "seeds=[1,2]"], "are one dataset: give one number"),
         ([f"pcap.captures=[{{file: {__file__}, port: 1}},{{file: {__file__}, port: 1}}]"], "holds 1 twice"),

@@ -98,6 +98,8 @@ def test_bytes_and_packets_of_every_policy_over_all_datasets(
     assert [(item["path"], item["seed"]) for item in found["datasets"]] == [("trace-1", 1), ("trace-2", 2)]
     assert [item["content_sha256"] for item in found["datasets"]] == [d.manifest.content_sha256 for d in traces]
     assert found["predictions"]["source"] == "perfect"
+    assert "push nothing out and ask no predictor" in found["verdict"][0]
+    assert found["verdict"][1].startswith("Credence was told what LQD drops, which no switch knows, and sends ")
     assert_worth(found["predictions"], traces, predicted)
 
 

@@ -64,6 +64,11 @@ def test_a_comparison_says_what_predictions_are_worth(
     assert first.startswith("Dynamic Thresholds has the lowest p95 slowdown of incast flows, 3; LQD")
     assert verdict in second
     assert "(3 seeds" in second
+    assert "tell from chance" not in first  # one less than LQD in every seed
+    noisy = compared(lqd=[4.0, 9.0, 5.0], dt=[5.0, 2.0, 6.0]).verdict()[0]
+    assert noisy.endswith(
+        "LQD, which Credence imitates, has 6 (which is not a difference that these seeds can tell from chance)."
+    )
     mean = found.differences("slowdown.incast.p95", "credence_accept")["credence"].mean
     assert f"{mean:+.3g} [" in second
 
@@ -89,6 +94,7 @@ def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> Non
         "LQD drops 10 of 2,000 packets, 0.5 %, in 2 datasets.",
         "A predictor that never drops is right on 99.5 % of them: judge one by F1.",
     ]
+    assert CollectResult((made(1000, 400),)).verdict()[-1].endswith("are the loads shares, as 0.4 for 40 %?")
     assert CollectResult((made(1000, 0),)).verdict() == [
         "LQD drops none of the 1,000 packets of 1 dataset, so there is nothing to learn."
     ]

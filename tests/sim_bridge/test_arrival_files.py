@@ -134,6 +134,8 @@ def test_a_wrong_value_is_named_by_its_row(
         ("slot,port\n0,1\n0,1\n0,1,1\n", "row 3 .* has 3 fields and the header 2"),
         ("slot,port\n0,1\n0,1\n0\n", "row 3 .* has 1 fields and the header 2"),
         ("slot,prt\n0,1\n", "has no column port, only slot, prt"),
+        ("slot;port\n0;1\n", "has no column slot, only slot;port: separate the columns by commas"),
+        ("0,1\n1,1\n", "has no column slot, only 0, 1: let its first line be slot,port"),
         ('slot,"p\nrt"\n0,1\n', "has no column port, only slot, p rt"),
         ("port,slot,port\n0,1,0\n", "has 2 columns port"),
         ("", "is empty"),

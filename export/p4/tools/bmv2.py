@@ -42,7 +42,7 @@ def compile_p4(program: Path, info: Path | None = None) -> Path:
     ForetailError when p4c is not on PATH, refuses the program, or warns of it.
     """
     if shutil.which(TOOLS[0]) is None:
-        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/guide/p4-demo.md)")
+        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/guide/p4-demo.md), or leave its setting out")
     compiled = program.with_suffix(".json")
     done = subprocess.run(
         [
