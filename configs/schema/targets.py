@@ -115,7 +115,10 @@ class P4Target:
     decision: str = setting(
         "auto",
         "Form of the tree tables; auto takes the cheapest.",
-        one_of=("auto", "leaf_rows", "product", "bitvector"),
+        one_of=("auto", "leaf_rows", "product", "groups", "bitvector"),
+    )
+    max_rows: int | None = setting(
+        None, "Largest number of rows of all tables; null means no limit.", at_least=1, at_most=10_000_000
     )
     entries: str = setting(
         "const",

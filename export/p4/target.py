@@ -57,7 +57,7 @@ class P4:
 
     #: {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` takes the cheapest for each
     encoding: str = "auto"
-    decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'bitvector'}, how code words become votes
+    decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'groups', 'bitvector'}, how code words become votes
     entries: Literal["const", "runtime"] = "const"  #: in the program, or in files for the control plane
     #: what the switch offers, and the architecture that the text is for: ``v1model``, ``rmt``, ``tofino``, ``tofino2``,
     #: or the path of a YAML file
@@ -73,6 +73,7 @@ class P4:
     #: ``<name>_b.p4`` beside the first bank, with runtime entries of the model, which is over the frame's features
     frame: Frame | None = None
     bank: Literal["a", "b"] = "a"  #: that the entries are for
+    max_rows: int | None = None  #: of all tables; None means no limit. A frame has its own
     name: ClassVar[str] = "p4"
 
     @property
@@ -110,14 +111,14 @@ class P4:
                 f"choose one of them"
             )
         if self.frame is None:
-            chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells)
+            chosen = plan(ensemble, profile, self.encoding, self.decision, max_cells, self.max_rows)
         else:
             chosen = plan_in(ensemble, self.frame, profile)
         if chosen.chosen.faults:
             advice = shrink(lowered, chosen)
             if self.frame is not None:
                 advice = ["make the banks smaller (banks.trees, banks.words)"]
-            elif first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells):
+            elif first := most_trees(ensemble, profile, self.encoding, self.decision, max_cells, self.max_rows):
                 advice.append(f"its first {first} of {len(ensemble.trees)} trees fit")
             raise ForetailError(
                 f"the model is too large for the P4 profile {chosen.profile.name} ({'; '.join(chosen.chosen.faults)}): "

@@ -234,7 +234,8 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
     demo = demo_switch(p4.demo)
     frame = None if p4.banks.trees is None else frame_for(model, p4.banks.trees, p4.banks)
-    return P4(p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)  # type: ignore[arg-type]
+    settings = (p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)
+    return P4(*settings, max_rows=p4.max_rows)  # type: ignore[arg-type]
 
 
 def frame_for(model: Ensemble, trees: int, banks: P4Banks) -> Frame:

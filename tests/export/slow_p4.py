@@ -34,6 +34,12 @@ class Bits:
         number = min(max(self.number - other.number, -half), half - 1)
         return Bits(number & ((1 << self.width) - 1), self.width, True)
 
+    def __mul__(self, other: Bits) -> Bits:
+        """Saturating addition, which P4 writes as |+|."""
+        half = 1 << (self.width - 1)
+        number = min(max(self.number + other.number, -half), half - 1)
+        return Bits(number & ((1 << self.width) - 1), self.width, True)
+
     def __add__(self, other: Bits) -> Bits:
         return Bits((self.value + other.value) & ((1 << self.width) - 1), self.width, self.signed)
 
@@ -71,7 +77,9 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     def value_of(expression: str, scope: dict[str, Bits]) -> Bits:
         python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
         python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
-        found = eval(python.replace("++", "|").replace("|-|", "-"), {"Bits": Bits, "Cast": Cast, **scope})
+        found = eval(
+            python.replace("++", "|").replace("|-|", "-").replace("|+|", "*"), {"Bits": Bits, "Cast": Cast, **scope}
+        )
         assert isinstance(found, Bits)
         return found
 

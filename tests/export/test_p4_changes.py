@@ -53,6 +53,7 @@ def mutations(text: str) -> list[str]:
         ("ternary", "leaf_rows", "tofino", 1),
         ("exact", "leaf_rows", "tofino", 8),  # the ninth tree adds to the first one's vote
         ("exact", "bitvector", "tofino", 1),
+        ("ternary", "groups", "tofino", 3),
     ],
 )
 def test_every_change_of_the_text_is_caught_or_has_no_effect(

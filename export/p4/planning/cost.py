@@ -3,7 +3,8 @@
 Counting, the same for every encoding: a TCAM row takes its key bits once (twice in a TCAM that matches ranges; without
 one, a range takes as many rows as it has prefixes), and its action data in SRAM. An exact row takes key and action data
 in SRAM. Default actions take no row. Blocks are taken whole. A stage holds tables of one step of the longest chain of
-dependent tables only, and additions and masks between tables take a stage per step.
+dependent tables only, and additions and masks between tables take a stage per step. Tau is set beside other tables, but
+where it is compared with the sum by a subtraction, which takes a step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from foretail.export.p4.planning.encoding import (
     product,
     score_bits,
 )
+from foretail.export.p4.planning.grouping import groups
 from foretail.export.p4.planning.prefixes import KINDS, Kind, Rows, range_prefixes, rows_of
 from foretail.export.p4.planning.profile import Profile
 from foretail.export.proof.prove import MAX_CELLS
@@ -69,7 +71,7 @@ class Candidate:
 
     encoding: Encoding
     features: tuple[FeatureTable, ...]
-    tables: tuple[TableCost, ...]  #: all tables, ``decide`` last
+    tables: tuple[TableCost, ...]  #: those of features, those of votes, ``decide``, and ``verdict`` where it has rows
     cost: float  #: by the weights of the profile
     #: saturation, masks, additions and the comparison between and after the tables, one after the other
     arithmetic_steps: int
@@ -89,6 +91,8 @@ class Candidate:
     @property
     def decode(self) -> str:
         """Decision side in words."""
+        if self.encoding.decision == "groups":
+            return f"groups ({len(self.encoding.votes)})"
         if self.encoding.decision != "bitvector":
             return self.encoding.decision
         kinds = {table.kind for table in self.encoding.votes if table.key}
@@ -112,6 +116,7 @@ def plan(
     encoding: str = "auto",
     decision: str = "auto",
     max_cells: int = MAX_CELLS,
+    max_rows: int | None = None,
 ) -> Plan:
     """Return the cheapest encoding that fits, else the cheapest, with its faults.
 
@@ -121,8 +126,9 @@ def plan(
     ----------
     ensemble : with votes
     encoding : {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` mixes them
-    decision : {'auto', 'leaf_rows', 'product', 'bitvector'}
-    max_cells : above so many cells nothing can prove a product, so there is none
+    decision : {'auto', 'leaf_rows', 'product', 'groups', 'bitvector'}
+    max_cells : above so many cells nothing can prove a product or groups, so there are none
+    max_rows : of all tables; None means that rows cost what the profile says, and have no limit
     """
     for what, value, allowed in (("encoding", encoding, KINDS), ("decision", decision, DECISIONS)):
         if value not in ("auto", *allowed):
@@ -137,7 +143,7 @@ def plan(
     candidates = [
         candidate
         for side in _encodings(ensemble, profile, decision, max_cells)
-        for candidate in candidates_of(side, profile, encoding, width, [f.name for f in ensemble.features])
+        for candidate in candidates_of(side, profile, encoding, width, [f.name for f in ensemble.features], max_rows)
     ]
     if not candidates:
         wanted = " and ".join(name for name in (encoding, decision) if name != "auto")
@@ -161,13 +167,14 @@ def most_trees(
     encoding: str = "auto",
     decision: str = "auto",
     max_cells: int = MAX_CELLS,
+    max_rows: int | None = None,
 ) -> int:
     """Return how many of the first trees of an ensemble fit that does not, by bisection; parameters of `plan`."""
     fits, fails = 0, len(ensemble.trees)
     while fails - fits > 1:
         middle = (fits + fails) // 2
         fewer = replace(ensemble, trees=ensemble.trees[:middle])
-        if plan(fewer, profile, encoding, decision, max_cells).chosen.faults:
+        if plan(fewer, profile, encoding, decision, max_cells, max_rows).chosen.faults:
             fails = middle
         else:
             fits = middle
@@ -221,32 +228,37 @@ def _encodings(ensemble: Ensemble, profile: Profile, decision: str, max_cells: i
     if decision in ("auto", "bitvector"):
         yield from bitvectors(ensemble, profile.word_bits, architecture)
     provable = len(ensemble.trees) == 1 or Cells.of(ensemble).count <= max_cells
-    if decision == "product" and not provable:
+    if decision in ("product", "groups") and not provable:
         raise ForetailError(
-            "a product table of this model has too many cells to be proven: choose decision leaf_rows or fewer trees"
+            f"the P4 decision {decision} of this model has too many cells to be proven: choose decision leaf_rows or "
+            f"fewer trees"
         )
-    if decision in ("auto", "product") and len(ensemble.trees) > 1 and provable:
+    if decision in ("auto", "product", "groups") and len(ensemble.trees) > 1 and provable:
         # A product of more boxes than all trees together has longer keys too, so it cannot be the cheapest in bits.
         limit = 4 * sum(len(tree.leaves) for tree in ensemble.trees)
         if profile.whole_blocks:
             limit = max(limit, 4 * profile.tcam_block_rows)
         if decision != "auto":
             limit = MAX_PRODUCT_BOXES
-        merged = product(ensemble, profile.word_bits, limit, architecture)
-        if merged is not None:
+        if decision != "groups" and (merged := product(ensemble, profile.word_bits, limit, architecture)):
             yield merged
-    elif decision == "product":
-        yield Encoding("product", rows.codes, rows.votes)
+        if decision != "product":
+            yield from groups(ensemble, profile.word_bits, limit, architecture)
+    if decision == "product" and len(ensemble.trees) == 1:
+        yield replace(rows, decision="product")
+    if decision == "groups" and len(ensemble.trees) <= 2:
+        yield replace(rows, decision="groups")
 
 
 def candidates_of(
-    encoding: Encoding, profile: Profile, kinds: str, width: int, names: list[str]
+    encoding: Encoding, profile: Profile, kinds: str, width: int, names: list[str], max_rows: int | None = None
 ) -> Iterator[Candidate]:
     """Yield an encoding with every choice of kinds of feature tables, among `kinds` or ``auto``, and what it costs."""
+    architecture = profile.architecture
     options: list[list[tuple[FeatureTable, TableCost, float]]] = []
     for code in encoding.codes:
         of_feature = []
-        for kind in profile.architecture.kinds if kinds == "auto" else (kinds,):
+        for kind in architecture.kinds if kinds == "auto" else (kinds,):
             rows = rows_of(code.intervals, kind, code.saturation)  # type: ignore[arg-type]
             if rows is not None:
                 if encoding.banked:
@@ -258,15 +270,19 @@ def candidates_of(
         lpm = next((cost.rows for table, cost, _ in of_feature if table.kind == "lpm"), None)
         options.append([o for o in of_feature if o[0].kind != "ternary" or lpm is None or o[1].rows < lpm])
     votes = [_vote_cost(i, table, encoding, width, profile) for i, table in enumerate(encoding.votes) if table.key]
-    steps = 1 + max((table.step for table in votes), default=int(bool(encoding.codes)))
-    decide = table_cost("decide", "none", steps, 0, 0, width, profile)
+    step = max((table.step for table in votes), default=int(bool(encoding.codes)))
+    early = encoding.early_tau(architecture)
+    subtracts = not architecture.expressions and not early
+    ends = [table_cost("decide", "none", 1 if early else max(step + subtracts, 1), 0, 0, width, profile)]
+    if early:
+        ends.append(table_cost("verdict", "ternary", step + 1, 2, width, 1, profile))
+    arithmetic = _arithmetic_steps(encoding, architecture)
     for choice in _choices(options):
-        tables = (*(cost for _, cost, _ in choice), *votes, decide)
-        arithmetic = _arithmetic_steps(encoding, profile.architecture)
+        tables = (*(cost for _, cost, _ in choice), *votes, *ends)
         stages = _stages(tables, profile) + arithmetic
         weight = sum(_weigh(table, profile) for table in tables) + profile.stage_cost * stages
         features = tuple(table for table, _, _ in choice)
-        faults = _faults(tables, stages, encoding, width, profile)
+        faults = _faults(tables, stages, encoding, width, profile, max_rows)
         yield Candidate(encoding, features, tables, weight, arithmetic, stages, tuple(faults))
 
 
@@ -301,7 +317,7 @@ def _feature_cost(table: FeatureTable, name: str, profile: Profile) -> TableCost
 
 
 def _vote_cost(index: int, table: VoteTable, encoding: Encoding, width: int, profile: Profile) -> TableCost:
-    name = "product" if encoding.decision == "product" else f"tree_{index}"
+    name = encoding.table_name(index)
     data_bits = table.vote_bits if profile.architecture.expressions else width
     step = 2 + encoding.vote_step(index, profile.architecture)
     crossbar_bits = None if profile.architecture.expressions else 8 * table.key_bytes
@@ -328,10 +344,9 @@ def _arithmetic_steps(encoding: Encoding, architecture: Architecture) -> int:
     if encoding.masks and not architecture.expressions:
         mask_steps = max(mask_steps, 1)  # also where it is a copy
     # Constants are added before the switch runs.
-    keyed = [encoding.votes[i].key for i in encoding.terms(architecture)]
-    terms = sum(map(bool, keyed)) + (not all(keyed))
-    saturation, comparison = int(architecture.saturates and bool(encoding.codes)), 1
-    return saturation + mask_steps + (terms - 1).bit_length() + comparison
+    additions = (encoding.operands(architecture) - 1).bit_length()
+    saturation, comparison = int(architecture.saturates and bool(encoding.codes)), not encoding.early_tau(architecture)
+    return saturation + mask_steps + additions + comparison
 
 
 def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
@@ -352,8 +367,16 @@ def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
 
 
 def _faults(
-    tables: tuple[TableCost, ...], stages: int, encoding: Encoding, width: int, profile: Profile
+    tables: tuple[TableCost, ...],
+    stages: int,
+    encoding: Encoding,
+    width: int,
+    profile: Profile,
+    max_rows: int | None,
 ) -> Iterator[str]:
+    rows = sum(table.rows for table in tables)
+    if max_rows is not None and rows > max_rows:
+        yield f"it has {rows} rows of {max_rows}"
     if profile.stages is not None and stages > profile.stages:
         yield f"it needs {stages} stages of {profile.stages}"
     for table in tables:

@@ -7,6 +7,7 @@ into votes:
 - ``leaf_rows``: a bit of a code word says on which side of a cut the feature is, or whether it is between two cuts.
   One ternary row per box of equal votes and tree; the commonest vote of a tree has no rows, it is the default.
 - ``product``: the same, for the sum of all trees in one table.
+- ``groups``: the same, with one table for the sum of each of a few groups of trees (:mod:`.grouping`).
 - ``bitvector``: one bit per box; the AND of the features' masks leaves the box that holds the input, if any.
 
 Bits that two trees need are there once, and bits that no row cares for are not there at all.
@@ -26,8 +27,8 @@ from foretail.export.p4.planning.prefixes import Intervals, Row
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 
-Decision = Literal["leaf_rows", "product", "bitvector"]
-DECISIONS: tuple[Decision, ...] = ("leaf_rows", "product", "bitvector")
+Decision = Literal["leaf_rows", "product", "groups", "bitvector"]
+DECISIONS: tuple[Decision, ...] = ("leaf_rows", "product", "groups", "bitvector")
 
 Words = tuple[int, ...]
 Bounds = tuple[tuple[int, int], ...]
@@ -94,7 +95,7 @@ class Encoding:
 
     decision: Decision
     codes: tuple[FeatureCode, ...]  #: of the features that matter
-    votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree, or a single one with ``product``
+    votes: tuple[VoteTable, ...]  #: their sum is the score; one per tree or group, or a single one with ``product``
     #: with ``bitvector``, number and width of the words that are the AND of all features'
     masks: tuple[tuple[int, int], ...] = ()
     #: whether it is one of two banks. Then every default is 0, for any model: what a default of its own would say is a
@@ -113,6 +114,10 @@ class Encoding:
         alone = len(self.terms(architecture)) == 1 and bool(self.votes[index].key) and not architecture.expressions
         return "score" if alone else f"v_{index}"
 
+    def table_name(self, index: int) -> str:
+        """Return the name of the table of a vote."""
+        return {"product": "product", "groups": f"group_{index}"}.get(self.decision, f"tree_{index}")
+
     def vote_step(self, index: int, architecture: Architecture) -> int:
         """Return how many tables of votes come before that of vote `index`, one after the other."""
         keyed = [i for i, votes in enumerate(self.votes) if votes.key]
@@ -127,9 +132,25 @@ class Encoding:
         own = [i for i, votes in enumerate(self.votes) if votes.key and self.accumulator(i, architecture) is None]
         return own + [i for i, votes in enumerate(self.votes) if not votes.key]
 
+    def operands(self, architecture: Architecture) -> int:
+        """Return how many numbers the score is the sum of, all constant votes being one."""
+        keyed = [bool(self.votes[i].key) for i in self.terms(architecture)]
+        return sum(keyed) + (not all(keyed))
+
+    def early_tau(self, architecture: Architecture) -> bool:
+        """Return whether the table of the first vote takes tau off, so that the sum is compared as it is made.
+
+        This takes a second sum beside the score, of the containers that one adder reaches: twice the operands less one
+        for the score, one more than steps for the other, and one for tau.
+        """
+        count = self.operands(architecture)
+        containers = 2 * count + (count - 1).bit_length() + 1
+        reached = 0 if architecture.accumulators is None or self.banked else 2 * architecture.accumulators
+        return containers <= reached and bool(self.votes[self.terms(architecture)[0]].key)
+
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Boxes of one part of the score that do not have its default vote."""
 
     boxes: tuple[Bounds, ...]
@@ -138,10 +159,13 @@ class _Part:
 
 
 def score_bits(ensemble: Ensemble, architecture: Architecture = V1MODEL) -> int:
-    """Return the narrowest integer that holds tau and every sum of some trees' votes, also less one."""
+    """Return the narrowest integer that holds tau and every sum of some trees' votes, also less one or two.
+
+    Where no comparison follows the sum, two keep a tau that is far below all sums from being mistaken for one above.
+    """
     votes = [tree.require_votes()[tree.leaves] for tree in ensemble.trees]
     high = sum(max(0, int(v.max())) for v in votes)
-    low = sum(min(0, int(v.min())) for v in votes) - 1
+    low = sum(min(0, int(v.min())) for v in votes) - (1 if architecture.expressions else 2)
     _, tau = ensemble.require_votes()
     low, high = min(low, tau), max(high, tau)
     return architecture.width(max((~low).bit_length(), high.bit_length()) + 1)
@@ -149,16 +173,15 @@ def score_bits(ensemble: Ensemble, architecture: Architecture = V1MODEL) -> int:
 
 def leaf_rows(ensemble: Ensemble, word_bits: int, architecture: Architecture = V1MODEL) -> Encoding:
     """Return the encoding with one table per tree."""
-    return _columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows", architecture)
+    return columns_and_rows(ensemble, _tree_parts(ensemble), word_bits, "leaf_rows", architecture)
 
 
 def product(
     ensemble: Ensemble, word_bits: int, max_boxes: int, architecture: Architecture = V1MODEL
 ) -> Encoding | None:
     """Return the encoding with one table for the sum of all trees; None when it takes too many boxes or steps."""
-    steps = sum(tree.depth + 1 for tree in ensemble.trees)
-    part = _sum_part(ensemble, max_boxes) if steps <= _MAX_STEPS else None
-    return None if part is None else _columns_and_rows(ensemble, [part], word_bits, "product", architecture)
+    part = sum_part(ensemble, max_boxes)
+    return None if part is None else columns_and_rows(ensemble, [part], word_bits, "product", architecture)
 
 
 def bitvectors(ensemble: Ensemble, word_bits: int, architecture: Architecture = V1MODEL) -> tuple[Encoding, Encoding]:
@@ -200,9 +223,10 @@ def bitvectors(ensemble: Ensemble, word_bits: int, architecture: Architecture = 
     return exact, replace(exact, votes=tuple(one_bit))
 
 
-def _columns_and_rows(
-    ensemble: Ensemble, parts: Sequence[_Part], word_bits: int, decision: Decision, architecture: Architecture
+def columns_and_rows(
+    ensemble: Ensemble, parts: Sequence[Part], word_bits: int, decision: Decision, architecture: Architecture
 ) -> Encoding:
+    """Return the encoding with one table for each part of the score."""
     tops = _tops(ensemble)
     places: list[dict[Column, int]] = []  # per feature, the bit of every column
     literals: list[dict[Column, tuple[tuple[Column, bool], ...]]] = []
@@ -321,7 +345,7 @@ def _tops(ensemble: Ensemble) -> list[int]:
     return [(1 << feature.bits) - 1 for feature in ensemble.features]
 
 
-def _tree_parts(ensemble: Ensemble) -> list[_Part]:
+def _tree_parts(ensemble: Ensemble) -> list[Part]:
     parts = []
     for tree in ensemble.trees:
         leaves = leaf_boxes(tree, ensemble.features)
@@ -330,7 +354,7 @@ def _tree_parts(ensemble: Ensemble) -> list[_Part]:
     return parts
 
 
-def _part(boxes: Sequence[Bounds], votes: Sequence[int]) -> _Part:
+def _part(boxes: Sequence[Bounds], votes: Sequence[int]) -> Part:
     """Merge neighbouring boxes of one vote, and leave out those of the vote that has most."""
     by_vote: dict[int, list[Bounds]] = defaultdict(list)
     for box, vote in zip(boxes, votes, strict=True):
@@ -338,7 +362,7 @@ def _part(boxes: Sequence[Bounds], votes: Sequence[int]) -> _Part:
     merged = {vote: _merge(of_vote) for vote, of_vote in by_vote.items()}
     default = min(merged, key=lambda vote: (-len(merged[vote]), abs(vote), vote))
     rows = [(box, vote) for vote in sorted(merged) if vote != default for box in merged[vote]]
-    return _Part(tuple(box for box, _ in rows), tuple(vote for _, vote in rows), default)
+    return Part(tuple(box for box, _ in rows), tuple(vote for _, vote in rows), default)
 
 
 def _merge(boxes: list[Bounds]) -> list[Bounds]:
@@ -372,8 +396,10 @@ _MAX_STEPS = 500
 _SumNode = int | tuple[int, int, "_SumNode", "_SumNode"]
 
 
-def _sum_part(ensemble: Ensemble, max_boxes: int) -> _Part | None:
+def sum_part(ensemble: Ensemble, max_boxes: int) -> Part | None:
     """Return the sum of all trees as one tree's boxes, equal subtrees merged; None above `max_boxes` leaves."""
+    if sum(tree.depth + 1 for tree in ensemble.trees) > _MAX_STEPS:
+        return None
     left_boxes = max_boxes
 
     def walk(index: int, node: int, box: Bounds, total: int) -> _SumNode | None:

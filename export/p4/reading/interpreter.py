@@ -143,10 +143,10 @@ def evaluate(value: Expression, scope: Mapping[str, Value], rows: int) -> Value:
         for operand in operands[1:]:
             limbs = tuple(a & b for a, b in zip(limbs, operand.limbs, strict=True))
         return Value(operands[0].width, False, limbs)
-    if value.sign == "|-|":  # of at most 32 bits
-        bits, signed = operands[0].width, (integers(operand) for operand in operands)
-        half = 1 << (bits - 1)
-        return _from_integers(np.clip(next(signed) - next(signed), -half, half - 1), bits, True)
+    if value.sign in ("|+|", "|-|"):  # of at most 32 bits
+        bits, (first, second) = operands[0].width, (integers(operand) for operand in operands)
+        exact, half = first + second if value.sign == "|+|" else first - second, 1 << (bits - 1)
+        return _from_integers(np.clip(exact, -half, half - 1), bits, True)
     total = integers(operands[0])
     for operand in operands[1:]:
         total = total + integers(operand)

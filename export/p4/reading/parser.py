@@ -171,7 +171,9 @@ class Parser:
             if isinstance(statement, Apply):
                 operation = self.operation(tables[statement.table], actions)
                 if operation is not None:
-                    statements.append(replace(operation, value=self.current(operation.value)))
+                    if isinstance(operation, Assign):
+                        operation = replace(operation, value=self.current(operation.value))
+                    statements.append(operation)
                     del tables[statement.table]  # so that it is applied once
                     continue
                 key = tables[statement.table].key
@@ -319,8 +321,11 @@ class Parser:
             return replace(value, operands=tuple(map(self.current, value.operands)))
         return value
 
-    def operation(self, table: Table, actions: Mapping[str, Action]) -> Assign | None:
-        """Return what a table always assigns: that of an action without data, or the one bit that it matches."""
+    def operation(self, table: Table, actions: Mapping[str, Action]) -> Assign | Choose | None:
+        """Return what a table always assigns: that of an action without data, or the one bit that it matches.
+
+        Of the table that tells by its sign, and by 0, whether the excess is positive, this is a choice.
+        """
         action = actions[table.action]
         if len(action.body) != 1:
             return None
@@ -332,6 +337,13 @@ class Parser:
             assert table.key is not None
             if assign.value == Slice(action.parameters[0][0]):
                 return replace(assign, value=self.joined[table.key])
+        score = self.types["score"]
+        sign, every = 1 << (score.width - 1), (1 << score.width) - 1
+        signs = table.key is not None and self.joined.get(table.key) == Slice("excess", score.width - 1, 0)
+        if signs and self.types["excess"] == score and (table.kind, table.size, table.default) == ("ternary", 2, (1,)):
+            rows = (Entry(sign, sign, (0,)), Entry(0, every, (0,)))
+            if table.entries == rows and assign == Assign("drop", Slice(action.parameters[0][0])):
+                return Choose("excess", Number(score.width, 0), *(Assign("drop", Number(1, bit)) for bit in (1, 0)))
         return None
 
     def call(self, name: str, action: Action) -> tuple[int, ...]:
@@ -383,9 +395,9 @@ class Parser:
     def expression(self, scope: Mapping[str, Type]) -> Expression:
         operands = [self.operand(scope)]
         sign = self.peek()
-        if sign not in ("++", "&", "+", "|-|"):
+        if sign not in ("++", "&", "+", "|+|", "|-|"):
             return operands[0]
-        while self.takes_if(sign) and (sign != "|-|" or len(operands) == 1):
+        while self.takes_if(sign) and (sign[0] != "|" or len(operands) == 1):
             operands.append(self.operand(scope))
         return Operation(sign, tuple(operands))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretail.export.p4.reading.entries import read_bfrt, read_commands, read_updates
+from foretail.export.p4.reading.interpreter import action_data, evaluate, integers
 from foretail.export.p4.reading.parser import Parser
 from foretail.export.p4.text.syntax import (
+    Apply,
     Assign,
     Cast,
     Choose,
+    Expression,
     Number,
     Operation,
     Program,
@@ -77,9 +80,10 @@ def _check(program: Program) -> None:
     score, decision = program.types["score"], program.statements[-1]
     decide = program.tables.get("decide", Table("", "", "", (), ()))
     compared = Choose("score", Slice("tau"), Assign("drop", Number(1, 1)), Assign("drop", Number(1, 0)))
+    exceeds = replace(compared, left="excess", right=Number(score.width, 0))
     subtracted = Assign("drop", Slice("margin", score.width - 1, score.width - 1))
     result = "margin" if decision == subtracted else "tau"
-    if decision not in (compared, subtracted) or program.types.get(result) != score or decide.key is not None:
+    if decision not in (compared, exceeds, subtracted) or program.types.get(result) != score or decide.key is not None:
         refuse("the decision is not score > tau")
     action = program.actions[decide.action]
     if [width for _, width in action.parameters] != [score.width]:
@@ -92,6 +96,62 @@ def _check(program: Program) -> None:
     for name, table in program.tables.items():
         if table.key is not None:
             _check_rows(name, table, program)
+    if decision == exceeds:
+        _check_excess(program)
+
+
+def _check_excess(program: Program) -> None:
+    """Refuse an excess that may be positive where the score is not above tau, or the reverse, for some tau.
+
+    The excess is a vote less tau, to which the other votes are added, and each operation saturates. All votes together
+    are less than either end is away from 0, so an excess that was cut off at an end keeps its sign, and never meets the
+    other end.
+    """
+    sums = {one.name: one.value for one in program.statements if isinstance(one, Assign)}
+    of_table = {
+        assign.name: (table, assign.value)
+        for table in program.tables.values()
+        for assign in program.actions[table.action].body
+    }
+    by_tau = {"tau"}  # what depends on it
+    for statement in program.statements:
+        if isinstance(statement, Apply):
+            table = program.tables[statement.table]
+            if table.key in by_tau:
+                refuse(f"tau decides what table {statement.table} matches")
+            by_tau |= {one.name for one in program.actions[table.action].body if names_in(one.value) & by_tau}
+        elif names_in(statement) & by_tau:
+            by_tau.add(statement.name if isinstance(statement, Assign) else statement.yes.name)
+
+    def terms(value: Expression, sign: str) -> list[str]:
+        """Return the votes of a sum; with ``|+|``, of one that begins with a vote less tau."""
+        name = value.name if isinstance(value, Slice) and value.high is None else ""
+        table, set_to = of_table.get(name, (None, sums.get(name)))
+        if isinstance(set_to, Operation) and set_to.sign == sign and table is None:
+            return terms(set_to.operands[0], sign) + [t for one in set_to.operands[1:] for t in terms(one, "+")]
+        if sign == "+" and set_to is not None:
+            return [name]
+        less = [v for v, (of, vote) in of_table.items() if of is table and set_to == _less_tau(vote)]
+        return less[:1] or refuse("the decision is not score > tau")
+
+    added = terms(Slice("score"), "+")
+    if sorted(added) != sorted(terms(Slice("excess"), "|+|")):
+        refuse("the decision is not score > tau")
+    low = high = 0
+    for name in added:
+        setter, value = of_table.get(name, (None, sums.get(name)))
+        data = {} if setter is None else action_data(program, setter)
+        if value is None or not names_in(value) <= set(data):
+            refuse(f"{name} is not made of action data alone")
+        reached = integers(evaluate(value, data, 1 if setter is None else len(setter.entries) + 1)).tolist()
+        low, high = low + min(0, *reached), high + max(0, *reached)
+    half = 1 << (program.types["score"].width - 1)
+    if not 2 - half <= low <= high < half:
+        refuse("a sum of votes and tau do not fit the score")
+
+
+def _less_tau(vote: Expression) -> Expression:
+    return Operation("|-|", (vote, Slice("tau")))
 
 
 def _check_rows(name: str, table: Table, program: Program) -> None:

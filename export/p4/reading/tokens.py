@@ -9,7 +9,7 @@ from foretail.export.p4.text.syntax import refuse
 _TOKEN = re.compile(
     r"\s*(?:(\d+w(?:0x[0-9a-fA-F]+|\d+)|0x[0-9a-fA-F]+|\d+)"
     r'|(@?[A-Za-z_]\w*|"[\w=,.+-]*")'
-    r"|(&&&|\|-\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
+    r"|(&&&|\|[-+]\||\+\+|\.\.|[-+&(){}\[\]<>=;:,.?@]))"
 )
 _COMMENT = re.compile(r"//[^\n]*")
 _GUARDED = re.compile(r"\s*#ifndef ([A-Z][A-Z0-9_]*)\n#define \1\n([^#]*)\n#endif\s*")

@@ -6,14 +6,13 @@ from foretail.export.p4.planning.cost import Plan
 from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.text.names import check_control
 from foretail.export.p4.text.render import (
-    ACTION_PREFIX,
-    TABLE_PREFIX,
     code_words,
     environment_of_p4,
     first_id,
     render_main,
     render_p4,
 )
+from foretail.export.p4.text.rows import ACTION_PREFIX, TABLE_PREFIX
 from foretail.export.p4.text.syntax import CONTROL
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 from zlib import crc32
@@ -20,8 +20,17 @@ from foretail.export.p4.planning.encoding import KeySlice
 from foretail.export.p4.planning.frame import Frame
 from foretail.export.p4.planning.prefixes import Row
 from foretail.export.p4.text.names import check_control
+from foretail.export.p4.text.rows import (
+    ACTION_PREFIX,
+    TABLE_PREFIX,
+    TextTable,
+    runtime_bfrt,
+    runtime_command,
+    runtime_update,
+    split_row,
+)
 from foretail.export.p4.text.switch import can_compute, render_switch
-from foretail.export.p4.text.syntax import CONTROL, key_name, split_key
+from foretail.export.p4.text.syntax import CONTROL, key_name
 from foretail.export.templates import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 
@@ -31,33 +40,8 @@ FIRST_ID = 0xF07A01
 Those of a control with a name of its own count from a number that its name makes, so that a program can hold several.
 """
 
-TABLE_PREFIX, ACTION_PREFIX = 0x02000000, 0x01000000  # P4Runtime 1.3, section 6.3
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PLAIN = re.compile(r"[A-Za-z0-9_=,.+-]*")
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A table as text needs it; rows first match first, every one (match, action data)."""
-
-    name: str
-    action: str
-    kind: str
-    key: tuple[tuple[str, int], ...]  # fields and their widths, most significant first
-    widths: tuple[int, ...]
-    body: tuple[str, ...]
-    parameter_names: tuple[str, ...]
-    rows: tuple[tuple[Row[Any], tuple[int, ...]], ...]
-    default: tuple[int, ...]
-    fixed: bool = True  # whether the default stays, rows too without those of a control plane
-    size: int | None = None  # rows that a control plane may fill; None: as many as there are
-    description: str | None = None  # of what the key is, for the control plane
-
-    @property
-    def key_bits(self) -> int:
-        """Width of all fields."""
-        return sum(width for _, width in self.key)
 
 
 def render_p4(
@@ -116,12 +100,14 @@ def render_p4(
     if runtime:
         rows = [(table, i) for table in filled for i in range(len(table.rows))]
         if arch == "v1model":
-            files[f"{name}.commands.txt"] = "".join(_command(table, i) for table, i in rows)
+            files[f"{name}.commands.txt"] = "".join(runtime_command(table, i) for table, i in rows)
         else:
-            lines = ",\n".join(json.dumps(_bfrt_entry(table, i)) for table, i in rows)
+            lines = ",\n".join(json.dumps(runtime_bfrt(table, i)) for table, i in rows)
             files[f"{name}.bfrt.json"] = f"[\n{lines}\n]\n"
         files[f"{name}.entries.txtpb"] = "".join(
-            _update(number, table, i) for number, table in enumerate(filled, first) for i in range(len(table.rows))
+            runtime_update(number, table, i)
+            for number, table in enumerate(filled, first)
+            for i in range(len(table.rows))
         )
     return files
 
@@ -150,13 +136,13 @@ def render_main(
     return template.render(features=features, file=file, width=score_bits, control=control, words=words, banked=banked)
 
 
-def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
+def _tables(ensemble: Ensemble, plan: Plan) -> list[TextTable]:
     names = [feature.name for feature in ensemble.features]
     tables = []
     for chosen in plan.chosen.features:
         feature, words = names[chosen.code.feature], chosen.code.words
         tables.append(
-            _Table(
+            TextTable(
                 f"t_{feature}",
                 f"code_{feature}",
                 chosen.kind,
@@ -168,39 +154,43 @@ def _tables(ensemble: Ensemble, plan: Plan) -> list[_Table]:
                 chosen.rows.default,
             )
         )
-    width, expressions = plan.score_bits, plan.profile.architecture.expressions
-    for index, votes in enumerate(plan.chosen.encoding.votes):
+    width, architecture, encoding = plan.score_bits, plan.profile.architecture, plan.chosen.encoding
+    expressions, early, first = architecture.expressions, encoding.early_tau(architecture), encoding.terms(architecture)
+    for index, votes in enumerate(encoding.votes):
         if votes.key:
-            framed = plan.chosen.encoding.banked  # the same text for any votes
+            framed = encoding.banked  # the same text for any votes
             signed = votes.signed or framed
             bits = votes.vote_bits if expressions and not framed else width
             widened = f"({'int' if signed else 'bit'}<{bits if signed else width}>) " if expressions else ""
             everything = (1 << bits) - 1
             value = f"(int<{width}>) {widened}vote"
-            own = plan.chosen.encoding.vote_name(index, plan.profile.architecture)
-            sum_in = plan.chosen.encoding.accumulator(index, plan.profile.architecture)
+            own, sum_in = encoding.vote_name(index, architecture), encoding.accumulator(index, architecture)
+            body = [f"v_{sum_in} = v_{sum_in} + {value};" if sum_in is not None else f"{own} = {value};"]
+            if early and index == first[0]:
+                body.append(f"{_first_excess(plan)} = {value} |-| tau;")
             slices = tuple((_source(part, names), part.high - part.low + 1) for part in votes.key)
             tables.append(
-                _Table(
-                    _vote_table(index, plan),
+                TextTable(
+                    encoding.table_name(index),
                     f"vote_{index}",
                     votes.kind,
                     ((f"key_{index}", votes.key_bits),) if expressions else slices,
                     (bits,),
-                    (f"v_{sum_in} = v_{sum_in} + {value};" if sum_in is not None else f"{own} = {value};",),
+                    tuple(body),
                     ("vote",),
                     tuple((row, (row.label & everything,)) for row in votes.rows),
                     (votes.default & everything,),
                 )
             )
     tau = ensemble.require_votes()[1] & ((1 << width) - 1)
-    body = f"tau = (int<{width}>) value;" if expressions else f"margin = (int<{width}>) value |-| score;"
-    tables.append(_Table("decide", "set_tau", "", (), (width,), (body,), ("value",), (), (tau,), fixed=False))
+    set_tau = f"tau = (int<{width}>) value;" if expressions or early else f"margin = (int<{width}>) value |-| score;"
+    tables.append(TextTable("decide", "set_tau", "", (), (width,), (set_tau,), ("value",), (), (tau,), fixed=False))
     return tables
 
 
-def _vote_table(index: int, plan: Plan) -> str:
-    return "product" if plan.chosen.encoding.decision == "product" else f"tree_{index}"
+def _first_excess(plan: Plan) -> str:
+    """Return the variable of the first vote less tau, which is the excess of a lone vote."""
+    return "excess" if plan.chosen.encoding.operands(plan.profile.architecture) == 1 else "excess_0"
 
 
 def _source(part: KeySlice, names: list[str]) -> str:
@@ -240,8 +230,9 @@ def _declarations(ensemble: Ensemble, plan: Plan) -> list[str]:
             lines.append(f"bit<{votes.key_bits}> key_{index};")
         if index in encoding.terms(architecture) and (own := encoding.vote_name(index, architecture)) != "score":
             lines.append(f"int<{width}> {own};")
-    lines.append(f"int<{width}> {'tau' if architecture.expressions else 'margin'};")
-    return lines
+    early = encoding.early_tau(architecture)
+    lines.append(f"int<{width}> {'tau' if architecture.expressions or early else 'margin'};")
+    return lines + [f"int<{width}> {name};" for name in dict.fromkeys(("excess", _first_excess(plan))) if early]
 
 
 def code_words(ensemble: Ensemble, plan: Plan) -> list[str]:
@@ -251,19 +242,19 @@ def code_words(ensemble: Ensemble, plan: Plan) -> list[str]:
     return words + [f"b_w{word}" for word, _ in plan.chosen.encoding.masks]
 
 
-def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], list[_Table]]:
+def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], list[TextTable]]:
     """Return the statements of the apply block, declarations of intermediate results, and tables of one operation."""
     architecture, encoding, width = plan.profile.architecture, plan.chosen.encoding, plan.score_bits
     names = [feature.name for feature in ensemble.features]
     lines: list[str] = []
     intermediate: list[str] = []
-    operations: list[_Table] = []
+    operations: list[TextTable] = []
 
     def assign(name: str, value: str) -> None:
         if architecture.expressions:
             lines.append(f"{name} = {value};")
         else:
-            operations.append(_Table(f"at_{name}", f"do_{name}", "", (), (), (f"{name} = {value};",), (), (), ()))
+            operations.append(TextTable(f"at_{name}", f"do_{name}", "", (), (), (f"{name} = {value};",), (), (), ()))
             lines.append(f"at_{name}.apply();")
 
     def named(value: str, kind: str) -> str:
@@ -276,6 +267,18 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
         inner = (lambda value: f"({value})") if architecture.expressions else (lambda value: named(value, kind))
         return _balanced(terms, sign, inner)
 
+    def sums(terms: list[str]) -> tuple[str, str]:
+        """Return the sum of terms, and the same less tau, each as an expression."""
+        if len(terms) == 1:
+            return terms[0], _first_excess(plan)
+        half, kind = (len(terms) + 1) // 2, f"int<{width}>"
+        left, excess = (value if half == 1 else named(value, kind) for value in sums(terms[:half]))
+        right = combined(terms[half:], " + ", kind)
+        right = right if len(terms) - half == 1 else named(right, kind)
+        return f"{left} + {right}", f"{excess} |+| {right}"
+
+    if encoding.early_tau(architecture):
+        lines.append("decide.apply();")
     for table in (table for table in plan.chosen.features if _saturates(table, plan)):
         name, bits, largest = names[table.code.feature], _key_bits(table), table.code.saturation
         lines.append(
@@ -292,21 +295,31 @@ def _statements(ensemble: Ensemble, plan: Plan) -> tuple[list[str], list[str], l
             lines.append(f"v_{index} = (int<{width}>) {width}w{votes.default & ((1 << width) - 1)};")
         elif architecture.expressions:
             lines.append(f"key_{index} = {' ++ '.join(_source(part, names) for part in votes.key)};")
-    lines += [f"{_vote_table(i, plan)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
+    lines += [f"{encoding.table_name(i)}.apply();" for i, votes in enumerate(encoding.votes) if votes.key]
     terms = [f"v_{i}" for i in encoding.terms(architecture) if encoding.votes[i].key]
     constants = [f"v_{i}" for i in encoding.terms(architecture) if not encoding.votes[i].key]
     if len(constants) > 1:  # among themselves, which takes no stage
         constants = [named(" + ".join(constants), f"int<{width}>")]
-    if [encoding.vote_name(i, architecture) for i in encoding.terms(architecture)] != ["score"]:
-        assign("score", combined(terms + constants, " + ", f"int<{width}>"))
-    lines.append("decide.apply();")
+    alone = [encoding.vote_name(i, architecture) for i in encoding.terms(architecture)] == ["score"]
+    if encoding.early_tau(architecture):
+        if not alone:
+            total, excess = sums(terms + constants)
+            assign("score", total)
+            assign("excess", excess)
+        sign, every = 1 << (width - 1), (1 << width) - 1
+        kind, key = "ternary", (f"excess[{width - 1}:0]", width)
+        rows: tuple[Row[int], ...] = (Row(sign, sign, 0), Row(0, every, 0))  # negative, and 0
+    else:
+        if not alone:
+            assign("score", combined(terms + constants, " + ", f"int<{width}>"))
+        lines.append("decide.apply();")
+        kind, key, rows = "exact", (f"margin[{width - 1}:{width - 1}]", 1), (Row(1, 1, 1),)  # negative
     if architecture.expressions:
         lines.append("if (score > tau) { drop = 1w1; } else { drop = 1w0; }")
     else:
-        sign = (f"margin[{width - 1}:{width - 1}]", 1)
-        negative = ((Row(1, 1, 1), (1,)),)
+        data, default = tuple((row, (row.label,)) for row in rows), (1 - rows[0].label,)
         operations.append(
-            _Table("verdict", "set_drop", "exact", (sign,), (1,), ("drop = value;",), ("value",), negative, (0,))
+            TextTable("verdict", "set_drop", kind, (key,), (1,), ("drop = value;",), ("value",), data, default)
         )
         lines.append("verdict.apply();")
     return lines, intermediate, operations
@@ -324,7 +337,7 @@ def _balanced(terms: list[str], sign: str, inner: Callable[[str], str]) -> str:
     return sign.join(sides)
 
 
-def _table_values(number: int, table: _Table, runtime: bool) -> dict[str, Any]:
+def _table_values(number: int, table: TextTable, runtime: bool) -> dict[str, Any]:
     return {
         "name": table.name,
         "action": table.action,
@@ -347,83 +360,19 @@ def _annotation(field: str) -> str:
     return f' @name("{key_name(field)}")' if "[" in field else ""
 
 
-def _call(table: _Table, data: tuple[int, ...]) -> str:
+def _call(table: TextTable, data: tuple[int, ...]) -> str:
     arguments = ", ".join(f"{w}w{value:#x}" for w, value in zip(table.widths, data, strict=True))
     return f"{table.action}({arguments})"
 
 
-def _keyset(table: _Table, row: Row[Any]) -> str:
+def _keyset(table: TextTable, row: Row[Any]) -> str:
     fields = []
-    for (_, w), first, second in zip(table.key, *_split(table, row), strict=True):
+    for (_, w), first, second in zip(table.key, *split_row(table, row), strict=True):
         if table.kind == "range":
             fields.append(f"{w}w{first:#x} .. {w}w{second:#x}")
         else:
             fields.append(f"{w}w{first:#x}" if table.kind == "exact" else f"{w}w{first:#x} &&& {w}w{second:#x}")
     return fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
-
-
-def _split(table: _Table, row: Row[Any]) -> tuple[list[int], list[int]]:
-    """Return, for every field of the key, the value, or low end, and the mask, or high end, of a row."""
-    widths = [width for _, width in table.key]
-    return split_key(row.first, widths), split_key(row.second, widths)
-
-
-def _command(table: _Table, index: int) -> str:
-    row, data = table.rows[index]
-    match, priority = f"{row.first:#x}", ""
-    if table.kind == "lpm":
-        match += f"/{row.second.bit_count()}"
-    elif table.kind == "ternary":
-        match, priority = f"{match}&&&{row.second:#x}", f" {index + 1}"  # 1 goes first
-    elif table.kind == "range":
-        match, priority = f"{match}->{row.second:#x}", f" {index + 1}"
-    values = " ".join(f"{value:#x}" for value in data)
-    return f"table_add {table.name} {table.action} {match} => {values}{priority}\n"
-
-
-def _update(number: int, table: _Table, index: int) -> str:
-    row, data = table.rows[index]
-    # the largest priority goes first
-    priority = "" if table.kind in ("lpm", "exact") else f" priority: {len(table.rows) - index}"
-    matches = []
-    for field, (low, high) in enumerate(zip(*_split(table, row), strict=True), 1):
-        first, second = _bytes(low), _bytes(high)
-        if table.kind == "lpm":
-            match = f"lpm {{ value: {first} prefix_len: {high.bit_count()} }}"
-        elif table.kind == "exact":
-            match = f"exact {{ value: {first} }}"
-        elif table.kind == "ternary" and not high:
-            continue  # P4Runtime leaves out what a row does not care for
-        else:
-            names = ("value", "mask") if table.kind == "ternary" else ("low", "high")
-            match = f"{table.kind} {{ {names[0]}: {first} {names[1]}: {second} }}"
-        matches.append(f"match {{ field_id: {field} {match} }}")
-    parameters = " ".join(f"params {{ param_id: {i} value: {_bytes(value)} }}" for i, value in enumerate(data, 1))
-    action = f"action_id: {ACTION_PREFIX | number} {parameters}"
-    return (
-        f"updates {{ type: INSERT entity {{ table_entry {{ table_id: {TABLE_PREFIX | number} "
-        f"{''.join(f'{match} ' for match in matches)}action {{ action {{ {action} }} }}{priority} }} }} }}\n"
-    )
-
-
-def _bfrt_entry(table: _Table, index: int) -> dict[str, Any]:
-    row, data = table.rows[index]
-    key: dict[str, Any] = {}
-    for (field, _), first, second in zip(table.key, *_split(table, row), strict=True):
-        key[key_name(field)] = {"value": first} if table.kind == "exact" else {"value": first, "mask": second}
-    if table.kind != "exact":
-        key["$MATCH_PRIORITY"] = index  # 0 goes first
-    return {
-        "table": table.name,
-        "key": key,
-        "action": table.action,
-        "data": dict(zip(table.parameter_names, data, strict=True)),
-    }
-
-
-def _bytes(value: int) -> str:
-    """Return the shortest big-endian byte string of a value, as protobuf text writes it."""
-    return '"' + "".join(f"\\x{byte:02x}" for byte in value.to_bytes(max(1, -(-value.bit_length() // 8)), "big")) + '"'
 
 
 def _plain(text: str) -> str:

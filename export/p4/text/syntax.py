@@ -40,7 +40,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Operation:
-    """``++``, ``&`` or ``+`` of two or more operands, or ``|-|``, saturating subtraction, of two."""
+    """``++``, ``&`` or ``+`` of two or more operands, or ``|+|`` or ``|-|``, which saturate, of two."""
 
     sign: str
     operands: tuple[Expression, ...]
