@@ -172,6 +172,7 @@ docs/results/promise
 docs/results/promise-methods
 docs/results/prediction-map
 docs/results/sharing-rule
+docs/results/message-end
 docs/results/oracles
 docs/results/drop-costs
 docs/results/slow-settings

@@ -34,6 +34,9 @@ SLOW_SHIFT = 7
 REPORTED_EVERY = 8
 """Egress tells ingress of a queue's departures with every packet of this number, for the tracked features."""
 
+FLOW_ENTRY_BITS = 32
+"""Bits of an entry of the table in which a switch counts flows: 24 of bytes, 8 of time."""
+
 LARGEST_CELL_BYTES = 1 << 16
 """Largest unit of lengths."""
 
@@ -51,7 +54,8 @@ class Feature:
     name: str  #: column name in datasets, models and the predictor ABI
     #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
     #: policy on one arrival sequence. ``traffic``: what arrives, whatever the policy does with it, so the same under
-    #: every policy too. ``packet``: said by the packet itself, or by when and where it comes.
+    #: every policy too. ``packet``: said by the packet itself, by when and where it comes, or by those of its flow
+    #: that came before.
     state: State
     #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
     unit: Unit
@@ -113,6 +117,9 @@ _PEAK_ARRIVAL_RATE = Registers(switch_bits=2 * VALUE_BITS + _TIME_BITS, operatio
 _ACTIVE_QUEUES = Registers(switch_bits=16, operations=4)
 _TRACKED_QUEUE = Registers(queue_bits=3 * 32 + 8, operations=5)  # bytes let in, bytes reported; at egress sent, packets
 _TRACKED_OCCUPANCY = Registers(switch_bits=32, operations=2)
+_LONGEST_PACKET = Registers(switch_bits=16, operations=2)
+_FLOW_ENTRY = Registers(switch_bits=FLOW_ENTRY_BITS)  # of a table that has as many as one likes
+_LAST_ENDED = Registers(queue_bits=VALUE_BITS, operations=1)
 _TRACKED_LONGEST = Registers(switch_bits=2 * 32, operations=3)  # its number and length
 
 
@@ -321,6 +328,36 @@ FEATURES: tuple[Feature, ...] = (
         registers=(_CIRCUIT_TIME,),
         operations=4,
     ),
+    Feature(
+        "short_packet",
+        "packet",
+        "flag",
+        1,
+        "1 if the packet is shorter than the longest data packet that the switch has seen, so ends its message; 0 also"
+        " where nobody counts flows.",
+        registers=(_LONGEST_PACKET,),
+        operations=1,
+    ),
+    Feature(
+        "flow_sent",
+        "packet",
+        "cells",
+        16,
+        "Bytes of the packet's message that came before it, as the switch counts: from the flow's last pause of about"
+        " 2**20 ns or last short packet on; 65535 means as much or more, or that nobody counts flows.",
+        registers=(_FLOW_ENTRY, _LONGEST_PACKET),
+        operations=6,
+    ),
+    Feature(
+        "left_like_last",
+        "packet",
+        "cells",
+        8,
+        "Bytes that would come after the packet if its message were as long as the one that ended last at its port;"
+        " 255 means as much or more, that its message is longer, or that nobody counts flows.",
+        registers=(_FLOW_ENTRY, _LONGEST_PACKET, _LAST_ENDED),
+        operations=8,
+    ),
 )
 """Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""
 
@@ -368,6 +405,9 @@ hosts. A trained model depends on their order, which is not that of the catalog.
 
 TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
 """Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
+
+FLOW_FEATURES: tuple[str, ...] = ("short_packet", "flow_sent", "left_like_last")
+"""What a switch counts of flows: they are known in simulated and emulated networks, not in slots or replays."""
 
 THRESHOLD_FEATURES: tuple[str, ...] = (
     "pressure",

@@ -139,6 +139,8 @@ SEE_INGRESS = tuple(name for name, policy in POLICIES.items() if policy.sees_ing
 OF_ARRIVALS = tuple(name for name in POLICIES if name not in SEE_INGRESS)
 """Those that can decide arrivals at ports, which do not say where packets came in."""
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
+READ_TAGS = ("occamy", "lqd", "learned")
+"""Those to which a predictor can tell the last packets of a message in the place of their senders."""
 _WITH_THRESHOLD = ("dt", "abm", "reverie", "sonic", "occamy")
 _FOLLOWING_LQD = ("followlqd", "credence", "guarded")
 IN_INTERVALS = ("abm", "reverie", "sonic", "guarded")
@@ -324,6 +326,19 @@ class SwitchParameters(NetworkParameters):
         at_most=2**63 - 1,
     )
     flip_probability: float = parameter(ASKING, 0.0, "Share of predictions that are inverted.", at_least=0, at_most=1)
+    message_end: str | None = parameter(
+        READ_TAGS,
+        None,
+        "Path of a compiled predictor that tells the last packets of a message by what the switch counts of flows; "
+        "null means that their senders tell.",
+    )
+    flow_entries: int = parameter(
+        (*READ_TAGS, *(name for name in ASKING if name not in READ_TAGS)),
+        0,
+        "Entries of 32 bits in which a switch counts flows, where its predictors read it; 0 means one for every flow.",
+        at_least=0,
+        at_most=2**24,
+    )
 
 
 @dataclass

@@ -104,8 +104,15 @@ class Policy(policies.SwitchParameters, _Named):
         asks = self._may_have_predictor and self.predictor == "library"
         if not asks and (self.library is not None or self.predictor == "library"):
             raise ForetailError(f"{where} names a predictor, but only credence with predictor=library asks one")
-        if self.library is not None and not Path(self.library).is_file():
-            raise ForetailError(f"{where}.library: there is no file {self.library}")
+        for setting_name in ("library", "message_end"):
+            path = getattr(self, setting_name)
+            if path is not None and not Path(path).is_file():
+                raise ForetailError(f"{where}.{setting_name}: there is no file {path}")
+        if self.message_end is not None and self.name in POLICIES and self.name not in policies.READ_TAGS:
+            raise ForetailError(
+                f"{where}.message_end is for a policy that spares the last packets of a message, which {self.name} is "
+                f"not: choose {', '.join(policies.READ_TAGS)}, or set it to null"
+            )
 
 
 def require_rule(where: str, rule: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES, feature
+from foretail.features.catalog import FEATURES, FLOW_FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
 from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
@@ -207,7 +207,7 @@ def model_predictions(model: AskedModel) -> Predictions:
     """Predictions of a model from the features of the labelling run."""
     names = [item.name for item in FEATURES]
     for item in model.features:
-        if item.name not in names:
+        if item.name not in names or item.name in FLOW_FEATURES:
             raise ForetailError(
                 f"the model reads feature {item.name}, which slotted arrivals do not tell: evaluate it on datasets"
             )

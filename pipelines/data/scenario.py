@@ -49,6 +49,8 @@ def driver_config(
         document["rules"] |= {name: chosen for name, chosen in own_rules.items() if chosen is not None}
     own = policy.library if policy.library is not None else library
     uses_library = policy.predictor == "library" and own is not None
+    ends = policy.message_end
+    document_of_policy["message_end"] = None if ends is None else str(Path(ends).absolute())
     document.update(
         format=DRIVER_FORMAT,
         seed=seed,

@@ -194,7 +194,8 @@ def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
     with their content, not their path.
     """
     policy = document["policy"]
-    if (library := policy["library"]) is not None:
+    libraries = {name: policy[name] for name in ("library", "message_end")}
+    for library in filter(None, libraries.values()):
         check_file(Path(library), "export the predictor again")
     heeded = heeded_settings(policy["name"]) if policy["name"] in POLICIES else list(policy)
     return {
@@ -202,7 +203,7 @@ def settings_that_matter(document: Mapping[str, Any]) -> dict[str, Any]:
         "policy": {
             **{setting: value for setting, value in policy.items() if setting in heeded},
             "name": policy_identity(policy["name"]),
-            "library": library and file_digest(Path(library)),
+            **{name: library and file_digest(Path(library)) for name, library in libraries.items()},
         },
     }
 

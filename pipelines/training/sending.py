@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.training import Objective
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
+from foretail.features.catalog import FEATURES, FLOW_FEATURES
 from foretail.features.rows.splits import Side
 from foretail.models.drop.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
 from foretail.models.drop.boosted import BoostedTrees, Stump
@@ -115,7 +115,7 @@ def train_for_sending(
     """
     for side in (train, validation):
         require_runs(side, f"objective.name={objective.name}")
-    known = [feature.name for feature in FEATURES]
+    known = {feature.name for feature in FEATURES} - set(FLOW_FEATURES)
     for one in inputs:
         if one.name not in known:
             raise ForetailError(

@@ -54,6 +54,9 @@ inline constexpr std::array<std::string_view, 3> scheduler_names = {"round_robin
 /// How the tag of a packet says how much of its message comes after it: in cells, at most `far_from_its_end`.
 inline constexpr Bytes far_from_its_end = 255;
 
+/// Bytes that a message has to come at least after a packet that is predicted not to be among its last.
+inline constexpr Bytes least_left = 8192;
+
 /// The choices that Longest Queue Drop leaves open, and the seed of random victims.
 struct PushOutRules {
     Counting counting = Counting::counted;
@@ -74,9 +77,12 @@ struct Arrival {
     bool data = true;        ///< false: a pure ACK, SYN or FIN, which shares the buffer but is never a victim
     bool first_rtt = false;  ///< sent in the first round trip of its flow, before any feedback (ABM)
     std::uint8_t priority = 0;
-    Bytes sent = 0;                  ///< bytes of its message that come before it
-    Bytes left = not_said_how_much;  ///< bytes of its message that come after it
-    Port ingress = 0;                ///< by which it came, where somebody knows
+    Bytes sent = 0;                            ///< bytes of its message that come before it
+    Bytes left = not_said_how_much;            ///< bytes of its message that come after it
+    Port ingress = 0;                          ///< by which it came, where somebody knows
+    bool short_packet = false;                 ///< shorter than the longest data packet that the switch has seen
+    Bytes flow_sent = not_said_how_much;       ///< bytes of its message that have come before it, as FlowTable counts
+    Bytes left_like_last = not_said_how_much;  ///< after it, if its message is as long as the port's last one
 };
 
 /// Eighths of an octave: 8 log2(value), rounded down on a chord; `value` is at least 1.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.catalog import FEATURES, REAL_FEATURES
+from foretail.features.catalog import FEATURES, FLOW_FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import LosslessQueues, Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Outcome, Records
@@ -380,9 +380,9 @@ def _wait(futures: Iterable[Future[Any]]) -> None:
 
 def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
-    real = len(REAL_FEATURES)
+    real, counted = len(REAL_FEATURES), len(FEATURES) - len(FLOW_FEATURES)  # a replay counts no flows
     seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
     data = records["flow_class"] != FlowClass.CONTROL
-    if not np.array_equal(seen["features"][data, real:], records["features"][data, real:]):
+    if not np.array_equal(seen["features"][data, real:counted], records["features"][data, real:counted]):
         raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
     return seen["features"][:, :real], seen["asked"]

@@ -173,6 +173,7 @@ void FlowLedger::classify(Frame& frame, std::size_t c, const Segment& segment) {
     const std::int64_t byte = byte_of(connection, segment.answer ? segment.acknowledged - 1 : segment.sequence);
     const std::size_t i = flow_at(c, byte);
     frame.flow = static_cast<std::int32_t>(i);
+    frame.connection = static_cast<std::int32_t>(c);
     frame.flow_class = buffer::FlowClass::control;
     frame.first_rtt = false;
     frame.sent_bytes = frame.left_bytes = 0;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "buffer/features/features.hpp"
 #include "buffer/predictor/predictor_library.hpp"
@@ -24,6 +26,13 @@ public:
         : outside_(outside),
           flips_(settings.seed, RandomStream::Purpose::flips, 0),
           flip_probability_(settings.policy.flip_probability) {
+        if (!settings.policy.message_end.empty()) {
+            ends_.emplace(settings.policy.message_end, settings.scale);
+            if (!ends_->features().within(buffer::of_flows))
+                throw std::runtime_error("predictor library '" + settings.policy.message_end +
+                                         "' tells the last packets of a message, and reads more than what a switch "
+                                         "counts of flows; train it on those features");
+        }
         if (outside_ || settings.policy.library.empty() || settings.policy.takes_alpha) return;
         library_.emplace(settings.policy.library, settings.scale);
         tau_ = settings.policy.tau.value_or(library_->default_tau());
@@ -42,6 +51,13 @@ public:
     [[nodiscard]] std::int64_t tau() const { return tau_; }
     [[nodiscard]] std::int64_t flipped() const { return flipped_; }
 
+    /// Whether it also tells the last packets of a message, in the place of their senders.
+    [[nodiscard]] bool tells_ends() const { return ends_.has_value(); }
+    /// Whether a packet is among them, by what is counted of its flow.
+    [[nodiscard]] bool ends_message(const buffer::FeatureVector& features) {
+        return ends_->score(features) > ends_->default_tau();
+    }
+
     Answer ask(const buffer::FeatureVector& features) {
         Answer answer{.drop = drops_};
         if (library_) {
@@ -58,7 +74,7 @@ public:
 private:
     std::optional<buffer::FeatureSet> outside_;
     bool drops_ = false;
-    std::optional<buffer::PredictorLibrary> library_;
+    std::optional<buffer::PredictorLibrary> library_, ends_;
     std::int64_t tau_ = 0;
     RandomStream flips_;
     double flip_probability_;

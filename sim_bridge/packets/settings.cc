@@ -242,6 +242,8 @@ PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
     if (!group.is_null("tau")) policy.tau = group.get<std::int64_t>("tau");
     policy.flip_probability = group.get<double>("flip_probability");
     policy.alpha_interval_ns = group.get<std::int64_t>("alpha_interval_ns");
+    policy.message_end = group.get_or("message_end", std::string());
+    policy.flow_entries = static_cast<std::size_t>(group.get<std::uint64_t>("flow_entries"));
     return policy;
 }
 

@@ -176,6 +176,8 @@ struct PolicyChoice {
     bool takes_alpha = false;            ///< the library predicts alphas, not drops
     std::optional<std::int64_t> tau;
     double flip_probability = 0;
+    std::string message_end;       ///< a library that tells the last packets of a message; empty: senders tell them
+    std::size_t flow_entries = 0;  ///< of the table in which a switch counts flows; 0: one for each
 };
 
 /// The queues of every port, and which of them each class of traffic has.

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "buffer/features/flow_table.hpp"
 #include "buffer/records.hpp"
 #include "buffer/switch.hpp"
 #include "packets/arrival_trace.h"
@@ -68,7 +70,12 @@ public:
           marks_(s.transport, s.seed, index),
           predictor_(&predictor),
           reads_features_(predictor.reads_features()),
-          trace_(trace) {}
+          trace_(trace),
+          scale_(settings.scale),
+          first_rtt_bytes_(predictor.tells_ends() ? s.first_rtt_bytes() : 0) {
+        const bool reads_flows = predictor.tells_ends() || predictor.features().has_any(buffer::of_flows);
+        if (trace || reads_flows) flows_.emplace(reads_flows ? s.policy.flow_entries : 0, settings.shape.ports());
+    }
 
     /// Sends what has left by `now`.
     template <class Wires>
@@ -90,18 +97,31 @@ public:
         buffer_.set_paused(port, priority, now, paused, sink);
     }
 
+    /// An arrival, which flows are counted with. What its sender says is replaced where a predictor tells it.
     template <class Frame>
     [[nodiscard]] buffer::Arrival arrival_of(const Frame& frame, buffer::Port port, std::int64_t now,
-                                             buffer::Port ingress = 0) const {
-        return {now,
-                port,
-                frame.size_bytes,
-                is_data(frame),
-                frame.first_rtt,
-                queue_of(frame),
-                frame.sent_bytes,
-                frame.left_bytes,
-                ingress};
+                                             buffer::Port ingress = 0) {
+        buffer::Arrival arrival{now,
+                                port,
+                                frame.size_bytes,
+                                is_data(frame),
+                                frame.first_rtt,
+                                queue_of(frame),
+                                frame.sent_bytes,
+                                frame.left_bytes,
+                                ingress};
+        if (!flows_ || !arrival.data) return arrival;
+        const std::int32_t connection = connection_of(frame);
+        if (connection >= 0) flows_->arrive(arrival, static_cast<std::uint32_t>(connection));
+        if (predictor_->tells_ends()) {
+            buffer::FeatureVector counted{};
+            buffer::read_packet_features(counted, arrival, 0, scale_, buffer::of_flows);
+            // Sizes have heavy tails: a long message has about as much to come as has come.
+            const bool ends = predictor_->ends_message(counted);
+            arrival.left = ends ? 0 : std::max(arrival.flow_sent, buffer::least_left);
+            arrival.first_rtt = arrival.flow_sent < first_rtt_bytes_;
+        }
+        return arrival;
     }
 
     /// Decides about an arrival. `mark(frame)` sets the congestion mark; `settled` is that of buffer::Switch::admit.
@@ -266,6 +286,15 @@ private:
             return queue_of_[static_cast<std::size_t>(frame.flow_class)];
         }
     }
+    /// That of a frame which knows its own; elsewhere every flow has one of its own.
+    template <class Frame>
+    [[nodiscard]] static std::int32_t connection_of(const Frame& frame) {
+        if constexpr (requires { frame.connection; }) {
+            return frame.connection;
+        } else {
+            return frame.flow;
+        }
+    }
     template <class Frame>
     static bool is_data(const Frame& frame) {
         return frame.flow_class != buffer::FlowClass::control;
@@ -322,6 +351,9 @@ private:
     Predictor* predictor_;
     bool reads_features_;
     ArrivalTrace* trace_;
+    buffer::FeatureScale scale_;
+    std::optional<buffer::FlowTable> flows_;  // where somebody reads it
+    std::int64_t first_rtt_bytes_;            // for a predictor in the place of senders
     SwitchCounts counts_;
 };
 

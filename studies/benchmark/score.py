@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval, paired_difference
 from foretail.pipelines.families.conditions import Condition, Rule
@@ -32,14 +33,19 @@ class Score:
     @classmethod
     def of(cls, costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> Score:
         """The score over some conditions, all measured on the same seeds."""
-        families: dict[str, list[dict[int, float]]] = {}
-        for where in wheres:
-            own, other = costs.logs(where, rule), costs.logs(where, reference)
-            families.setdefault(where.family, []).append({seed: own[seed] - other[seed] for seed in own})
-        seeds = sorted(next(iter(families.values()))[0])
-        by_family = np.array([[np.mean([one[seed] for one in of]) for seed in seeds] for of in families.values()])
+        by_family = logs_by_family(costs, wheres, rule, reference)
         failed = [where for where in wheres if fails(guard_percent(costs, where, rule, reference, len(wheres)))]
         return cls(mean_interval(list(by_family.mean(axis=0))), mean_interval(list(by_family.mean(axis=1))), failed)
+
+
+def logs_by_family(costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> npt.NDArray[np.float64]:
+    """log J of a rule less that of the reference, a mean over the conditions of a family: float64[families, seeds]."""
+    families: dict[str, list[dict[int, float]]] = {}
+    for where in wheres:
+        own, other = costs.logs(where, rule), costs.logs(where, reference)
+        families.setdefault(where.family, []).append({seed: own[seed] - other[seed] for seed in own})
+    seeds = sorted(next(iter(families.values()))[0])
+    return np.array([[np.mean([one[seed] for one in of]) for seed in seeds] for of in families.values()])
 
 
 def guard_percent(costs: Costs, where: Condition, rule: Rule, reference: Rule, conditions: int) -> float | None:

@@ -91,6 +91,12 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
+    Rule(r"predictors.md: run message_end", "compose"),  # tests/studies/test_message_end.py runs it
+    Rule(
+        r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
+        "compose",
+        swap={"message_end=by_hand_c/drop_predictor.so": "message_end=null"},
+    ),
     Rule(r"predictors.md: train .*objective.name=sent", "run", ("objective.trials=24", "objective.rounds=2")),
     Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
     Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
@@ -205,6 +211,7 @@ RULES = [
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"benchmark.md: |CHANGELOG.md: benchmark ", "compose"),
+    Rule(r"message-end.md: run message_end", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
     Rule(r"cluster.md: ", "compose"),  # Ray on several machines
     Rule(r"design.md: collect ", "compose"),

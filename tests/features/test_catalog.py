@@ -6,6 +6,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
+    FLOW_FEATURES,
     PAPER_FEATURES,
     REAL_FEATURES,
     SHADOW_COLUMNS,
@@ -28,7 +29,7 @@ def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert NAMES[:14] == REAL_FEATURES
     assert NAMES[14:21] == VIRTUAL_FEATURES
     states = [f.state for f in FEATURES]
-    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 3
+    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 6
 
 
 def test_models_know_the_features_of_a_group_in_this_order() -> None:
@@ -55,7 +56,7 @@ def test_every_value_is_exact_in_float32() -> None:
 def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
     for name in (
-        *("pressure", "fill", "queue_share", "active_queues"),
+        *("pressure", "fill", "queue_share", "active_queues", "short_packet"),
         *("queues_over_share", "threshold_rank", "first_rtt"),
     ):
         assert params.pop(name) == ""
@@ -99,6 +100,7 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("threshold_rank").cost == FeatureCost(0, 0, 0, operations_per_queue=2)
     assert feature("first_rtt").cost == FeatureCost(0, 0, 0)
     assert feature("until_circuit").cost == FeatureCost(48, 0, 4)
+    assert feature("left_like_last").cost == FeatureCost(24, 48, 11)
     assert feature("gap_tracked").cost == FeatureCost(104, 64, 10)
     assert feature("gap").cost == FeatureCost(0, 0, 2)
     assert feature("queue_share").cost == feature("fill").cost == FeatureCost(0, 0, 2)
@@ -126,7 +128,7 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
 def test_all_has_no_approximations_of_others() -> None:
     assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
     beside = {"queue_share", "active_queues", "gap", "threshold_headroom", "until_circuit"}
-    beside |= {"arrivals_rate_slow", "peak_arrival_rate"}
+    beside |= {"arrivals_rate_slow", "peak_arrival_rate", *FLOW_FEATURES}
     assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, *beside}
 
 

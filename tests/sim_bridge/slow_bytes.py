@@ -331,6 +331,7 @@ def run_bytes(
                 int(packet.first_rtt),
                 packet.message_left,
                 65535,  # no circuit
+                *(0, 65535, 255),  # nobody counts flows
             ]
         )
 

@@ -155,7 +155,7 @@ def run_slotted(
                     *traffic.read(queue),
                     0 if first_rtt is None else first_rtt[packet],
                     255,
-                    65535,
+                    *(65535, 0, 65535, 255),
                 ]
             )
 

@@ -100,6 +100,7 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
         "fluid_slack_bytes": 999,
         "tau": 3,
         "flip_probability": 0.5,
+        "flow_entries": 3,
     }
     ignored = {f"policy__{name}": value for name, value in others.items() if name not in heeded_settings(policy)}
     short: dict[str, Any] = {"policy__name": policy, "trace": True, "traffic_ns": 1_000_000}

@@ -58,10 +58,13 @@ namespace foretail::buffer {
     FEATURE(arrivals_rate, average, feature_value(rates.sum()))           \
     FEATURE(arrivals_rate_slow, average, feature_value(rates.slow_sum())) \
     FEATURE(peak_arrival_rate, average, feature_value(rates.peak()))
-#define FORETAIL_PACKET_FEATURES(FEATURE)                                                              \
-    FEATURE(first_rtt, none, arrival.first_rtt)                                                        \
-    FEATURE(message_left, cells, feature_value(std::min(scale.cells(arrival.left), far_from_its_end))) \
-    FEATURE(until_circuit, time, feature_value(std::min(until_circuit >> scale.tick_shift, far_from_a_circuit)))
+#define FORETAIL_PACKET_FEATURES(FEATURE)                                                                        \
+    FEATURE(first_rtt, none, arrival.first_rtt)                                                                  \
+    FEATURE(message_left, cells, feature_value(std::min(scale.cells(arrival.left), far_from_its_end)))           \
+    FEATURE(until_circuit, time, feature_value(std::min(until_circuit >> scale.tick_shift, far_from_a_circuit))) \
+    FEATURE(short_packet, none, arrival.short_packet)                                                            \
+    FEATURE(flow_sent, cells, feature_value(std::min(scale.cells(arrival.flow_sent), most_flow_cells)))          \
+    FEATURE(left_like_last, cells, feature_value(std::min(scale.cells(arrival.left_like_last), far_from_its_end)))
 #define FORETAIL_FEATURES(FEATURE)     \
     FORETAIL_REAL_FEATURES(FEATURE)    \
     FORETAIL_VIRTUAL_FEATURES(FEATURE) \
@@ -117,6 +120,8 @@ public:
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
     [[nodiscard]] constexpr bool has(Feature feature) const { return (bits_ >> static_cast<unsigned>(feature)) & 1; }
     [[nodiscard]] constexpr bool has_any(FeatureSet others) const { return (bits_ & others.bits_) != 0; }
+    /// Whether it has no others than these.
+    [[nodiscard]] constexpr bool within(FeatureSet others) const { return (bits_ & ~others.bits_) == 0; }
 
 private:
     static_assert(feature_count < 64);
@@ -139,6 +144,9 @@ inline std::int32_t feature_value(std::int64_t value) {
 inline std::int32_t feature_difference(std::int64_t value) {
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(value + (1 << 15), 0, (1 << 16) - 1));
 }
+
+/// A flow with as much sent or more, or one that nobody counts.
+inline constexpr Bytes most_flow_cells = (1 << 16) - 1;
 
 /// Circuits that come no sooner are equally far, in the unit of times; so is one that never comes.
 inline constexpr Tick far_from_a_circuit = (1 << 16) - 1;
@@ -197,6 +205,9 @@ inline constexpr FeatureSet of_arrival_rates{FORETAIL_TRAFFIC_FEATURES(INSERT)};
 #undef INSERT
 #undef FORETAIL_TRAFFIC_FEATURES
 #undef FORETAIL_VIRTUAL_FEATURES
+
+/// What a switch counts of flows.
+inline constexpr FeatureSet of_flows{Feature::short_packet, Feature::flow_sent, Feature::left_like_last};
 
 /// What the averages and the fast averages of the virtual queues, and the tracked queues are kept for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,

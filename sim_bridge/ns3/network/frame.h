@@ -22,6 +22,7 @@ struct Frame {
     std::int32_t size_bytes = 0;               ///< IP packet, without framing
     std::int32_t source = 0, destination = 0;  ///< servers
     std::int32_t flow = -1;                    ///< index in the plan; acknowledgements carry the flow they belong to
+    std::int32_t connection = -1;              ///< of its flow
     std::uint32_t path_hash = 0;               ///< of the 5-tuple
     buffer::FlowClass flow_class = buffer::FlowClass::control;
     std::int64_t sent_bytes = 0;  ///< of its message, before it
