@@ -72,7 +72,7 @@ FORMS: tuple[tuple[str, Single | Literal["auto"], Batch | Literal["auto"], str],
     ("branches, rows", "branches", "rows", ""),
     ("bitvector, lanes", "bitvector", "lanes", ""),
     (DEFAULT, "auto", "auto", ""),
-    ("default, lanes of AVX2", "auto", "auto", "-DP_VECTOR=256"),
+    ("default, AVX2", "auto", "auto", "-DP_VECTOR=256"),
 )
 
 # Every library's adapter: `single` and `batch` decide, 1 is drop.

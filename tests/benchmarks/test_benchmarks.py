@@ -18,7 +18,7 @@ from foretail.sim_bridge.policies import OF_ARRIVALS
 pytestmark = [pytest.mark.slow, pytest.mark.ns3]
 
 ROOT = Path(__file__).parents[2]
-FORMS = ("branches, rows", "bitvector, lanes", "default", "default, lanes of AVX2")
+FORMS = ("branches, rows", "bitvector, lanes", "default", "default, AVX2")
 RATIO = r"\d+\.\d+"
 
 # Beginnings of lines of the tables, their cells parted by |, and how many of each there are.

@@ -226,7 +226,7 @@ def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.M
     assert "One prediction: branches, because" in render_c(voted)["drop_predictor.h"]
     counted = voted.with_visits([np.zeros((9, 12), np.int64), np.full((1, 12), 255)])
     header = render_c(counted)["drop_predictor.h"]
-    assert re.search(r"One prediction: hot_branches, .*: hot_branches \d+\.\d, branches \d+\.\d\.\n", header)
+    assert re.search(r"One prediction: branches, .*: hot_branches \d+\.\d, branches \d+\.\d\.\n", header)
     with pytest.raises(ForetailError, match="choose shape=branches"):
         export(voted, C(shape="bitvector"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
