@@ -2,7 +2,8 @@
 
 The forests are those of ``export_p4.py``. Every program is compiled by ``p4c-barefoot``, which
 docs/results/p4-tofino.md builds, for Tofino and Tofino 2. A peer's tables are filled by its control plane, so its
-program declares their sizes; ours has its rows. The planner's figures stand beside the compiler's.
+program declares their sizes; ours has its rows. The planner's figures stand beside the compiler's, and for every way to
+sum the trees.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, Run
 from benchmarks.p4_peers import Peer, flowrest, iisy, netbeacon, planter
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.cost import Candidate, plan
+from foretail.export.p4.planning.encoding import DECISIONS
 from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.target import P4
 from foretail.export.p4.text.render import render_main, render_p4
@@ -37,15 +39,41 @@ SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "full": {"tofino": (1, 2, 4, 8, 16), "tofino2": (1, 2, 4, 8, 16)},
 }
 FORESTS = {"small": 2, "full": 30}
+SUMS = {"small": ((4, 4),), "full": ((1, 4), (2, 4), (4, 4), (8, 4), (16, 4), (8, 6))}
+MOST_CELLS = 40_000_000
 HEADINGS = ("stages", "tables", "TCAM blocks", "SRAM blocks", "PHV bits")
 
 
 def main(size: str) -> None:
-    """Print both comparisons; ``small`` takes a scenario of seconds and few programs."""
+    """Print all comparisons; ``small`` takes a scenario of seconds and few programs."""
     console = Console(width=180)
     run = record(SCENARIOS[size], CELL_BYTES)[TRAIN]
+    compare_sums(run, size, console)
     compare_peers(run, size, console)
     compare_planner(run, size, console)
+
+
+def compare_sums(run: Run, size: str, console: Console) -> None:
+    """Print what the planner says of each way to sum the trees that it can prove, for the forest's own tau."""
+    table = Table(title=f"Planned for Tofino: sums of trees, {SCENARIOS[size]}")
+    for heading in ("trees", "depth", "sum", "chosen", "rows", "TCAM bits", "SRAM bits", *HEADINGS[2:4], "stages"):
+        table.add_column(heading, justify="right")
+    for trees, depth in SUMS[size]:
+        forest = RandomForest(trees=trees, depth=depth, seed=1).fit(run.x, run.drops).to_ensemble(run.inputs)
+        lowered = lower(forest, any_tau=False, max_cells=MOST_CELLS).ensemble
+        best = plan(lowered, load_profile("tofino"), max_cells=MOST_CELLS).chosen
+        for decision in DECISIONS:
+            try:
+                plans = plan(lowered, load_profile("tofino"), "ternary", decision, MOST_CELLS).considered
+            except ForetailError:
+                continue
+            for one in plans:
+                figures = (
+                    one.total(total) for total in ("rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")
+                )
+                chosen = "chosen" if one.decode == best.decode else "; ".join(one.faults)
+                table.add_row(str(trees), str(depth), one.decode, chosen, *(f"{n:,}" for n in figures), str(one.stages))
+    console.print(table)
 
 
 def compare_peers(run: Run, size: str, console: Console) -> None:

@@ -80,6 +80,7 @@ ROWS: dict[str, dict[str, int]] = {
         r"16 \| [a-z ]+ \| 0\.\d+ \| [\d.]+ \| 0\.\d+, 0\.\d+ \| [\d.]+$": 3,
     },
     "tofino": {  # where there is no compiler, each row says so
+        r"4 \| 4 \| groups \(2\) \| .*\| 4$": 1,
         r"tofino \| 4 \| (ours, one tau|[a-z]+) \| (\d+ \||p4c-barefoot is not on PATH)": 5,
         r"\d+ \| \d+ \| \d+ / (\d+ \||p4c-barefoot is not on PATH)": 2,
     },
