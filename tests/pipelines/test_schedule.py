@@ -114,6 +114,7 @@ def test_a_demand_beyond_the_hose_is_scaled_only_when_asked(tmp_path: Path) -> N
 def test_multi_hop_is_computed_by_size_or_as_told(tmp_path: Path) -> None:
     small, large = ring(4, 2), ring(40, 2)
     exact = scheduled(tmp_path, small, "degree=2", "k=3")
+    assert exact.planned.theta_multi_hop is not None
     assert exact.planned.theta_multi_hop == exact.multi_hop_at_most == pytest.approx(0.8333, abs=1e-4)
     assert not any("none sends above" in note for note in exact.tables()[0].notes)
     assert scheduled(tmp_path, small, "degree=2", "k=2", "multi_hop=no").planned.theta_multi_hop is None
