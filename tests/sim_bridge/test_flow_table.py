@@ -15,7 +15,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.catalog import FLOW_FEATURES, feature
+from foretail.features.catalog import FEATURES, FLOW_FEATURES, feature
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Records, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
@@ -25,7 +25,6 @@ from tests.scenarios import MILLISECOND, settings
 
 SERVERS = 8
 CELL = 256
-NAMES = ("first_rtt", "message_left", *FLOW_FEATURES)
 MESSAGES = [
     Message(start_ns, 2**60, size, source, destination, source * SERVERS + destination)
     for start_ns, size in ((0, 7_000), (10_000, 300), (2 * MILLISECOND, 200_000), (2_050_000, 14_000))
@@ -46,8 +45,6 @@ def traced(folder: Path, **changes: Any) -> tuple[Records, np.ndarray[Any, Any]]
 
 
 def columns_of(records: Records, names: tuple[str, ...] = FLOW_FEATURES) -> np.ndarray[Any, Any]:
-    from foretail.features.catalog import FEATURES
-
     places = [[one.name for one in FEATURES].index(name) for name in names]
     return np.asarray(records["features"][:, places])
 
