@@ -48,6 +48,8 @@ def test_any_tau_is_compared_with_the_sum_of_any_forest(trained: Trained, decisi
     assert prove_files(found, P4(profile="tofino"), encoded(texts))[0].method == "cells"
     bits, sums = score_bits(ensemble, TNA), ensemble.score(trained.rows)
     half, near = 1 << (bits - 1), int(sums[0])
+    if bits > TOFINO.largest_integer_bits:
+        return  # is proven for its tau, and refused by the profile
     for tau in (-half, half - 1, near, near - 1, int(sums.max()), int(sums.min()) - 1):
         changed = with_tau(texts["p.p4"], tau, bits)
         assert np.array_equal(score(read_p4(changed), trained.rows), sums), "which says so too if drop is otherwise"

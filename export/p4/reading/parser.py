@@ -343,7 +343,7 @@ class Parser:
         if signs and self.types["excess"] == score and (table.kind, table.size, table.default) == ("ternary", 2, (1,)):
             rows = (Entry(sign, sign, (0,)), Entry(0, every, (0,)))
             if table.entries == rows and assign == Assign("drop", Slice(action.parameters[0][0])):
-                return Choose("excess", Number(score.width, 0), *(Assign("drop", Number(1, bit)) for bit in (1, 0)))
+                return Choose("excess", Number(1, 0), *(Assign("drop", Number(1, bit)) for bit in (1, 0)))
         return None
 
     def call(self, name: str, action: Action) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _check(program: Program) -> None:
     score, decision = program.types["score"], program.statements[-1]
     decide = program.tables.get("decide", Table("", "", "", (), ()))
     compared = Choose("score", Slice("tau"), Assign("drop", Number(1, 1)), Assign("drop", Number(1, 0)))
-    exceeds = replace(compared, left="excess", right=Number(score.width, 0))
+    exceeds = replace(compared, left="excess", right=Number(1, 0))
     subtracted = Assign("drop", Slice("margin", score.width - 1, score.width - 1))
     result = "margin" if decision == subtracted else "tau"
     if decision not in (compared, exceeds, subtracted) or program.types.get(result) != score or decide.key is not None:
