@@ -66,11 +66,11 @@ class SettingHelp:
 
 
 def experiments_text(what: str, example: str) -> str:
-    """The help of ``foretail run``: every experiment with a sentence."""
+    """The help of ``foretail run``: every experiment with the beginning of its sentence."""
     lines = [example, *_wrapped(what, "  ", "  ")]
     lines += ["usage: foretail run NAME [size=small|medium|full] [name=value ...]", "       foretail run NAME --help"]
     for name, one in experiments().items():
-        lines += _wrapped(f"{name}: {one.sentence}", "  ", "      ")
+        lines.append("  " + textwrap.shorten(f"{name}: {one.sentence}", WIDTH - 2, placeholder=" ..."))
     return "\n".join(lines)
 
 

@@ -80,11 +80,15 @@ def test_help_of_a_group_shows_its_settings(capsys: pytest.CaptureFixture[str]) 
     assert "foretail collect has no group of settings incast" in capsys.readouterr().err
 
 
-def test_help_of_experiments_has_a_sentence_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_experiments_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--help"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
     for name, one in experiments().items():
-        assert f" {name}: {' '.join(one.sentence.split())}" in printed
+        begun = lines[name].removesuffix(" ...").strip()
+        assert f"{name}: {' '.join(one.sentence.split())}".startswith(begun)
+        assert 40 < len(lines[name]) <= WIDTH
+    assert cli.main(["run", "drop_costs", "--help"]) == 0
+    assert experiments()["drop_costs"].sentence in " ".join(capsys.readouterr().out.split())
     assert cli.main(["run", "sharing_map", "--help", "families", "size=small"]) == 0
     assert cli.main(["run", "nothing", "--help"]) == 2
 
