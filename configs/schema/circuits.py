@@ -86,7 +86,7 @@ class ScheduleConfig(Stage):
     )
     epsilon: float = setting(
         0.01,
-        "multi_hop=primal_dual: how much more than the flow that was found any flow may send at most, as a share.",
+        "With multi_hop=primal_dual, how much more than the flow that was found any flow may send, as a share.",
         at_least=1e-4,
         at_most=1,
     )

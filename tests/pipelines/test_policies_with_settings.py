@@ -57,7 +57,7 @@ WRONG = {
     "{name: dt, alpha: x}": "whose alpha is not a finite number: write {name: dt, alpha: 8}",
     "{name: dt, alpha: .inf}": "whose alpha is not a finite number",
     "{name: dt, alpha: .nan}": "whose alpha is not a finite number",
-    "{name: lqd, alpha: 1}": "lqd heeds no number alpha: it has none",
+    "{name: cs, alpha: 1}": "cs heeds no number alpha: it has none",
     "{name: dt, alpha: -1}": "alpha = -1.0 is out of range: it must be above 0",
 }
 

@@ -59,7 +59,12 @@ Check = Callable[..., Told]
 
 def compiled(folder: Path, source: str, *flags: str) -> Path:
     """A program that checks racks, with what else it has to be told."""
-    sources = [Path(__file__).with_name(f"{source}.cpp"), ROOM / "packets" / "racks" / "rack_settings.cc"]
+    packets = ROOM / "packets"
+    sources = [
+        Path(__file__).with_name(f"{source}.cpp"),
+        packets / "settings.cc",
+        packets / "racks" / "rack_settings.cc",
+    ]
     house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
     program = folder / source
     cxx = compiler("CXX", "c++", "g++", "clang++")
