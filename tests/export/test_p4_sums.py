@@ -110,7 +110,7 @@ def test_trees_that_ask_alike_are_one_group() -> None:
     assert sum(len(votes.rows) for votes in pairs.votes) < 2 * max(len(part.boxes) for part in apart if part)
 
 
-@pytest.mark.parametrize(("trees", "stages"), [(8, 4), (16, 5)])
+@pytest.mark.parametrize(("trees", "stages"), [(8, 4), pytest.param(16, 5, marks=pytest.mark.nightly)])
 def test_forests_take_few_stages_and_no_more_rows_than_asked(trees: int, stages: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
     found = lower(paper_forest(trees, 4).ensemble, any_tau=False)
     chosen = plan(found.ensemble, TOFINO).chosen

@@ -135,7 +135,7 @@ def test_marks_alone_shrink_the_window_and_repeat_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["lqd", "dt"])
+@pytest.mark.parametrize("policy", ["lqd", pytest.param("dt", marks=pytest.mark.nightly)])
 def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> None:
     executable = EMULATOR.build()
     if (reason := why_not_here(executable)) is not None:

@@ -134,6 +134,7 @@ def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, messag
         search(objective, ports, buffer)
 
 
+@pytest.mark.nightly
 def test_a_policy_of_a_header_has_worst_cases_too() -> None:
     header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
     found = search(f"{header}:HalfAndHalf", 2, 4, seed=1, restarts=2, steps=300)
