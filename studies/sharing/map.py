@@ -75,7 +75,9 @@ def _say_unasked(settings: MapSettings, plan: SharingPlan, frame: pd.DataFrame) 
 
 def _noise(frame: pd.DataFrame) -> str:
     """The noise floor of regrets as a sentence."""
-    floors = 100 * frame.drop_duplicates(["family", "condition"])["noise_floor"]
+    floors = 100 * frame.drop_duplicates(["family", "condition"])["noise_floor"].dropna()
+    if not len(floors):
+        return "One seed tells no regret."
     return f"Noise floor of a regret: {floors.mean():.1f} % in the mean over conditions, {floors.max():.1f} % at most."
 
 

@@ -23,16 +23,17 @@ def regrets(rows: pd.DataFrame) -> Table:
     """Regret of every rule that stands for its policy, over training and held-out conditions."""
     made = []
     for policy, which, part in shown(rows):
-        training, held_out = (100 * part.loc[part["held_out"] == one, "regret"] for one in (False, True))
+        regrets = 100 * part["regret"].dropna()
+        training, held_out = (regrets[part.loc[regrets.index, "held_out"] == one] for one in (False, True))
         made.append(
             {
                 "policy": policy_words(policy),
                 "setting": part["setting"].iloc[0] if which == "frozen" else which,
                 "mean, training": float(training.mean()) if len(training) else None,
                 "worst, training": float(training.max()) if len(training) else None,
-                "mean, held out": float(held_out.mean()),
-                "median, held out": float(held_out.median()),
-                "worst, held out": float(held_out.max()),
+                "mean, held out": float(held_out.mean()) if len(held_out) else None,
+                "median, held out": float(held_out.median()) if len(held_out) else None,
+                "worst, held out": float(held_out.max()) if len(held_out) else None,
                 f"within {CLOSE_PERCENT}, held out": f"{int((held_out <= CLOSE_PERCENT).sum())} of {len(held_out)}",
             }
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
@@ -59,7 +60,8 @@ def rows_of(race: Race) -> pd.DataFrame:
                     **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
                 }
             )
-    return pd.DataFrame(rows)
+    numbers = {column: np.float64 for column in rows[0] if column.startswith(("cost", "regret", "noise"))}
+    return pd.DataFrame(rows).astype(numbers)  # what one seed does not tell is NaN
 
 
 def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], float]) -> dict[str, float | None]:

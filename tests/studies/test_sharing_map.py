@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
 from foretail.studies.sharing import tables
-from foretail.studies.sharing.figures import draw_settings
+from foretail.studies.sharing.figures import draw_map, draw_settings
 from foretail.studies.sharing.race import MapSettings, Race, frozen_settings, race, still_running
 from foretail.studies.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
 from tests.composed import experiment_settings
@@ -189,6 +190,17 @@ def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(dra
             assert row["noise_floor"] >= -1e-12
 
 
+def test_one_seed_tells_no_regret_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, plan = invented_plan(most_seeds=1)
+    finished, _ = run_race(monkeypatch, (replace(settings, seeds=[1]), plan), fixed(EQUAL))
+    rows = rows_of(finished)
+    assert rows["regret"].isna().all()
+    assert rows["cost"].notna().all()
+    assert {row[3] for row in tables.regrets(rows).rows} == {None}
+    draw_map(rows)
+    draw_settings(rows)
+
+
 def test_all_rules_run_first() -> None:
     assert still_running(*invented_plan(), Costs(), HELD) == RULES
 
@@ -206,7 +218,7 @@ WRONG = {
     "+policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has none",
     "policies.dt.alpha=[1,1]": "holds 1.0 twice",
     "policies.dt.alpha=[]": "policies.dt.alpha is empty: give at least one value",
-    "+policies.lqd.alpha=[1]": "lqd has alpha, which it does not heed: lqd has none",
+    "+policies.lqd.alpha=[1]": "lqd has alpha, which it does not heed: lqd has flow_entries",
     "+policies.reverie={low_pass_ns: [2.5]}": "low_pass_ns = [2.5] has a fraction: give whole numbers",
     "+policies.credence={}": "names credence, which asks a model: give model=...",
     "+policies.best={}": "best is unknown: choose from",
