@@ -187,7 +187,10 @@ def _search(settings: RuleSettings, simulations: Simulations, name: str, run: Ru
     """The trials of a space, those of earlier commands included."""
     space, plan = settings.space(name), simulations.plan
     seed, reference = settings.seeds[0], _policy(settings.reference)
-    cases = [SharingCase(where.family, where.condition, *_names(reference), seed) for where in plan.scenarios]
+    cases = [
+        SharingCase(where.family, where.condition, reference.policy, reference.setting, seed)
+        for where in plan.scenarios
+    ]
     searched = {
         "space": name,
         "draws": {drawn: str(one) for drawn, one in space.distributions.items()},
@@ -375,10 +378,6 @@ def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, found: Sequ
 
 def _policy(name: str) -> Rule:
     return Rule(policy_name(name), DEFAULT)
-
-
-def _names(rule: Rule) -> tuple[str, str]:
-    return rule.policy, rule.setting
 
 
 def _losses(trial: Trial) -> list[float]:
