@@ -27,7 +27,8 @@ from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.tools.tofino import CHIPS, compile_for
 from foretail.export.passes.passes import lower
-from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY
+from foretail.features.catalog import FEATURE_GROUPS
+from foretail.features.feature import REPORTED_EVERY
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.statistics import mean_interval

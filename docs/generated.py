@@ -16,7 +16,8 @@ from foretail.pipelines.experiment.catalog import command_of, experiments, sizes
 from foretail.pipelines.runs.result import cell_text
 from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
-from foretail.sim_bridge.policies import POLICIES, heeded_settings
+from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policy_settings import heeded_settings
 
 PAGES = "docs/reference/generated"
 

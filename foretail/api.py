@@ -33,7 +33,7 @@ from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare
-from foretail.sim_bridge.policies import SlotParameters
+from foretail.sim_bridge.policy_settings import SlotParameters
 
 __all__ = [
     "P4",

@@ -15,7 +15,8 @@ from foretail.gym.closed_loop import Scenario, document_of, nothing_counts
 from foretail.gym.decisions import Info, Observation, next_seed
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.packets.cost import cost_of_run, cost_so_far, plan_of_cost
-from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT, takes_alpha
+from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
+from foretail.sim_bridge.policy_settings import takes_alpha
 
 EXPONENTS = range(FIRST_EXPONENT, LAST_EXPONENT + 1)
 """Of the alphas that an action chooses among, powers of two, as switches offer them."""

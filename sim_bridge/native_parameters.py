@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
-from foretail.sim_bridge.policies import (
+from foretail.sim_bridge.policies import SEE_INGRESS
+from foretail.sim_bridge.policy_settings import (
     IN_INTERVALS,
-    SEE_INGRESS,
     NetworkParameters,
     SlotParameters,
     heeded_settings,

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.ensemble.tree import Tree
 
 PAPER_INPUTS = tuple(
     FeatureInput(name, "cell_bytes=256" + ",average_shift=15" * name.endswith("average"), 24)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from foretail.sim_bridge.policies import SwitchParameters
+from foretail.sim_bridge.policy_settings import SwitchParameters
 
 MILLISECOND = 1_000_000
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 from tests.sim_bridge.slow_bytes import Geometry, Packet
 from tests.traces import RUN, Arrivals
 

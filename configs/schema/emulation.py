@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretail.configs.schema.fields import setting
+from foretail.configs.schema.network.racks import MOST_HOSTS
 from foretail.configs.schema.policies import Policy, takes_alpha
-from foretail.configs.schema.racks import MOST_HOSTS
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 

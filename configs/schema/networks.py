@@ -11,9 +11,9 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
 from foretail.configs.schema.fields import setting
+from foretail.configs.schema.network.transport import LOSS_BASED, RDMA
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
-from foretail.configs.schema.transport import LOSS_BASED, RDMA
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.policies import SEE_INGRESS
 

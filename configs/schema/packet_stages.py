@@ -17,6 +17,8 @@ from foretail.configs.schema.fields import (
     require_seeds,
     setting,
 )
+from foretail.configs.schema.network.racks import RackTraces
+from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.networks import EmulatorNetwork, Network
 from foretail.configs.schema.policies import (
     Policy,
@@ -28,9 +30,7 @@ from foretail.configs.schema.policies import (
     require_policies,
     require_rule,
 )
-from foretail.configs.schema.racks import RackTraces
 from foretail.configs.schema.scenario import Rules, Scenario
-from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
 from foretail.configs.schema.stage import SimulatingStage, Stage
 from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking

@@ -10,10 +10,10 @@ from typing import Self
 from omegaconf import MISSING
 
 from foretail.configs.schema.fields import require_distinct, setting
-from foretail.configs.schema.queues import Queues, require_quanta
+from foretail.configs.schema.network.queues import Queues, require_quanta
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge import policies
+from foretail.sim_bridge import policies, policy_settings
 
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
@@ -35,9 +35,9 @@ RULE_NUMBERS = {
 RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
 """What it has of these where nobody says: no limit for last packets, and none is far from the end of its message."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
-name_with_settings, settings_in_name = policies.name_with_settings, policies.settings_in_name
-NUMBERS, limits, numbers_of = policies.NUMBERS, policies.limits, policies.numbers_of
-takes_alpha = policies.takes_alpha
+name_with_settings, settings_in_name = policy_settings.name_with_settings, policy_settings.settings_in_name
+NUMBERS, limits, numbers_of = policy_settings.NUMBERS, policy_settings.limits, policy_settings.numbers_of
+takes_alpha = policy_settings.takes_alpha
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Named:
 
 
 @dataclass
-class Policy(policies.SwitchParameters, _Named):
+class Policy(policy_settings.SwitchParameters, _Named):
     """One buffer policy with its parameters; parameters of other policies are ignored by it.
 
     Examples
@@ -66,7 +66,7 @@ class Policy(policies.SwitchParameters, _Named):
 
     @property
     def _may_have_predictor(self) -> bool:
-        return policies.may_ask(self.name) or policies.takes_alpha(self.name)
+        return policies.may_ask(self.name) or policy_settings.takes_alpha(self.name)
 
     def require_knows(self, where: str, queues: Queues, rules: Rules) -> None:
         """Raise ForetailError unless the policy, as it is set, knows the queues of a port and the oracle."""
@@ -81,7 +81,7 @@ class Policy(policies.SwitchParameters, _Named):
             raise ForetailError(
                 f"{where}.virtual_lqd = fluid knows one queue per port: set it to exact, or scenario.queues.count=1"
             )
-        for name in policies.OF_QUEUES:
+        for name in policy_settings.OF_QUEUES:
             values = getattr(self, name)
             if self.name in policies.SEE_INGRESS and values and len(values) != queues.count:
                 raise ForetailError(
@@ -207,7 +207,7 @@ def require_one_policy(where: str, policies: Mapping[str, Policy]) -> None:
 
 
 @dataclass
-class PolicyParameters(policies.SlotParameters):
+class PolicyParameters(policy_settings.SlotParameters):
     """Parameters of the policies where arrivals are known beforehand; every policy takes what it knows."""
 
     def check(self, where: str) -> None:

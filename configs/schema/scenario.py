@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.balancing import Balancing
 from foretail.configs.schema.fields import (
     FASTEST_BPS,
     LARGEST_BUFFER_BYTES,
@@ -16,11 +15,12 @@ from foretail.configs.schema.fields import (
     part,
     setting,
 )
-from foretail.configs.schema.messages import Collective, Elephants, FlowSizes
-from foretail.configs.schema.queues import Pfc, Queues
-from foretail.configs.schema.transport import Transport
+from foretail.configs.schema.network.balancing import Balancing
+from foretail.configs.schema.network.messages import Collective, Elephants, FlowSizes
+from foretail.configs.schema.network.queues import Pfc, Queues
+from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import LARGEST_CELL_BYTES
+from foretail.features.feature import LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
 MOST_SERVERS = 65_535

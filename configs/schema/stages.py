@@ -16,7 +16,6 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from foretail.configs.plugins import register_plugins
-from foretail.configs.schema.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import (
     DeployConfig,
@@ -26,6 +25,7 @@ from foretail.configs.schema.model_stages import (
     SelectConfig,
     TrainConfig,
 )
+from foretail.configs.schema.network.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.networks import EmulatorNetwork, NativeNetwork, Ns3Network
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig, ReplayConfig
 from foretail.configs.schema.policies import POLICIES

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.models.drop.predictor import TreePredictor, parameter
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 
 
 @dataclass(eq=False)

@@ -14,7 +14,8 @@ from foretail.export.lowered import Lowered
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.export.target import Files, Loaded, Rendered
-from foretail.models.ensemble.ensemble import Ensemble, Tree
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import Tree
 
 CUT = re.compile(r"CASE WHEN (\w+) <= (\d+) THEN ")
 QUERY = re.compile(r"SELECT (?P<score>[^;]*) AS score FROM arrivals ORDER BY arrival;\n")

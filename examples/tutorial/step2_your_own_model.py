@@ -15,7 +15,7 @@ import numpy as np
 from foretail.features.catalog import FEATURES
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, compare
-from foretail.sim_bridge.policies import SlotParameters
+from foretail.sim_bridge.policy_settings import SlotParameters
 
 PORTS, BUFFER, SLOTS = 20, 1000, 4000
 PLACE = {feature.name: place for place, feature in enumerate(FEATURES)}

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from foretail.export.c.hot import HotBox
 from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
 from foretail.export.c.text import BLOCK, Batch, Single, comparison_bits
-from foretail.models.ensemble.ensemble import Ensemble, Tree
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import Tree
 
 NODE, MISPREDICTION, VECTOR, LOOKUP = 0.25, 13.0, 0.4, 2.0
 """Cycles of a node on a path or a side of the hot box, a misprediction, 16 bytes of bounds, a vote of bitvectors."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, cuts_of
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree, cuts_of
 
 IntArray = npt.NDArray[np.int64]
 

@@ -18,8 +18,9 @@ from foretail.export.c.build import predictor_abi
 from foretail.export.c.hot import HotBox
 from foretail.export.c.shapes import WORD, Bitvectors, Trees
 from foretail.export.templates import environment
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested
+from foretail.models.ensemble.tree import Tree
 
 IntArray = npt.NDArray[np.int64]
 Single = Literal["branches", "bitvector", "hot_branches", "hot_bitvector"]

@@ -20,7 +20,8 @@ from foretail.export.folder import check_name
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.models.ensemble.boxes import leaf_boxes
-from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput, Tree, cuts_of
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree, cuts_of
 from foretail.models.onnx_session import session_of
 
 try:

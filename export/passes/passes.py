@@ -20,8 +20,9 @@ from foretail.export.proof.prove import MAX_CELLS
 from foretail.features.catalog import STUDY_FEATURES
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble, Tree
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.nested import Node, nested, tree_of
+from foretail.models.ensemble.tree import Tree
 
 Box = tuple[tuple[int, int], ...]
 

@@ -15,7 +15,7 @@ from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import ReadBack
 from foretail.export.sonic.rules import LARGEST, SHIFT, ExportedRules
 from foretail.export.target import Files, Loaded, Rendered
-from foretail.models.drop.alpha_tree import require_alpha_tree
+from foretail.models.drop.thresholds.alpha_tree import require_alpha_tree
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge.imports.sonic.config import config_text, parse_config

@@ -13,8 +13,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, VALUE_BITS, State, Unit, feature
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, STUDY_FEATURES, feature
 from foretail.features.dataset.schema import SCHEMA_VERSION, Kind
+from foretail.features.feature import VALUE_BITS, State, Unit
 
 MANIFEST_NAME = "manifest.json"
 

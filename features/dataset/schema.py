@@ -13,7 +13,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, REAL_FEATURES, SHADOW_PREFIX, STUDY_FEATURES, feature
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, REAL_FEATURES, STUDY_FEATURES, feature
+from foretail.features.feature import SHADOW_PREFIX
 from foretail.features.records import FlowClass
 
 ROW_GROUP_ROWS = 1 << 17

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
+from foretail.models.ensemble.tree import Tree
 
 
 @dataclass(frozen=True)

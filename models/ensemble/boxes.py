@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.ensemble import FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.tree import Tree
 
 IntArray = npt.NDArray[np.int64]
 

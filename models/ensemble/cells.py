@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble, cuts_of
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import cuts_of
 
 IntArray = npt.NDArray[np.int64]
 

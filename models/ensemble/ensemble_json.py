@@ -14,7 +14,8 @@ from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 
 if TYPE_CHECKING:
-    from foretail.models.ensemble.ensemble import Ensemble, Tree
+    from foretail.models.ensemble.ensemble import Ensemble
+    from foretail.models.ensemble.tree import Tree
 
 
 def text_of(ensemble: Ensemble) -> str:

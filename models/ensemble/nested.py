@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from foretail.models.ensemble.ensemble import Tree
+from foretail.models.ensemble.tree import Tree
 
 Node: TypeAlias = "int | tuple[int, int, Node, Node]"
 """The number of a leaf; or an input's index, a cut, what holds up to the cut, and what holds above it."""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, MAX_VISITS, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_BITS, FeatureInput
+from foretail.models.ensemble.tree import MAX_VISITS, Tree
 
 _LE, _LT = 3, 2  # treelite's Operator codes of a node's `cmp`
 CATEGORICAL = "the model has categorical splits, which are not supported: train it on integer features only"

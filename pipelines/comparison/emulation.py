@@ -15,14 +15,8 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.core.summary import Summarised
 from foretail.pipelines.comparison.fidelity import Fidelity
-from foretail.pipelines.comparison.flows import (
-    FlowsResult,
-    PolicyRun,
-    check_same_flows,
-    check_taus,
-    policy_run,
-    say_unasked,
-)
+from foretail.pipelines.comparison.flows import FlowsResult, check_taus, say_unasked
+from foretail.pipelines.comparison.policy_runs import PolicyRun, check_same_flows, policy_run
 from foretail.pipelines.data.emulation import Emulator, HostCommand, emulated_settings
 from foretail.pipelines.data.simulation import simulate_flows
 from foretail.pipelines.exporting.network import NetworkExport

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, check_same_flows
+from foretail.pipelines.comparison.flows import FlowsResult
+from foretail.pipelines.comparison.policy_runs import PolicyRun, check_same_flows
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     flow_groups,

@@ -16,11 +16,12 @@ from matplotlib.patches import Patch
 from foretail.core.files import staged_folder
 from foretail.models.scoring.figure_style import legend, panels, styled, with_legend
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
+from foretail.pipelines.comparison.flows import FlowsResult
+from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, mean_interval
 from foretail.sim_bridge.packets.cost import slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 
 FOLDER = "figures"
 CDF_POINTS = 500

@@ -22,7 +22,8 @@ from foretail.pipelines.tracking.baselines import baseline_rows
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
-from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT, policy_words
+from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT
+from foretail.sim_bridge.policy_settings import policy_words
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED = {"asked": "asked", "predicted_drops": "predicted drops"}

@@ -9,8 +9,8 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.sources import ArtifactImport, EtalonImport, PcapImport
 from foretail.core.code import code_digest
 from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.jobs import Report

@@ -16,7 +16,7 @@ from foretail.sim_bridge.ns3.messages.collectives import collective, halves
 from foretail.sim_bridge.ns3.messages.elephants import elephants
 from foretail.sim_bridge.ns3.messages.ethereal import assigned
 from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
-from foretail.sim_bridge.policies import takes_alpha
+from foretail.sim_bridge.policy_settings import takes_alpha
 
 DRIVER_FORMAT = 1
 

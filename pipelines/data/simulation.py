@@ -22,7 +22,8 @@ from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.native.driver import NATIVE, run_native
 from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
-from foretail.sim_bridge.policies import POLICIES, heeded_settings
+from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policy_settings import heeded_settings
 
 if TYPE_CHECKING:  # it draws figures too, which a simulation does not
     from foretail.pipelines.runs.points import SoFar

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.sources import SlottedTraffic
+from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256

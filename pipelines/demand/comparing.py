@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from foretail.configs.schema.circuits import DemandConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.pipelines.demand.comparison import DemandResult, compare, track_comparison, untrained, write_predictors
 from foretail.pipelines.demand.figures import CAPTION, FIGURE, draw_throughput, runs_of
 from foretail.pipelines.demand.runs import demand_runs

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.circuits import DemandConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised

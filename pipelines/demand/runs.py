@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretail.configs.schema.circuits import DemandConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset

@@ -31,7 +31,7 @@ from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.alpha_tree import require_alpha_tree, within_exponents
+from foretail.models.drop.thresholds.alpha_tree import require_alpha_tree, within_exponents
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits

@@ -14,7 +14,7 @@ from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison import cost, counted, statistics
-from foretail.pipelines.comparison.flows import flows_sha256
+from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Simulates, Simulator, counters, scratch_run, simulators_of
 from foretail.pipelines.runs.points import SoFar

@@ -20,7 +20,7 @@ from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.tracking.seen import refuse_seen
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 
 MODEL, HOLDER = "the model", "the holder"
 

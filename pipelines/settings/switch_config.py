@@ -14,7 +14,7 @@ from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.simulated import Simulated, simulated, usual_priorities
 from foretail.sim_bridge.imports.sonic.tables import SonicBuffers
-from foretail.sim_bridge.policies import settings_in_name
+from foretail.sim_bridge.policy_settings import settings_in_name
 
 POLICY = "sonic"
 """The policy that reads pools and thresholds of a configuration."""

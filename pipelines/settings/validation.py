@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretail.configs.schema.circuits import DemandConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.pipelines.demand.comparing import compare_predictors
 from foretail.pipelines.demand.comparison import DemandResult
 

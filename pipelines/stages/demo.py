@@ -16,7 +16,8 @@ from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.summary import Summarised
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.figures import with_figures
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
@@ -28,7 +29,8 @@ from foretail.pipelines.settings.compose import compose_policy, compose_training
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
-from foretail.sim_bridge.policies import ASKING, policy_words
+from foretail.sim_bridge.policies import ASKING
+from foretail.sim_bridge.policy_settings import policy_words
 
 BESIDE_LEARNED = ("cs", "dt", "dt_tuned", "lqd")
 """Policies of the comparison that the policy learned stands beside; none of them asks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.configs.schema.circuits import ScheduleConfig
+from foretail.configs.schema.network.circuits import ScheduleConfig
 from foretail.core.digest import DIGEST_FILE
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file

@@ -23,10 +23,10 @@ from foretail.configs.schema.training import Objective
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES
 from foretail.features.rows.splits import Side
-from foretail.models.drop.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
 from foretail.models.drop.boosted import BoostedTrees, Stump
 from foretail.models.drop.predictor import TreePredictor
-from foretail.models.drop.threshold_gradient import MOST_ADVANTAGE, climb_threshold
+from foretail.models.drop.thresholds.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
+from foretail.models.drop.thresholds.threshold_gradient import MOST_ADVANTAGE, climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.scoring.operating_point import at_probability

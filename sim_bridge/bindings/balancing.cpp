@@ -12,7 +12,7 @@
 
 #include "bindings/module.hpp"
 #include "native/balancer.h"
-#include "packets/settings_group.h"
+#include "packets/settings/settings_group.h"
 
 namespace foretail::bindings {
 

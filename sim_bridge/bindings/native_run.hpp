@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "packets/flow_ledger.h"
+#include "packets/records/flow_ledger.h"
 
 namespace foretail::bindings {
 

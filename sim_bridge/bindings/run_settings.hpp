@@ -114,7 +114,7 @@ struct OracleSettings {
 /// Whether times and sizes are slots and packets, or nanoseconds and bytes.
 enum class Units { slots, bytes };
 
-/// The parameters of policies that are left, and the defaults of all others, from sim_bridge/policies.py.
+/// The parameters of policies that are left, and the defaults of all others, from sim_bridge/policy_settings.py.
 inline PolicySettings policy_settings(const Keywords& given, Units units) {
     const auto resolved = nb::module_::import_("foretail.sim_bridge.native_parameters")
                               .attr("native_parameters")(units == Units::slots ? "slots" : "bytes", given.rest());

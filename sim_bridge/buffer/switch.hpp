@@ -13,7 +13,7 @@
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/virtual_lqd.hpp"
-#include "buffer/policies/lossless.hpp"
+#include "buffer/policies/lossless/lossless.hpp"
 #include "buffer/policies/policies.hpp"
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/lossless_admission.hpp"

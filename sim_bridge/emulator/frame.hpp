@@ -9,7 +9,7 @@
 
 #include "buffer/records.hpp"
 #include "packets/network/frame_pool.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::emulator {
 

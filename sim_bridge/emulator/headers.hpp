@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "emulator/frame.hpp"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::emulator {

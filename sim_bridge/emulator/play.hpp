@@ -19,7 +19,7 @@
 #include "emulator/lateness.hpp"
 #include "emulator/settings.hpp"
 #include "packets/cpu_seconds.h"
-#include "packets/record_file.h"
+#include "packets/records/record_file.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::emulator {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "packets/settings_group.h"
+#include "packets/settings/settings_group.h"
 
 namespace foretail::packets::emulator {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "packets/racks/rack_settings.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::emulator {
 

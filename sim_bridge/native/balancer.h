@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "native/frame.h"
+#include "native/hosts/frame.h"
 #include "packets/random.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::native {
 

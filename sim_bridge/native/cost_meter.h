@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "packets/flow_ledger.h"
+#include "packets/records/flow_ledger.h"
 
 namespace foretail::packets::native {
 

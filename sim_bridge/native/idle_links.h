@@ -10,8 +10,8 @@
 
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/ring.hpp"
-#include "native/frame.h"
-#include "packets/settings.h"
+#include "native/hosts/frame.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::native {
 

@@ -12,8 +12,8 @@
 
 #include "native/simulation.h"
 #include "packets/cpu_seconds.h"
-#include "packets/settings_group.h"
-#include "packets/summary_file.h"
+#include "packets/records/summary_file.h"
+#include "packets/settings/settings_group.h"
 
 namespace foretail::packets::native {
 namespace {

@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "native/flows.h"
-#include "native/frame.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/frame.h"
+#include "native/hosts/stack.h"
 #include "native/simulation.h"
-#include "native/stack.h"
 #include "packets/alpha_predictor.h"
-#include "packets/arrival_trace.h"
 #include "packets/branches.h"
 #include "packets/network/leaf_spine.h"
 #include "packets/predictor.h"
-#include "packets/record_file.h"
-#include "packets/switch_counts.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/records/record_file.h"
+#include "packets/records/switch_counts.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::native {

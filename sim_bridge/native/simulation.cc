@@ -7,7 +7,7 @@
 
 #include "buffer/policies/policies.hpp"
 #include "native/policy_simulation.h"
-#include "packets/settings_group.h"
+#include "packets/settings/settings_group.h"
 
 namespace foretail::packets::native {
 

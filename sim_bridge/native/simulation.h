@@ -13,8 +13,8 @@
 
 #include "buffer/counters/interval_counters.hpp"
 #include "buffer/features/features.hpp"
-#include "packets/flow_ledger.h"
 #include "packets/racks/rack_settings.h"
+#include "packets/records/flow_ledger.h"
 
 namespace foretail::packets::native {
 

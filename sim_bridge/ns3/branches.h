@@ -9,7 +9,7 @@
 #include "buffer/types.hpp"
 #include "ns3/flows.h"
 #include "packets/branches.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::ns3_driver {
 

@@ -14,8 +14,8 @@
 #include "ns3/network/frame.h"
 #include "ns3/network/host.h"
 #include "ns3/transport/paced_control.h"
-#include "packets/flow_ledger.h"
-#include "packets/settings.h"
+#include "packets/records/flow_ledger.h"
+#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::ns3_driver {

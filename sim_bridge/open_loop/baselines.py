@@ -10,7 +10,8 @@ from typing import Any
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.replay import data_sent, feed, queues_of, replay_over
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
+from foretail.sim_bridge.policy_settings import NetworkParameters
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """What is tried for the alpha of a threshold."""

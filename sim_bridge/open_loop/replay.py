@@ -20,7 +20,8 @@ from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions, Served
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, NetworkParameters, may_ask, policy_name
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, may_ask, policy_name
+from foretail.sim_bridge.policy_settings import NetworkParameters
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
 """Column of the features that says it."""

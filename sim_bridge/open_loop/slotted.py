@@ -25,7 +25,8 @@ from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, Sl
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Questions, Served
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters, may_ask, policy_name
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, may_ask, policy_name
+from foretail.sim_bridge.policy_settings import SlotParameters
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 

@@ -12,8 +12,8 @@
 #include "buffer/predictor/predictor_library.hpp"
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
-#include "packets/record_file.h"
-#include "packets/settings.h"
+#include "packets/records/record_file.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

@@ -11,7 +11,7 @@
 
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

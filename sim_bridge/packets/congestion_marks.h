@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "packets/random.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

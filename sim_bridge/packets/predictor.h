@@ -9,7 +9,7 @@
 #include "buffer/features/features.hpp"
 #include "buffer/predictor/predictor_library.hpp"
 #include "packets/random.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

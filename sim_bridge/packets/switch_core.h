@@ -15,11 +15,11 @@
 #include "buffer/features/flow_table.hpp"
 #include "buffer/records.hpp"
 #include "buffer/switch.hpp"
-#include "packets/arrival_trace.h"
 #include "packets/congestion_marks.h"
 #include "packets/predictor.h"
-#include "packets/settings.h"
-#include "packets/switch_counts.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/records/switch_counts.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "buffer/records.hpp"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

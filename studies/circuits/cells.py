@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.circuits import require_scheduler
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, part, setting
-from foretail.configs.schema.messages import FlowSizes
+from foretail.configs.schema.network.circuits import require_scheduler
+from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval

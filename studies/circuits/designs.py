@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 from omegaconf import MISSING
 
-from foretail.configs.schema.circuits import DESIGNS, require_scheduler
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, setting
+from foretail.configs.schema.network.circuits import DESIGNS, require_scheduler
 from foretail.core.errors import ForetailError
 from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.experiment import ExperimentSettings
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.pipelines.demand.comparing import compare_predictors
 from foretail.pipelines.demand.comparison import worth_of
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown

@@ -9,7 +9,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.emulation import ON_LOSSES, Emulation
 from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.configs.schema.fields import part, setting
-from foretail.configs.schema.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
+from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
 from foretail.core.errors import ForetailError
 
 

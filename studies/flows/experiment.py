@@ -25,7 +25,8 @@ from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
-from foretail.pipelines.comparison.flows import PolicyRun, Simulation, check_same_flows, say_unasked, simulate
+from foretail.pipelines.comparison.flows import say_unasked
+from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 
 PANELS = {
     "p95.short": "short flows, p95 slowdown",

@@ -22,7 +22,7 @@ from foretail.pipelines.comparison.claims import (
 )
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 
 MEASURES = (
     ("short p95", "p95.short"),

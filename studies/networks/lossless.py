@@ -18,7 +18,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.claims import verdict_of
-from foretail.pipelines.comparison.flows import policy_run
+from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Native, leaf_buffers, scratch_run

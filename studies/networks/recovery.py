@@ -15,9 +15,9 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.transport import RECOVERIES
+from foretail.configs.schema.network.transport import RECOVERIES
 from foretail.core.code import code_digest
-from foretail.pipelines.comparison.flows import policy_run
+from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.comparison.statistics import change_text, interval_text, paired_difference
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Native, scratch_run

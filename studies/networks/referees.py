@@ -20,7 +20,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.flows import policy_run
+from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.data.emulation import Emulator, emulated_settings
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Native, Ns3, Simulator, scratch_run, simulate_flows

@@ -22,7 +22,8 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE
 from foretail.models.drop.predictor import TreePredictor
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun, evaluate_policies
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown

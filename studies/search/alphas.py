@@ -23,7 +23,7 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import DT_PREDICTED, FIRST_EXPONENT, LAST_EXPONENT, limits
 from foretail.core.errors import ForetailError
-from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import change_text

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.families.conditions import DEFAULT
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail.studies.sharing.verdicts import shown
 
 CAPTIONS = {

@@ -12,7 +12,7 @@ from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.sim_bridge.policies import policy_words, takes_alpha
+from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
 from foretail.studies.sharing import tables
 from foretail.studies.sharing.figures import CAPTIONS, draw_map, draw_settings
 from foretail.studies.sharing.race import MapSettings, Race, race

@@ -11,7 +11,7 @@ from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.comparison.statistics import change_text
 from foretail.pipelines.families.conditions import Rule
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail.studies.sharing.race import Race
 from foretail.studies.sharing.verdicts import FamilyVerdict, shown
 

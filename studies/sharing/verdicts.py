@@ -13,7 +13,8 @@ import pandas as pd
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule
 from foretail.pipelines.families.costs import CS, LQD
-from foretail.sim_bridge.policies import PUSHING_OUT, policy_words
+from foretail.sim_bridge.policies import PUSHING_OUT
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail.studies.sharing.race import Race
 
 NO_MATTER, THRESHOLD, LQD_PAYS, OPEN = (

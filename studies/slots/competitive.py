@@ -16,7 +16,7 @@ from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.policies import policy_words
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail.studies.slots.arrivals import LINE, LQD_RATIO, SlotSettings, policies_of, slot_experiment
 
 CAPTION = (

@@ -12,7 +12,8 @@ from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.policies import POLICIES, may_ask, policy_words
+from foretail.sim_bridge.policies import POLICIES, may_ask
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail.studies.slots.arrivals import (
     SWITCH,
     CredenceSettings,

@@ -10,9 +10,9 @@ from functools import partial
 
 from foretail.configs.schema.training import Objective
 from foretail.features.catalog import FEATURE_GROUPS, feature
-from foretail.models.drop.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
 from foretail.models.drop.boosted import BoostedTrees
-from foretail.models.drop.threshold_gradient import climb_threshold
+from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
+from foretail.models.drop.thresholds.threshold_gradient import climb_threshold
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import scorer_of
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs

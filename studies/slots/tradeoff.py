@@ -44,7 +44,7 @@ from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.worst_cases.search import search
-from foretail.sim_bridge.policies import SlotParameters
+from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail.studies.slots.arrivals import FLIP_SEED
 from foretail.studies.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
 from foretail.studies.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations

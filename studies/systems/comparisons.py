@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from foretail.pipelines.comparison.flows import policy_run
+from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.runs.points import SoFar
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, slowdowns_by_kind
 from foretail.sim_bridge.packets.simulation import PacketRun

@@ -14,7 +14,8 @@ from foretail.export.p4.text.render import render_p4
 from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import Certificate
 from foretail.export.proof.prove import ReadBack, prove
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 from tests.forests import stump
 
 

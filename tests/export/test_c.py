@@ -26,7 +26,8 @@ from foretail.export.passes.votes import with_votes
 from foretail.export.proof.certificate import Certificate, ProofError
 from foretail.export.target import ExportResult, export
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,8 @@ from foretail.export.c.shapes import Bitvectors, Trees
 from foretail.export.c.target import render_c
 from foretail.export.passes.votes import with_votes
 from foretail.models.ensemble.boxes import leaf_boxes
-from foretail.models.ensemble.ensemble import Ensemble, cuts_of
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import cuts_of
 from tests.examples import draws
 from tests.forests import Trained, forests, stump, stumps
 

@@ -21,7 +21,8 @@ from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import export, prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, votes_of
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
+from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 

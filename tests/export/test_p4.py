@@ -32,7 +32,8 @@ from foretail.export.passes.passes import lower
 from foretail.export.proof.certificate import ProofError
 from foretail.export.target import ExportResult, export, prove_files
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, Tree
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.export.p4_texts import by_boxes, everything, small_ensemble, texts_of
 from tests.export.slow_p4 import run_slowly

@@ -18,7 +18,7 @@ from foretail.export.proof.certificate import ProofError
 from foretail.export.target import export
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Tree
+from foretail.models.ensemble.tree import Tree
 from tests.export.bmv2 import needs_p4_tools
 from tests.export.p4_texts import everything, small_ensemble
 from tests.forests import PAPER_INPUTS, paper_forest

@@ -17,7 +17,8 @@ import pytest
 from foretail.export.p4.target import P4
 from foretail.export.passes.passes import lower
 from foretail.export.target import export
-from foretail.models.ensemble.ensemble import Ensemble, Tree
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.tree import Tree
 from tests.forests import paper_forest
 
 pytestmark = [

@@ -22,7 +22,8 @@ from foretail.export.passes.votes import with_votes
 from foretail.export.proof.certificate import ProofError
 from foretail.export.proof.prove import relate
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest
 

@@ -21,7 +21,7 @@ from foretail.export.sonic.rules import SHIFT, ExportedRules
 from foretail.export.sonic.target import Sonic
 from foretail.export.target import Files, export, prove_files
 from foretail.features.counters import COUNTERS, counter_params
-from foretail.models.drop.alpha_tree import alpha_exponents, within_exponents
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, within_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli

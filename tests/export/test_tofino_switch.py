@@ -16,7 +16,8 @@ from foretail.export.p4.planning.profile import load_profile
 from foretail.export.p4.text.render import render_p4
 from foretail.export.p4.tools.tofino import CHIPS, COMPILER, compile_for
 from foretail.export.passes.passes import lower
-from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, feature
+from foretail.features.catalog import FEATURE_GROUPS, feature
+from foretail.features.feature import REPORTED_EVERY
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 
 
 def drawn_tree(random: np.random.Generator, features: Sequence[FeatureInput], depth: int, narrow: int) -> Tree:

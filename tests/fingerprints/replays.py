@@ -9,7 +9,7 @@ import numpy as np
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
 from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
-from foretail.sim_bridge.policies import NetworkParameters
+from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES

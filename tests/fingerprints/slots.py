@@ -11,7 +11,8 @@ from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.open_loop.slotted import Comparison, compare, flipped, labelled, perfect
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, SlotParameters
+from foretail.sim_bridge.policies import KNOW_PRIORITIES
+from foretail.sim_bridge.policy_settings import SlotParameters
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "packets/racks/rack_settings.h"
-#include "packets/settings.h"
-#include "packets/settings_group.h"
+#include "packets/settings/settings.h"
+#include "packets/settings/settings_group.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const int file = memfd_create("settings", 0);

@@ -16,7 +16,7 @@ from foretail.export.target import export
 from foretail.features.counters import COUNTERS
 from foretail.features.records import FLOW_DTYPE
 from foretail.gym import ClosedLoopAlphaEnv, ClosedLoopEnv, alphas
-from foretail.models.drop.alpha_tree import alpha_exponents, fit_alpha_tree
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.packets.cost import cost_so_far, plan_of_cost

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.models.drop.adaptive_threshold import (
+from foretail.models.drop.thresholds.adaptive_threshold import (
     SETS,
     TERMS,
     TESTS,

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
-from foretail.models.ensemble.ensemble import FeatureInput, Tree
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import Trained, forests
 

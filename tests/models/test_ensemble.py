@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree, keys_exceed, votes_of
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_exceed, votes_of
+from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
 

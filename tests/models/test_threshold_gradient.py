@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretail.models.drop.adaptive_threshold import SPREAD, AdaptiveThreshold, Searched, mean_log_sent, starting_rule
-from foretail.models.drop.threshold_gradient import _of_run, climb_threshold
+from foretail.models.drop.thresholds.adaptive_threshold import (
+    SPREAD,
+    AdaptiveThreshold,
+    Searched,
+    mean_log_sent,
+    starting_rule,
+)
+from foretail.models.drop.thresholds.threshold_gradient import _of_run, climb_threshold
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 

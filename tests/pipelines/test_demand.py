@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
 
-from foretail.configs.schema.circuits import DemandConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset

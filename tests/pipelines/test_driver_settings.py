@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from foretail.configs.schema.network.transport import RDMA, TRANSPORTS
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.transport import RDMA, TRANSPORTS
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed, validate

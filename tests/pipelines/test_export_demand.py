@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from foretail.configs.schema.circuits import DemandConfig
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.runs.result import plain

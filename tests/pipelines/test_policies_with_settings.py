@@ -8,7 +8,7 @@ from foretail.configs.plugins import with_policies
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.policies import name_with_settings, policy_words, settings_in_name
+from foretail.sim_bridge.policy_settings import name_with_settings, policy_words, settings_in_name
 
 
 def test_each_has_a_row_of_its_own_and_the_policys_other_settings() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.circuits import ScheduleConfig
+from foretail.configs.schema.network.circuits import ScheduleConfig
 from foretail.core.errors import ForetailError
 from foretail.export.schedule.json_text import read_json
 from foretail.features.demand.logs import Steps, read_demand_logs

@@ -14,7 +14,7 @@ import pytest
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
 from foretail.pipelines import cli
-from foretail.pipelines.comparison.flows import Simulation
+from foretail.pipelines.comparison.policy_runs import Simulation
 from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.imports.sonic.config import read_config, write_config

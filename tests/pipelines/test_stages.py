@@ -22,7 +22,8 @@ from foretail.export.target import export
 from foretail.features.catalog import FEATURE_GROUPS, PAPER_FEATURES
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.comparison.figures import write_figures
-from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, flows_sha256
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
+from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.store import Store

@@ -17,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
+from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of, served_by
 from foretail.pipelines import cli

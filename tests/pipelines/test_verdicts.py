@@ -10,7 +10,8 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.cost import RunCost
-from foretail.pipelines.comparison.flows import FlowsResult, PolicyRun
+from foretail.pipelines.comparison.flows import FlowsResult
+from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.predictions import PredictionScores, Source
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.data.collecting import CollectedRun

@@ -18,7 +18,7 @@
 
 #include "emulator/headers.hpp"
 #include "fake_emulation.hpp"
-#include "packets/arrival_trace.h"
+#include "packets/records/arrival_trace.h"
 #include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"

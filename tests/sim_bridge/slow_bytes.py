@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foretail.sim_bridge.policies import NetworkParameters
+from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.sim_bridge.slow_features import Averages, TrackedQueues, TrafficFeatures, VirtualFeatures, exact_features
 from tests.sim_bridge.slow_lqd import Rules, Scheduler, Settings, loser_of, spares_higher
 from tests.sim_bridge.slow_policies import ArtifactThresholds, DropTail, Expulsion, Guards, is_safe

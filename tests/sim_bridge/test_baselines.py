@@ -10,7 +10,7 @@ from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, bytes_sent, judged, tuned, worth_of
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import compare, packets_sent
-from foretail.sim_bridge.policies import NetworkParameters, SlotParameters
+from foretail.sim_bridge.policy_settings import NetworkParameters, SlotParameters
 from tests.traces import write_bursts
 
 

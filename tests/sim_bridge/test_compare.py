@@ -26,7 +26,8 @@ from foretail.sim_bridge.open_loop.slotted import (
     labelled,
     perfect,
 )
-from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS, SlotParameters
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
+from foretail.sim_bridge.policy_settings import SlotParameters
 from tests.sim_bridge.slow_lqd import Rules as SlowRules
 from tests.sim_bridge.slow_slotted import reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals

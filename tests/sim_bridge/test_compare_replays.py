@@ -11,7 +11,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
-from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS, NetworkParameters
+from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
+from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.sim_bridge.slow_bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_lqd import Rules, Settings
 from tests.traces import RUN, make_arrivals, write_trace

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.adaptive_threshold import AdaptiveThreshold
+from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
 from foretail.models.ensemble.scorers import scorer_of
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.slotted import Slotted

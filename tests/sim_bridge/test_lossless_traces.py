@@ -19,7 +19,7 @@ from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_over
-from foretail.sim_bridge.policies import IN_INTERVALS, NetworkParameters
+from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.drawn_settings import drawn_pauses
 from tests.sim_bridge.test_pauses import mixed

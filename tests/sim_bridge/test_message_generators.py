@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.features.records import Records
-from foretail.pipelines.comparison.flows import flows_sha256
+from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.ns3.messages.collectives import PATTERNS, Transfer, collective
 from foretail.sim_bridge.ns3.messages.elephants import elephants

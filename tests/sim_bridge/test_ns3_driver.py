@@ -21,7 +21,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import Progress
-from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT, heeded_settings
+from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
+from foretail.sim_bridge.policy_settings import heeded_settings
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.ns3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.sim_bridge._native import Replay, feature_names, slotted
-from foretail.sim_bridge.policies import NetworkParameters
+from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.sim_bridge.slow_bytes import Geometry, Packet, Queues
 from tests.sim_bridge.slow_features import Averages
 from tests.sim_bridge.slow_lqd import Settings

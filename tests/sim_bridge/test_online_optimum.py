@@ -22,7 +22,7 @@ from foretail.sim_bridge.open_loop.online_optimum import (
 )
 from foretail.sim_bridge.open_loop.slotted import packets_sent
 from foretail.sim_bridge.open_loop.whole_bursts import WholeBursts
-from foretail.sim_bridge.policies import SlotParameters
+from foretail.sim_bridge.policy_settings import SlotParameters
 from tests.examples import draws
 
 DROP_TAIL = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "followlqd")

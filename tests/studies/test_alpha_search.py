@@ -15,7 +15,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTERS
 from foretail.features.records import COUNTER_DTYPE
-from foretail.models.drop.alpha_tree import alpha_exponents
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.counted import drawn

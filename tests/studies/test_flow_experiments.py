@@ -17,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.bootstrap import FLOW_METRICS, Resampled
 from foretail.pipelines.comparison.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
-from foretail.pipelines.comparison.flows import check_same_flows
+from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.running import run_experiment

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema import circuits
+from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULERS, RoundRobin, Scheduler, Vermilion
 from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS

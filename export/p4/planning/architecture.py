@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.prefixes import KINDS, Kind
-from foretail.features.catalog import VALUE_BITS
+from foretail.features.feature import VALUE_BITS
 
 INPUT_BITS = VALUE_BITS
 """Of a feature as the control takes it."""

@@ -24,7 +24,8 @@ from foretail.export.p4.planning.encoding import (
 )
 from foretail.export.p4.planning.prefixes import Intervals, Row
 from foretail.export.p4.planning.profile import Profile
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, Tree
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.tree import Tree
 
 WORD_BITS = 32
 

@@ -10,7 +10,7 @@ from typing import Any
 from foretail.export.folder import in_json
 from foretail.export.lowered import Lowered
 from foretail.export.p4.planning.cost import Candidate, Plan
-from foretail.features.catalog import LARGEST_CELL_BYTES
+from foretail.features.feature import LARGEST_CELL_BYTES
 from foretail.models.ensemble.ensemble import FeatureInput
 
 TOTALS = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "tcam_blocks", "sram_blocks")

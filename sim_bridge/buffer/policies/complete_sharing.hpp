@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "buffer/policies/lossless.hpp"
+#include "buffer/policies/lossless/lossless.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/types.hpp"
 

@@ -27,11 +27,11 @@
 #include "buffer/policies/guarded.hpp"
 #include "buffer/policies/harmonic.hpp"
 #include "buffer/policies/learned.hpp"
+#include "buffer/policies/lossless/reverie.hpp"
+#include "buffer/policies/lossless/sonic.hpp"
 #include "buffer/policies/lqd.hpp"
 #include "buffer/policies/occamy.hpp"
 #include "buffer/policies/policy.hpp"
-#include "buffer/policies/reverie.hpp"
-#include "buffer/policies/sonic.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 // After these, which the header of a policy from outside may use.

@@ -18,8 +18,8 @@ namespace foretail::buffer {
 /// Alpha of each priority: a queue's share of the free buffer.
 using Alphas = std::vector<double>;
 
-/// The parameters of the policies by name, without units. sim_bridge/policies.py has the meaning, default and bounds of
-/// each; a policy reads those that it names in `parameters` while it is made.
+/// The parameters of the policies by name, without units. sim_bridge/policy_settings.py has the meaning, default and
+/// bounds of each; a policy reads those that it names in `parameters` while it is made.
 struct PolicySettings {
     Alphas alpha;                                                     ///< one for each of the switch's priorities
     std::map<std::string, double, std::less<>> numbers;               ///< all others; ticks and bytes are whole

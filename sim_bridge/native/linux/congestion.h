@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "native/tcp/congestion.h"
-#include "native/tcp/cubic.h"
-#include "native/tcp/window.h"
+#include "native/tcp/congestion/congestion.h"
+#include "native/tcp/congestion/cubic.h"
+#include "native/tcp/congestion/window.h"
 
 namespace foretail::packets::native {
 

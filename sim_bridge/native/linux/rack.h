@@ -10,7 +10,7 @@
 #include <span>
 
 #include "buffer/queues/ring.hpp"
-#include "native/frame.h"
+#include "native/hosts/frame.h"
 #include "native/tcp/sequence.h"
 
 namespace foretail::packets::native {

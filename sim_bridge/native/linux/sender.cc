@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "native/flows.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/stack.h"
 #include "native/linux/socket.h"
-#include "native/stack.h"
 
 namespace foretail::packets::native {
 

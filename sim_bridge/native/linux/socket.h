@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <string>
 
-#include "native/frame.h"
+#include "native/hosts/frame.h"
+#include "native/hosts/timer.h"
 #include "native/linux/congestion.h"
 #include "native/linux/rack.h"
+#include "native/tcp/congestion/window.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/receive_buffer.h"
 #include "native/tcp/round_trip.h"
 #include "native/tcp/socket.h"
-#include "native/tcp/window.h"
-#include "native/timer.h"
 
 namespace foretail::packets::native {
 

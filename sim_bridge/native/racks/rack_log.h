@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
-#include "native/frame.h"
-#include "packets/flow_ledger.h"
+#include "native/hosts/frame.h"
 #include "packets/racks/etalon_log.h"
-#include "packets/record_file.h"
+#include "packets/records/flow_ledger.h"
+#include "packets/records/record_file.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::native {

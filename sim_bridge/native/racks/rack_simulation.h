@@ -12,17 +12,17 @@
 #include <utility>
 
 #include "buffer/queues/ring.hpp"
-#include "native/flows.h"
-#include "native/frame.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/frame.h"
+#include "native/hosts/stack.h"
 #include "native/racks/rack_log.h"
 #include "native/simulation.h"
-#include "native/stack.h"
-#include "packets/arrival_trace.h"
 #include "packets/network/event_queue.h"
 #include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"
 #include "packets/racks/voq_summary.h"
+#include "packets/records/arrival_trace.h"
 
 namespace foretail::packets::native {
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <span>
 
-#include "native/flows.h"
-#include "native/stack.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/stack.h"
 
 namespace foretail::packets::native {
 

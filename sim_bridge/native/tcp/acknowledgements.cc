@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "native/flows.h"
-#include "native/stack.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/stack.h"
 #include "native/tcp/socket.h"
 
 namespace foretail::packets::native {

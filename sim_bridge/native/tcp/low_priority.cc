@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "native/stack.h"
+#include "native/hosts/stack.h"
 #include "native/tcp/socket.h"
 
 namespace foretail::packets::native {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "native/frame.h"
+#include "native/hosts/frame.h"
+#include "native/tcp/congestion/window.h"
 #include "native/tcp/sequence.h"
-#include "native/tcp/window.h"
 
 namespace foretail::packets::native {
 

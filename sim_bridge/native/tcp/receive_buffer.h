@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "native/frame.h"
+#include "native/hosts/frame.h"
 #include "native/tcp/sequence.h"
 
 namespace foretail::packets::native {

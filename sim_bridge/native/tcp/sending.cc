@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "native/flows.h"
-#include "native/stack.h"
+#include "native/hosts/flows.h"
+#include "native/hosts/stack.h"
 #include "native/tcp/socket.h"
 
 namespace foretail::packets::native {

@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "native/frame.h"
-#include "native/tcp/congestion.h"
+#include "native/hosts/frame.h"
+#include "native/hosts/timer.h"
+#include "native/tcp/congestion/congestion.h"
+#include "native/tcp/congestion/rate_reduction.h"
+#include "native/tcp/congestion/window.h"
 #include "native/tcp/mark_echo.h"
-#include "native/tcp/rate_reduction.h"
 #include "native/tcp/receive_buffer.h"
 #include "native/tcp/round_trip.h"
 #include "native/tcp/second_loop.h"
 #include "native/tcp/send_buffer.h"
-#include "native/tcp/window.h"
-#include "native/timer.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::native {

@@ -8,9 +8,9 @@
 #include "ns3/network/host.h"
 #include "ns3/network/switch_node.h"
 #include "packets/alpha_predictor.h"
-#include "packets/arrival_trace.h"
 #include "packets/predictor.h"
-#include "packets/settings.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets::ns3_driver {
 

@@ -17,9 +17,9 @@
 #include "ns3/branches.h"
 #include "ns3/network/frame.h"
 #include "packets/alpha_predictor.h"
-#include "packets/arrival_trace.h"
 #include "packets/predictor.h"
-#include "packets/settings.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 
 namespace foretail::packets::ns3_driver {

@@ -16,14 +16,14 @@
 #include "ns3/network/host.h"
 #include "ns3/progress_report.h"
 #include "ns3/racks/rack_network.h"
-#include "packets/arrival_trace.h"
 #include "packets/cpu_seconds.h"
 #include "packets/predictor.h"
 #include "packets/racks/etalon_log.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/voq_summary.h"
-#include "packets/record_file.h"
-#include "packets/summary_file.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/records/record_file.h"
+#include "packets/records/summary_file.h"
 
 namespace foretail::packets::ns3_driver {
 

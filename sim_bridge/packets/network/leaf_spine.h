@@ -19,15 +19,14 @@
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
 #include "packets/alpha_predictor.h"
-#include "packets/arrival_trace.h"
 #include "packets/branches.h"
 #include "packets/network/event_queue.h"
 #include "packets/network/frame_pool.h"
 #include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/random.h"
-#include "packets/settings.h"
-#include "packets/settings_group.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 #include "packets/transport/telemetry.h"
 
@@ -250,7 +249,7 @@ private:
             add_line(rates[port], index, static_cast<buffer::Port>(port));
         buffer::SwitchSettings settings =
             buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
-        set_headroom_aside(s, settings.shape);
+        s.set_headroom_aside(settings.shape);
         buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
             if constexpr (std::is_same_v<decltype(policy), Policy>)
                 switches_.emplace_back(s, index, settings, std::move(policy), predictor, trace);
@@ -258,18 +257,6 @@ private:
         if constexpr (Policy::takes_alpha) {
             if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
         }
-    }
-
-    /// Where some queues may not lose, the shared buffer of a switch is what headroom leaves.
-    static void set_headroom_aside(const Settings& s, buffer::Shape& shape) {
-        shape.pause = s.pause_settings(shape.rates);
-        if (!shape.pause) return;
-        const buffer::Bytes whole = shape.capacity;
-        shape.capacity -= shape.pause->headroom_pool;
-        if (shape.capacity < 2 * s.packet_bytes(s.transport.segment_bytes))
-            refuse("the headroom of a switch takes " + std::to_string(shape.pause->headroom_pool) + " of its " +
-                   std::to_string(whole) + " bytes, which leaves less than two packets: lower setting " +
-                   "'pfc.headroom_pool_bytes', or give the switch a larger buffer");
     }
 
     template <class Deliver>
@@ -284,7 +271,7 @@ private:
         line.scheduled = false;
         schedule(index, time);
         if (erasures_ && erasures_->uniform() < topology_.erasure_probability) return erase(std::move(frame));
-        const auto [node, ingress] = far_end(index);
+        const auto [node, ingress] = far_end(index, line);
         if (node < 0) {
             deliver(std::move(frame), time);
         } else {
@@ -296,15 +283,8 @@ private:
         ++erased_;
         if constexpr (std::is_pointer_v<FramePtr>) pool_->give_back(frame);
     }
-    /// The switch and its port at the other end of a line; -1 and the host where that is a host.
-    [[nodiscard]] std::pair<int, buffer::Port> far_end(std::size_t index) const {
-        const Line& line = lines_[index];
-        const int below = topology_.servers_per_leaf;
-        const auto host = static_cast<int>(index);
-        if (line.node < 0) return {topology_.leaf_of(host), host % below};
-        if (line.node >= topology_.leaves) return {line.port, below + line.node - topology_.leaves};
-        if (line.port >= below) return {topology_.leaves + line.port - below, line.node};
-        return {-1, line.node * below + line.port};
+    [[nodiscard]] std::pair<int, int> far_end(std::size_t index, const Line& line) const {
+        return topology_.far_end(line.node, line.node < 0 ? static_cast<int>(index) : line.port);
     }
     void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
@@ -387,7 +367,7 @@ private:
         const Switch& node = switches_[static_cast<std::size_t>(line.node)];
         const auto& queues = node.buffer().queues();
         const std::int64_t free_at = queues.sending(line.port) ? std::max(now, queues.busy_until(line.port)) : now;
-        const auto [other, port] = far_end(index);
+        const auto [other, port] = far_end(index, line);
         const std::size_t stops = other < 0
                                       ? static_cast<std::size_t>(port)
                                       : first_line_[static_cast<std::size_t>(other)] + static_cast<std::size_t>(port);

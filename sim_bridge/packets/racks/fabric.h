@@ -18,12 +18,12 @@
 #include "buffer/queues/voq_server.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
-#include "packets/arrival_trace.h"
 #include "packets/network/event_queue.h"
 #include "packets/network/link.h"
 #include "packets/predictor.h"
 #include "packets/racks/rack_settings.h"
-#include "packets/settings.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 
 namespace foretail::packets {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "buffer/policies/policies.hpp"
-#include "packets/settings.h"
-#include "packets/settings_group.h"
+#include "packets/settings/settings.h"
+#include "packets/settings/settings_group.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets {

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "packets/arrival_trace.h"
 #include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"
-#include "packets/settings.h"
-#include "packets/switch_counts.h"
+#include "packets/records/arrival_trace.h"
+#include "packets/records/switch_counts.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/congestion_law.h"
 
 namespace foretail::packets {

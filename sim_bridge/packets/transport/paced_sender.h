@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/congestion_law.h"
 #include "packets/transport/powertcp.h"
 #include "packets/transport/telemetry.h"

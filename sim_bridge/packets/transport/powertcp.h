@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/congestion_law.h"
 #include "packets/transport/telemetry.h"
 

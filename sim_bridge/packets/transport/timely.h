@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/congestion_law.h"
 
 namespace foretail::packets {

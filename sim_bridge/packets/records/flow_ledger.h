@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "buffer/records.hpp"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets {

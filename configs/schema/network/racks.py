@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretail.configs.schema.fields import FASTEST_BPS, part, require_distinct, setting
-from foretail.configs.schema.transport import LONGEST_RTO_NS
+from foretail.configs.schema.network.transport import LONGEST_RTO_NS
 from foretail.core.errors import ForetailError
 
 MOST_RACKS = 250

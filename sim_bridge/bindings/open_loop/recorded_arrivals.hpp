@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bindings/columns.hpp"
-#include "bindings/runs.hpp"
+#include "bindings/open_loop/runs.hpp"
 #include "buffer/names.hpp"
 #include "buffer/queues/circuit_times.hpp"
 #include "buffer/queues/ingress_queues.hpp"

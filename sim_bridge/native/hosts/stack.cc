@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "native/stack.h"
+#include "native/hosts/stack.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
-#include "native/flows.h"
+#include "native/hosts/flows.h"
 
 namespace foretail::packets::native {
 

@@ -9,7 +9,7 @@
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
-#include "packets/record_file.h"
+#include "packets/records/record_file.h"
 
 namespace foretail::packets {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "buffer/queues/ingress_queues.hpp"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

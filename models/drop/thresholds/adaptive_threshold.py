@@ -50,7 +50,7 @@ class AdaptiveThreshold:
 
     Examples
     --------
-    >>> from foretail.models.drop.adaptive_threshold import AdaptiveThreshold
+    >>> from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
     >>> AdaptiveThreshold.dynamic_thresholds(16.0, (100.0, 1000.0)).numbers[0]
     160.0
     """

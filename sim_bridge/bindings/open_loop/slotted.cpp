@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "bindings/module.hpp"
+#include "bindings/open_loop/runs.hpp"
 #include "bindings/run_settings.hpp"
-#include "bindings/runs.hpp"
 #include "buffer/lqd/late_qd.hpp"
 
 namespace foretail::bindings {

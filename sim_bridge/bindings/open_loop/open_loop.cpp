@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "bindings/module.hpp"
-#include "bindings/recorded_arrivals.hpp"
+#include "bindings/open_loop/recorded_arrivals.hpp"
+#include "bindings/open_loop/runs.hpp"
 #include "bindings/run_settings.hpp"
-#include "bindings/runs.hpp"
 #include "buffer/predictor/scorer.hpp"
 #include "buffer/predictor/tree.hpp"
 

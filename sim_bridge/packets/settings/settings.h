@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "buffer/features/shift_average.hpp"
@@ -37,6 +38,14 @@ struct Topology {
         if (node >= leaves) return leaf;
         if (leaf == node) return server % servers_per_leaf;
         return servers_per_leaf + static_cast<int>(path_hash % static_cast<std::uint32_t>(spines));
+    }
+    /// The switch and its port at the other end of a port of a switch, or of a host with `node` -1; node -1 and the
+    /// host where that is a host.
+    [[nodiscard]] std::pair<int, int> far_end(int node, int port) const {
+        if (node < 0) return {leaf_of(port), port % servers_per_leaf};
+        if (node >= leaves) return {port, servers_per_leaf + node - leaves};
+        if (port >= servers_per_leaf) return {leaves + port - servers_per_leaf, node};
+        return {-1, node * servers_per_leaf + port};
     }
     /// The rate of the links of a spine.
     [[nodiscard]] std::int64_t bps_of_spine(int spine) const {
@@ -119,7 +128,7 @@ struct RdmaSettings {
     std::int64_t window_segments = 0;  ///< most in flight; 0: a bandwidth-delay product for IRN, no limit for RoCE
 };
 
-/// How senders spread the packets of a connection over spines (configs/schema/balancing.py).
+/// How senders spread the packets of a connection over spines (configs/schema/network/balancing.py).
 struct Balancing {
     enum class Rule : std::uint8_t { ecmp, spray, uss, rss, sirona, flowbender };
     enum class Metric : std::uint8_t { mean, max, ewma, marks, fed_back };
@@ -251,6 +260,8 @@ struct Settings {
     [[nodiscard]] bool has_headroom_for_all() const;
     /// How a switch with ports of these rates pauses, if it does.
     [[nodiscard]] std::optional<buffer::PauseSettings> pause_settings(const std::vector<buffer::LineRate>& rates) const;
+    /// Takes the headroom of a switch with lossless queues from its shared buffer.
+    void set_headroom_aside(buffer::Shape& shape) const;
 };
 
 Balancing read_balancing(const Group& group);

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES
-from foretail.models.drop.adaptive_threshold import (
+from foretail.models.drop.thresholds.adaptive_threshold import (
     SETS,
     SPREAD,
     TERMS,
@@ -51,7 +51,7 @@ def climb_threshold(
 
     Parameters
     ----------
-    runs, start, policy : as of :func:`~foretail.models.drop.adaptive_threshold.search_threshold`
+    runs, start, policy : as of :func:`~foretail.models.drop.thresholds.adaptive_threshold.search_threshold`
     steps : of the gradient
     rows : advantages that are measured on each run in a step, about
     horizon : arrivals after which a comparison of two branches ends at the latest

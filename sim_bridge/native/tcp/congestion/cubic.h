@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "native/tcp/window.h"
+#include "native/tcp/congestion/window.h"
 
 namespace foretail::packets::native {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "native/frame.h"
-#include "packets/flow_ledger.h"
-#include "packets/settings.h"
+#include "native/hosts/frame.h"
+#include "packets/records/flow_ledger.h"
+#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::native {

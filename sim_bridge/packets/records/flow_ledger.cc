@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "packets/flow_ledger.h"
+#include "packets/records/flow_ledger.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "packets/record_file.h"
+#include "packets/records/record_file.h"
 
 namespace foretail::packets {
 

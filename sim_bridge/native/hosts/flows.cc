@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "native/flows.h"
+#include "native/hosts/flows.h"
 
 #include <algorithm>
 #include <string>
 
-#include "native/stack.h"
+#include "native/hosts/stack.h"
 
 namespace foretail::packets::native {
 

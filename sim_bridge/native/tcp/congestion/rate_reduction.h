@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "native/tcp/window.h"
+#include "native/tcp/congestion/window.h"
 
 namespace foretail::packets::native {
 

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "native/balancer.h"
-#include "native/frame.h"
+#include "native/hosts/frame.h"
 #include "native/idle_links.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
 #include "native/tcp/mark_echo.h"
 #include "native/tcp/socket.h"
 #include "packets/network/event_queue.h"
-#include "packets/settings.h"
+#include "packets/settings/settings.h"
 #include "packets/transport/paced_sender.h"
 #include "packets/transport/telemetry.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "packets/switch_counts.h"
+#include "packets/records/switch_counts.h"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>

@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
-#include "native/tcp/cubic.h"
-#include "native/tcp/window.h"
+#include "native/tcp/congestion/cubic.h"
+#include "native/tcp/congestion/window.h"
 
 namespace foretail::packets::native {
 

@@ -1,0 +1,189 @@
+"""One policy on one seed in a simulator: what is simulated, and the figures of the finished run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.configs.schema.policies import Policy
+from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison.cost import RunCost, run_cost
+from foretail.pipelines.comparison.exchanges import ExchangeSummary
+from foretail.pipelines.comparison.statistics import (
+    FLOW_GROUPS,
+    FlowSummary,
+    occupancy_percentiles,
+    summarise_flows,
+)
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import (
+    Simulator,
+    counters,
+    leaf_buffers,
+    packets_per_cpu_second,
+    settings_that_matter,
+    simulate_flows,
+)
+from foretail.pipelines.exporting.network import NetworkExport
+from foretail.pipelines.exporting.predictor import ExportedPredictor
+from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.sim_bridge.packets.cost import started
+from foretail.sim_bridge.packets.simulation import PacketRun
+from foretail.sim_bridge.policy_settings import takes_alpha
+
+FLOWS = "flows"
+TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
+
+
+@dataclass(frozen=True)
+class PolicyRun:
+    """One policy on one seed."""
+
+    policy: str  #: its name in the table
+    seed: int  #: of the traffic
+    path: Path  #: folder of the store with flows, occupancy and counters
+    flows_sha256: str  #: hash of what was offered: start, size, ends and class of every flow
+    flows: Mapping[str, FlowSummary]  #: summary per class
+    never_started: int  #: messages whose predecessors were not delivered, or too late; they count nowhere
+    queries: ExchangeSummary | None  #: of queries as wholes; None without any
+    rounds: ExchangeSummary | None  #: of the rounds of collectives
+    cost: RunCost  #: J, and what it is made of
+    occupancy: Mapping[str, float | None]  #: percentiles of the leaves' occupancy as fractions of their buffers
+    counters: Mapping[str, int]  #: drops by reason and other counters, over all switches
+    asked: int | None  #: packets about which it asked its predictor; None if it has none
+    predicted_drops: int | None  #: those refused by that; None as well
+    reused: bool  #: it was in the store
+    seconds: float  #: wall time of the simulation, now or earlier
+    cpu_seconds: float  #: its CPU time
+    packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second
+
+    def metrics(self) -> dict[str, float | None]:
+        """The run's figures by dotted name; lower is better for all of them."""
+        metrics: dict[str, float | None] = {}
+        for group in FLOW_GROUPS:
+            summary = self.flows[group]
+            for percentile in ("p50", "p95", "p99"):
+                metrics[f"slowdown.{group}.{percentile}"] = getattr(summary, percentile)
+            metrics[f"timed_out_percent.{group}"] = _percent(summary.timeout_share)
+        metrics["cost"] = self.cost.cost
+        metrics |= {"slowdown.query.mean": self.cost.query, "slowdown.query.p99": self.cost.p99_query}
+        metrics["timeouts_per_query"] = self.cost.query_timeouts
+        metrics["timed_out_percent"] = _percent(self.flows["all"].timeout_share)
+        metrics |= {f"occupancy_percent.{name}": _percent(value) for name, value in self.occupancy.items()}
+        metrics["drops"] = float(sum(value for name, value in self.counters.items() if name.startswith("data_drops.")))
+        metrics["timeouts"] = float(self.flows["all"].timeouts)
+        metrics["retransmissions"] = float(self.flows["all"].retransmissions)
+        metrics["unfinished"] = float(self.flows["all"].unfinished)
+        if "pauses" in self.counters:
+            metrics["pauses"] = float(self.counters["pauses"])
+            metrics["paused_share"] = self.counters["paused_ns"] / max(self.counters["pausable_ns"], 1)
+            metrics["lossless_drops"] = float(self.counters["lossless_drops"])
+        return metrics
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One policy on one seed, to be simulated."""
+
+    policy: str  #: its name in the table
+    seed: int  #: of the traffic
+    document: Mapping[str, Any]  #: the driver's settings
+    key: Key  #: of the store
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        scenario: Scenario,
+        policy: Policy,
+        seed: int,
+        predictor: ExportedPredictor | NetworkExport | None,
+        simulator: Simulator,
+    ) -> Simulation:
+        """`policy` on `scenario`, asking `predictor` if it asks any."""
+        library = predictor.library if predictor is not None else None
+        document = driver_config(scenario, policy, seed, trace=False, library=library)
+        depends_on = {
+            "driver": settings_that_matter(document),
+            **simulator.identity,
+            "code": simulator.driver_sha256,
+        }
+        return cls(name, seed, document, Key(FLOWS, depends_on))
+
+    def opened(self, entry: Entry) -> PolicyRun:
+        """The finished run in its entry."""
+        return policy_run(self.policy, self.seed, PacketRun.open(entry.path), reused=entry.reused)
+
+
+def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
+    """Hash of what was offered, whatever became of it: of the flows, and of the messages in the driver's settings.
+
+    When a message starts depends on the policy, so of messages the settings count.
+    """
+    digest = hashlib.sha256()
+    messages = settings["messages"]
+    planned = flows[: len(flows) - len(messages["size_bytes"])]
+    for name in TRAFFIC_FIELDS:
+        digest.update(np.ascontiguousarray(planned[name]).tobytes())
+    if messages["size_bytes"]:
+        digest.update(json.dumps(messages, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def simulate(simulation: Simulation, store: Store, simulator: Simulator, report: Report) -> PolicyRun:
+    """The run, from the store or simulated now."""
+    return simulation.opened(
+        store.get_or_build(
+            simulation.key, lambda folder: simulate_flows(simulation.document, folder, simulator, report)
+        )
+    )
+
+
+def check_same_flows(runs: Sequence[PolicyRun]) -> None:
+    """Raise ``ForetailError`` unless all policies were offered the same flows on a seed, in runs of one scenario."""
+    first: dict[int, PolicyRun] = {}
+    for run in runs:
+        other = first.setdefault(run.seed, run)
+        if run.flows_sha256 != other.flows_sha256:
+            raise ForetailError(
+                f"policies {other.policy} and {run.policy} were offered different flows on seed {run.seed}: "
+                "the driver is broken, nothing can be compared"
+            )
+
+
+def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False) -> PolicyRun:
+    """The figures of a finished run; `name` is what its policy is called in the table."""
+    flows, counted, policy = run.flows(), counters(run), run.settings()["policy"]
+    asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
+    return PolicyRun(
+        policy=name,
+        seed=seed,
+        path=run.folder,
+        flows_sha256=flows_sha256(flows, run.settings()),
+        flows=summarise_flows(flows, run.summary["end_ns"]),
+        never_started=int(np.count_nonzero(~started(flows))),
+        queries=ExchangeSummary.of(run.queries()),
+        rounds=ExchangeSummary.of(run.rounds()),
+        cost=run_cost(flows, run.summary["end_ns"], run.settings()),
+        occupancy=occupancy_percentiles(run.occupancy(), leaf_buffers(run)),
+        counters=counted,
+        asked=counted["asked"] if asks else None,
+        predicted_drops=counted["data_drops.predicted"] if asks else None,
+        reused=reused,
+        seconds=run.summary["wall_seconds"],
+        cpu_seconds=run.summary["simulation_cpu_seconds"],
+        packets_per_cpu_second=packets_per_cpu_second(run),
+    )
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
