@@ -77,7 +77,7 @@ public:
     void advance(Tick now, Sink& sink) {
         queues_.advance(
             now, [&](QueueIndex queue, Tick time) { about_to_change(queue, time); },
-            [&](QueueIndex queue, Packet packet, Tick time) {
+            [&](QueueIndex queue, Packet&& packet, Tick time) {
                 const Port port = queues_.port_of(queue);
                 at(port).out += packet.size;
                 if (tracks_queues_) tracked_.departed(queue, packet.size);
@@ -151,7 +151,7 @@ public:
     /// `settled(outcome)` has the last word on data arrivals of policies that do not push out, and may only let in
     /// what fits.
     template <class Ask, class Sink, class Settled = std::identity>
-    Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink, Settled&& settled = {}) {
+    [[gnu::always_inline]] Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink, Settled&& settled = {}) {
         at(arrival.port).in += arrival.size;
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;

@@ -286,7 +286,7 @@ private:
     [[nodiscard]] std::pair<int, int> far_end(std::size_t index, const Line& line) const {
         return topology_.far_end(line.node, line.node < 0 ? static_cast<int>(index) : line.port);
     }
-    void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
+    [[gnu::always_inline]] void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
         const buffer::Port port = topology_.port_towards(number, frame->destination, frame->path_hash);
         Wires wires{*this, first_line_[index]};
@@ -305,7 +305,7 @@ private:
         }
         decide(number, std::move(frame), arrival, looked);
     }
-    void decide(int number, FramePtr frame, const buffer::Arrival& arrival, const typename Switch::Looked& looked) {
+    [[gnu::always_inline]] void decide(int number, FramePtr frame, const buffer::Arrival& arrival, const typename Switch::Looked& looked) {
         const auto index = static_cast<std::size_t>(number);
         const std::size_t line = first_line_[index] + static_cast<std::size_t>(arrival.port);
         Wires wires{*this, first_line_[index]};
