@@ -6,6 +6,7 @@ A notebook is what the site offers: sphinx-gallery makes it of the program. Its 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +68,4 @@ def test_programs_are_in_cells() -> None:
         text = program.read_text(encoding="utf-8")
         assert text.count("\n# %%\n") >= least, program.name
         assert "\n====" in text, f"{program.name} has no heading"
+        assert [page for page in re.findall(r"docs/[\w/-]+\.md", text) if not (ROOT / page).is_file()] == []
