@@ -100,7 +100,7 @@ bench: .venv/.dev .venv/.driver ## measure speed; ratios within one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove build products and caches; .venv and outputs stay
-	@rm -rf build dist docs/tutorial docs/reference/generated .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf build dist docs/tutorial docs/gallery docs/reference/generated .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # --- the environment: one stamp per step, so that a second call does nothing ---

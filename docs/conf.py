@@ -23,10 +23,10 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-sys.path.insert(0, str(Path(__file__).parent))  # for generated.py
+sys.path.insert(0, str(Path(__file__).parent))  # for generated.py and glossary_links.py
 
-TUTORIAL = "docs/tutorial"
-"""Where sphinx-gallery writes the pages of examples/tutorial, with what each cell printed; git ignores it."""
+TUTORIAL, GALLERY = "docs/tutorial", "docs/gallery"
+"""Where sphinx-gallery writes the pages of examples/, with what each cell printed and drew; git ignores both."""
 
 ONE_SENTENCE = ("attribute", "data", "property")
 AS_WRITTEN: dict[str, list[str]] = {}
@@ -34,7 +34,15 @@ AS_WRITTEN: dict[str, list[str]] = {}
 
 project = "Foretail"
 release = metadata.version("foretail")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "generated"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+    "generated",
+    "glossary_links",
+]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "README"
 include_patterns = [
@@ -46,18 +54,18 @@ include_patterns = [
         "docs/*/*.md",
         "docs/reference/api/*.rst",
         f"{TUTORIAL}/*.rst",
+        f"{GALLERY}/*.rst",
         "docs/reference/generated/*.md",
     )
 ]
 exclude_patterns = [".*", "build", "outputs", "tests"]  # not even walked through
 
 sphinx_gallery_conf = {
-    "examples_dirs": "examples/tutorial",
-    "gallery_dirs": TUTORIAL,
-    "filename_pattern": "/step",  # all of them run
+    "examples_dirs": ["examples/tutorial", "examples/gallery"],
+    "gallery_dirs": [TUTORIAL, GALLERY],
+    "filename_pattern": r"\.py$",  # all of them run
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
-    "download_all_examples": False,
     "show_memory": False,
     "min_reported_time": 3600,  # no page of times
     "write_computation_times": False,
@@ -65,6 +73,9 @@ sphinx_gallery_conf = {
 }
 myst_heading_anchors = 3  # links such as schedule.md#cells
 suppress_warnings = ["ref.python"]  # an annotation `Split` may mean either of two classes; roles: resolve_imported
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True  # prompts of Python and of the shell are not copied
 
 default_role = "literal"  # `name` in a docstring is a parameter
 napoleon_google_docstring = False
@@ -87,7 +98,8 @@ html_title = "Foretail"
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
-html_theme_options = {"navigation_with_keys": True}
+small_code = {"code-font-size": "75%"}  # lines of 100 letters fit beside both sidebars
+html_theme_options = {"navigation_with_keys": True, "light_css_variables": small_code}
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 
@@ -95,29 +107,42 @@ CONTENTS = """
 
 ```{toctree}
 :hidden:
-:caption: Guide
+:caption: Start
 
-self
+Foretail <self>
 docs/guide/install
 docs/guide/choosing
+docs/guide/how-do-i
+docs/guide/limits
+```
+
+```{toctree}
+:hidden:
+:caption: Examples
+
 docs/tutorial/index
+docs/gallery/index
 docs/guide/python
+```
+
+```{toctree}
+:hidden:
+:caption: Guide
+
 docs/guide/scenario
 docs/guide/predictors
-docs/guide/p4
+P4 <docs/guide/p4>
 docs/guide/deploy
-docs/guide/p4-demo
+P4 demo <docs/guide/p4-demo>
 docs/guide/schedule
-docs/guide/imports
+Imports <docs/guide/imports>
 docs/guide/switch-config
-docs/guide/other-systems
-docs/guide/emulator
+Other systems <docs/guide/other-systems>
+Emulator <docs/guide/emulator>
 docs/guide/plugins
 docs/guide/tracking
 docs/guide/live
 docs/guide/cluster
-docs/guide/how-do-i
-docs/guide/limits
 ```
 
 ```{toctree}
@@ -130,10 +155,16 @@ docs/reference/generated/features
 docs/reference/generated/policies
 docs/reference/formats
 docs/reference/glossary
-docs/reference/metrics
-docs/reference/driver
-docs/reference/native
-docs/reference/ensemble
+Metrics <docs/reference/metrics>
+ns-3 driver <docs/reference/driver>
+Native network <docs/reference/native>
+Ensemble file <docs/reference/ensemble>
+```
+
+```{toctree}
+:hidden:
+:caption: Python API
+
 docs/reference/api/core
 docs/reference/api/features
 docs/reference/api/models
@@ -147,6 +178,32 @@ docs/reference/api/configs
 
 ```{toctree}
 :hidden:
+:caption: Results
+
+Benchmark <docs/results/benchmark>
+Closed loop <docs/results/closed-loop>
+Networks beside each other <docs/results/referees>
+docs/results/sharing-map
+docs/results/loss-recovery
+Lossless and lossy traffic <docs/results/lossless>
+docs/results/systems
+docs/results/promise
+docs/results/promise-methods
+Where a prediction can win <docs/results/prediction-map>
+docs/results/sharing-rule
+docs/results/message-end
+Oracles <docs/results/oracles>
+docs/results/drop-costs
+docs/results/slow-settings
+docs/results/circuits-emulated
+docs/results/p4-tofino
+docs/results/findings
+Worst cases <docs/results/worst-cases>
+Wrong predictions <docs/results/prediction-errors>
+```
+
+```{toctree}
+:hidden:
 :caption: Design
 
 docs/design/design
@@ -155,32 +212,6 @@ docs/design/speed
 CONTRIBUTING
 SECURITY
 CHANGELOG
-```
-
-```{toctree}
-:hidden:
-:caption: Results
-
-docs/results/benchmark
-docs/results/closed-loop
-docs/results/referees
-docs/results/sharing-map
-docs/results/loss-recovery
-docs/results/lossless
-docs/results/systems
-docs/results/promise
-docs/results/promise-methods
-docs/results/prediction-map
-docs/results/sharing-rule
-docs/results/message-end
-docs/results/oracles
-docs/results/drop-costs
-docs/results/slow-settings
-docs/results/circuits-emulated
-docs/results/p4-tofino
-docs/results/findings
-docs/results/worst-cases
-docs/results/prediction-errors
 ```
 """
 

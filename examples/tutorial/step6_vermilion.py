@@ -7,8 +7,8 @@ if the prediction is wrong.
 """
 
 # %%
-# **Demand.** There are eight racks with two uplinks each. Most traffic of a rack goes to the next rack, which forms a
-# ring. The rest goes to all racks.
+# **Demand.** There are eight racks with two uplinks each. Most traffic of a rack goes to one rack, which is drawn at
+# random. The rest goes to the next rack, so that these parts form a ring.
 import numpy as np
 
 from foretail.sim_bridge.circuits.demand.matrices import permutation, skewed_ring

@@ -31,6 +31,9 @@ COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)
 """C0, C1 and so on: of Okabe and Ito without the yellow, which is faint on white, and a grey and an indigo."""
 
 
+FIGURE_KINDS = ("pdf", "png", "svg")
+"""How each figure of a run is saved."""
+
 STYLES: dict[str, dict[str, Any]] = {
     "screen": {},
     "paper": {
@@ -156,6 +159,7 @@ def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: An
                     if not first.get_ylabel() and first.get_shared_y_axes().joined(first, made[0]):
                         first.set_ylabel(made[0].get_ylabel())
                 _wrap_texts(self, down, across)
+                _without_exponents(self)
                 if look.style == "paper":
                     _dash(self)
                 super().draw(renderer)
@@ -191,6 +195,25 @@ def plain_ticks(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def _without_exponents(figure: Figure) -> None:
+    """Write 0.001 instead of a power of ten along logarithmic axes: an exponent is smaller than all other letters."""
+    from matplotlib.ticker import LogFormatterMathtext
+
+    class Plain(LogFormatterMathtext):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            base = getattr(axis.get_transform(), "base", None)
+            for formatter, change in (
+                (axis.get_major_formatter(), axis.set_major_formatter),
+                (axis.get_minor_formatter(), axis.set_minor_formatter),
+            ):
+                if base is not None and isinstance(formatter, LogFormatterMathtext):
+                    change(Plain(base))
 
 
 def _wrap_texts(figure: Figure, rows: int, columns: int) -> None:

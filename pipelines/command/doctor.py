@@ -49,7 +49,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         _tried("C++ compiler", compiler, "install g++ 10 or clang 12, or newer", needed=True),
         _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
-        _tried("ns-3 driver", _driver, "nothing: the first run builds it"),
+        _tried("ns-3 driver", _driver, "nothing to do, the first run with network=ns3 builds it in some minutes"),
         Finding(
             "TUN interfaces", _tun(), "for foretail evaluate network=emulator: modprobe tun, or chmod 0666 /dev/net/tun"
         ),
@@ -95,7 +95,9 @@ def _outputs(folder: Path) -> Iterator[Finding]:
     if sqlite_file(uri) is None:
         yield Finding("tracking", f"the server {uri}", "")
     else:
-        yield Finding("tracking", uri if store_exists(uri) else None, "nothing: the first training makes the store")
+        yield Finding(
+            "tracking", uri if store_exists(uri) else None, "nothing to do, the first training makes the store"
+        )
 
 
 def _driver() -> str | None:

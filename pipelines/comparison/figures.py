@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from foretail.core.files import staged_folder
-from foretail.models.scoring.figure_style import legend, panels, styled, with_legend
+from foretail.models.scoring.figure_style import FIGURE_KINDS, legend, panels, styled, with_legend
 from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.policy_runs import PolicyRun
@@ -62,7 +62,7 @@ def write_figures(result: FlowsResult, run_dir: Path) -> list[Path]:
             _save(DRAW[name](frame), frame, staging / name)
         exchanges = [every_exchange(run.policy, run.seed, PacketRun.open(run.path)) for run in result.runs]
         pd.concat(exchanges, ignore_index=True).to_parquet(staging / Path(EXCHANGES_FILE).name, index=False)
-    drawn = [run_dir / f"{stem}{suffix}" for stem in CAPTIONS for suffix in (".parquet", ".png", ".svg")]
+    drawn = [run_dir / f"{stem}.{suffix}" for stem in CAPTIONS for suffix in ("parquet", *FIGURE_KINDS)]
     return [*drawn, run_dir / EXCHANGES_FILE]
 
 
@@ -144,6 +144,6 @@ DRAW: Mapping[str, Callable[[pd.DataFrame], Figure]] = {
 
 @styled
 def _save(figure: Figure, frame: pd.DataFrame, stem: Path) -> None:
-    figure.savefig(stem.with_suffix(".svg"))
-    figure.savefig(stem.with_suffix(".png"))
+    for kind in FIGURE_KINDS:
+        figure.savefig(stem.with_suffix(f".{kind}"))
     frame.to_parquet(stem.with_suffix(".parquet"), index=False)

@@ -94,9 +94,10 @@ class Simulator(ABC):
         with self._building:
             if known not in self._executables:
                 once = "once per machine" if guest is None else f"once for {guest.name}"
-                report(0.0, f"finding {self.words}, which is built {once}")
+                building = f"building {self.words}, which takes some minutes {once}"
+                report(0.0, f"finding {self.words}")
                 self._executables[known] = self.build(
-                    guest, lambda done, of: report(0.0, f"building {self.words}, {once}: {done} of {of} steps")
+                    guest, lambda done, of: report(0.0, f"{building}: {done} of {of} steps")
                 )
             return self._executables[known]
 

@@ -16,6 +16,7 @@ from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.core.summary import Summarised
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
 from foretail.models.mlflow.tracking import TrackedRun
+from foretail.models.scoring.figure_style import FIGURE_KINDS
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.experiment.declaration import Experiment, Learned, Run, Settings, Shown
 from foretail.pipelines.runs.points import points_failed, write_files
@@ -23,8 +24,6 @@ from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.identity import register_trained
 from foretail.pipelines.tracking.runs import address, run_note, tracked
-
-FIGURE_KINDS = ("pdf", "png", "svg")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

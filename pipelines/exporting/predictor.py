@@ -97,7 +97,7 @@ class ExportResult(Summarised):
             f"The {found.target.upper()} code decides as the model does {where}: proven by {found.method}, of which "
             f"there are {found.cells if found.boxes is None else found.boxes:,}.",
             f"It has {size.trees} tree{'s' if size.trees > 1 else ''} with {size.leaves:,} leaves, and votes of "
-            f"{found.vote_bits} bits.",
+            f"{found.vote_bits} bit{'s' if found.vote_bits > 1 else ''}.",
         ]
 
     def tables(self) -> list[Table]:

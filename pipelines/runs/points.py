@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from foretail.configs.schema.tracking import Launcher
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files
-from foretail.models.scoring.figure_style import figure_style
+from foretail.models.scoring.figure_style import FIGURE_KINDS, figure_style
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.store import Entry, Key, Store
@@ -108,7 +108,7 @@ def _read(entry: Entry) -> Measurement:
 
 def write_figure(run_dir: Path, name: str, figure: Figure, numbers: pd.DataFrame) -> tuple[str, ...]:
     """Write a figure of a stage with its numbers into the run folder; returns the names of the files."""
-    written = write_files(run_dir, {f"{name}.csv": numbers, f"{name}.png": figure, f"{name}.svg": figure})
+    written = write_files(run_dir, {f"{name}.csv": numbers, **{f"{name}.{kind}": figure for kind in FIGURE_KINDS}})
     return tuple(path.name for path in written)
 
 

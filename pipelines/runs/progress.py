@@ -73,7 +73,8 @@ class StageProgress:
                 self._said[job] = now  # a job shorter than PLAIN_SECONDS says nothing
             elif now - self._said[job] >= PLAIN_SECONDS:
                 self._said[job] = now
-                print(f"{job}: {100 * fraction:.0f} % {detail}".rstrip(), file=sys.stderr, flush=True)
+                done = f"{100 * fraction:.0f} % " if fraction or not detail else ""  # a build has no share of the job
+                print(f"{job}: {done}{detail}".rstrip(), file=sys.stderr, flush=True)
 
     def say(self, line: str) -> None:
         """Print a line above the bars."""

@@ -82,9 +82,10 @@ class ScheduleResult(Summarised):
         return [
             f"On direct circuits the schedule carries {self.planned.theta_single_hop:.4g} times the demand; at "
             f"least {self.single_hop_guarantee:.4g} is guaranteed.",
-            "Over several circuits it was not computed."
+            "Throughput over several circuits was not computed: set multi_hop=exact or multi_hop=primal_dual."
             if multi_hop is None
-            else f"Over several circuits it carries {multi_hop:.4g} times; at least {self.multi_hop_guarantee:.4g} is.",
+            else f"Over several circuits it carries {multi_hop:.4g} times the demand; at least "
+            f"{self.multi_hop_guarantee:.4g} is guaranteed.",
         ]
 
     def tables(self) -> list[Table]:

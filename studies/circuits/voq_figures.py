@@ -58,7 +58,7 @@ def draw_sharing(rows: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, x: pd.Series[float], part: pd.DataFrame, metric: str, published_by: str) -> None:
-    axes.plot(x, part[metric], label="Linux's TCP", color="C0")
+    axes.plot(x, part[metric], "o-", label="Linux's TCP", color="C0")
     for valid, chosen in part.groupby("valid"):
         fill: dict[str, Any] = (
             {"markerfacecolor": "C0"} if valid else {"markerfacecolor": "white", "label": "a run that is not valid"}

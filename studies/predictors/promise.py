@@ -27,7 +27,7 @@ from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.scorers import served_by
-from foretail.models.scoring.figure_style import panels, styled
+from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
@@ -411,23 +411,37 @@ def _names(rows: pd.DataFrame) -> pd.Series[str]:
 @styled
 def draw(summary: pd.DataFrame) -> Figure:
     """A bar for each policy, a panel for each kind of workload."""
-    kinds = list(dict.fromkeys(summary.dropna(subset=["mean"])["where"]))
-    lowest = float(summary["low"].fillna(summary["mean"]).min())
-    figure, row = panels(len(kinds), inches=(4.5 * len(kinds) + 1, 3.5), grid="x", sharex=True)
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    known = summary.dropna(subset=["mean"])[::-1]
+    kinds = list(dict.fromkeys(known["where"]))[::-1]
+    policies = list(dict.fromkeys(known["policy"]))
+    lowest = float(known["low"].fillna(known["mean"]).min())
+    figure, row = panels(len(kinds), inches=(2.6 * len(kinds) + 1.8, 3.8), grid="x", sharex=True, sharey=True)
     for axes, where in zip(row, kinds, strict=True):
-        some = summary[summary["where"] == where].dropna(subset=["mean"])[::-1]
+        some = known[known["where"] == where]
         colours = [
             "C2" if name == OWN else "C1" if model else "C0"
             for name, model in zip(some["name"], some["model"], strict=True)
         ]
         error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
-        axes.barh(some["policy"], some["mean"], color=colours, xerr=error)
+        places = [policies.index(policy) for policy in some["policy"]]
+        axes.barh(places, some["mean"], color=colours, xerr=error)
+        axes.set_yticks(range(len(policies)), policies)
         left = max(-1.0, min(-0.05, lowest))
-        axes.set(title=where, xlabel="recovered, 1 is LQD", xlim=(left, 1.05))
-        for place, (mean, colour) in enumerate(zip(some["mean"], colours, strict=True)):
+        axes.set(title=where, xlabel="share recovered (LQD: 1)", xlim=(left, 1.05))
+        for place, mean, colour in zip(places, some["mean"], colours, strict=True):
             if mean < left:  # the bar goes on
                 box = {"facecolor": colour, "edgecolor": "none", "pad": 0.5}
                 axes.text(left, place, f" {mean:.1f} ", va="center", color="white", fontsize="small", bbox=box)
+    handles = {
+        "without a predictor": Patch(color="C0"),
+        "with a predictor": Patch(color="C1"),
+        "rule of the workload": Patch(color="C2"),
+        "95 % interval of the mean": Line2D([], [], color="black"),
+    }
+    legend(figure, list(handles.values()), list(handles), "lower center", ncols=len(handles))
     return figure
 
 

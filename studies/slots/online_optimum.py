@@ -41,7 +41,7 @@ WHOLE_SLOTS = 2
 """Slots of a burst of a whole buffer, and packets of buffer per port of its switch."""
 SHORT = 4
 """A short burst is this part of a long one; both are as likely."""
-KNOWING = {"queues": "queues", "past": "and the past", "ahead": "and ahead"}
+KNOWING = {"queues": "queues alone", "past": "queues and past", "ahead": "also packets ahead"}
 """The best policies, by what they know."""
 POLICIES = {"lqd": "LQD", "cs": "CS", "dt": "best DT", **KNOWING}
 CAPTION = (
@@ -49,9 +49,9 @@ CAPTION = (
     "Thresholds leave with the best alpha; a marker for each process. Below the line a policy sends more than DT."
 )
 NOTE = (
-    "Queues: a policy that sees them alone, a local optimum; and the past: the optimum that also knows which sources "
-    "are on, or how long a burst has lasted; and ahead: one that knows all packets of the slot, or how long a burst "
-    "still lasts. Of whole bursts the past tells that too, and the queues alone were not tried. "
+    "Queues alone: a policy that sees nothing else, a local optimum; queues and past: the optimum that also knows "
+    "which sources are on, or how long a burst has lasted; also packets ahead: one that knows all packets of the slot, "
+    "or how long a burst still lasts. Of whole bursts the past tells that too, and the queues alone were not tried. "
     "On and long: the mean on-time and the longest burst, in slots; over: background."
 )
 

@@ -418,7 +418,7 @@ def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> N
     written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
     names = ("last_value", "linear_entries", "seasonal")
     predictors = [f"predictors/hybrid_parallel/{name}.json" for name in names]
-    figure = ["throughput.csv", "throughput.png", "throughput.svg"]
+    figure = ["throughput.csv", "throughput.pdf", "throughput.png", "throughput.svg"]
     assert written == ["digest.json", *predictors, "result.json", *figure]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}

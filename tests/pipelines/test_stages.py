@@ -161,13 +161,13 @@ def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> 
 def test_figures_come_with_their_numbers(folder: Path, trained: TrainResult, tmp_path: Path) -> None:
     result = evaluated(folder, "policy=[lqd,dt]", "baselines=[lqd]")
     files = write_figures(result, tmp_path)
-    assert {path.suffix for path in files} == {".svg", ".png", ".parquet"}
+    assert {path.suffix for path in files} == {".pdf", ".svg", ".png", ".parquet"}
     queries = pd.read_parquet(files.pop())
     assert queries.groupby(["policy", "seed"]).size().to_dict() == {
         (run.policy, run.seed): run.queries.count for run in result.runs if run.queries is not None
     }
     assert set(queries["kind"]) == {"query"}
-    assert len(files) == 3 * len({path.stem for path in files})
+    assert len(files) == 4 * len({path.stem for path in files})
     frame = pd.read_parquet(tmp_path / "figures" / "slowdown_p95.parquet")
     assert frame.set_index(["policy", "seed"])["incast"].to_dict() == {
         (run.policy, run.seed): run.metrics()["slowdown.incast.p95"] for run in result.runs

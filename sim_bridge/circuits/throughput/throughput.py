@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import ConcurrentFlow
 
@@ -35,8 +36,8 @@ def single_hop(demand: DemandMatrix, capacity: FloatArray) -> float:
     return float(np.min(capacity[wanted] / demand.demand[wanted], initial=np.inf))
 
 
-@dataclass(frozen=True)
-class MultiHop:
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiHop(Summarised):
     """A maximum concurrent flow, or nearly one, with what is needed to check it without a solver."""
 
     theta: float  #: the throughput of the flow

@@ -1,0 +1,97 @@
+"""Links from the pages of the site to the glossary: the first use of each term on a page leads to its row.
+
+A small extension of Sphinx, which ``docs/conf.py`` names. The Markdown files stay as they are on a Git host.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from foretail.pipelines.reporting.glossary import glossary
+
+GLOSSARY = "docs/reference/glossary"
+LINKED = ("README", "docs/guide/", "docs/results/", "docs/tutorial/", "docs/gallery/")
+"""Pages that get links, by the beginnings of their names."""
+
+ORDINARY = re.compile(
+    "advantage|asked|boxes|branch|candidate|cell|chaos|class|counted|counter|day|entropy|exposed|family|guard|night|"
+    "placement|point|robustness|schedule|score|served|store|student|teacher|throughput|trust|tuned|uncounted|valid|"
+    "visits|votes"
+)
+"""Terms that pages also use in another sense, and that get no link for this reason."""
+
+NEVER_LINKED = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title, nodes.caption, nodes.comment)
+
+
+def anchor(term: str) -> str:
+    """The place of a term on the glossary's page."""
+    return "term-" + re.sub(r"\W+", "-", term)
+
+
+@cache
+def meanings() -> dict[str, str]:
+    """All terms with their meanings."""
+    return {**glossary(circuits=False), **glossary(circuits=True)}
+
+
+@cache
+def pattern() -> re.Pattern[str]:
+    """Each term that gets links, or its plural, as a whole word, the longest first."""
+    terms = sorted((term for term in meanings() if not ORDINARY.fullmatch(term)), key=len, reverse=True)
+    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, terms))})s?(?![\w-])")
+
+
+def name_rows(page: nodes.document) -> None:
+    """Give each row of the glossary the places of its terms."""
+    for row in page.findall(nodes.row):
+        cell = row[0]
+        cell["ids"] += [anchor(term) for term in (cell.astext(), *cell.astext().split(", ")) if term in meanings()]
+
+
+def link_terms(page: nodes.document, glossary_page: str) -> None:
+    """Turn the first use of each term in the text of a page into a link, whose title is what the term means."""
+    linked: set[str] = set()
+    for text in list(page.findall(nodes.Text)):
+        if any(isinstance(parent, NEVER_LINKED) for parent in parents(text)):
+            continue
+        parts: list[nodes.Node] = []
+        done = 0
+        for found in pattern().finditer(text):
+            term = found[1]
+            if term in linked:
+                continue
+            linked.add(term)
+            parts.append(nodes.Text(text[done : found.start()]))
+            place = f"{glossary_page}#{anchor(term)}"
+            link = nodes.reference("", found[0], refuri=place, reftitle=meanings()[term], internal=True)
+            link["classes"].append("term")
+            parts.append(link)
+            done = found.end()
+        if parts:
+            text.parent.replace(text, [*parts, nodes.Text(text[done:])])
+
+
+def parents(node: nodes.Node) -> list[nodes.Node]:
+    """What a node lies in, the closest first."""
+    found = []
+    while (node := node.parent) is not None:
+        found.append(node)
+    return found
+
+
+def connect_terms(app: Sphinx, page: nodes.document, name: str) -> None:
+    """Make the links of one page."""
+    if name == GLOSSARY:
+        name_rows(page)
+    elif name.startswith(LINKED):
+        link_terms(page, app.builder.get_relative_uri(name, GLOSSARY))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Make the links when a page has been read and its own links are known."""
+    app.connect("doctree-resolved", connect_terms)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
