@@ -6,6 +6,7 @@ A small extension of Sphinx, which ``docs/conf.py`` names. The Markdown files st
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 from docutils import nodes
@@ -23,8 +24,6 @@ ORDINARY = re.compile(
     "visits|votes"
 )
 """Terms that pages also use in another sense, and that get no link for this reason."""
-
-NEVER_LINKED = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title, nodes.caption, nodes.comment)
 
 
 def anchor(term: str) -> str:
@@ -48,15 +47,16 @@ def pattern() -> re.Pattern[str]:
 def name_rows(page: nodes.document) -> None:
     """Give each row of the glossary the places of its terms."""
     for row in page.findall(nodes.row):
-        cell = row[0]
-        cell["ids"] += [anchor(term) for term in (cell.astext(), *cell.astext().split(", ")) if term in meanings()]
+        words = row[0].astext()
+        terms = dict.fromkeys((words, *words.split(", ")))
+        row[0]["ids"] += [anchor(term) for term in terms if term in meanings()]
 
 
 def link_terms(page: nodes.document, glossary_page: str) -> None:
-    """Turn the first use of each term in the text of a page into a link, whose title is what the term means."""
-    linked: set[str] = set()
-    for text in list(page.findall(nodes.Text)):
-        if any(isinstance(parent, NEVER_LINKED) for parent in parents(text)):
+    """Turn the first use of each term in the paragraphs of a page into a link, whose title is what the term means."""
+    linked = {link.astext() for link in page.findall(nodes.reference)}  # a page may link a term itself
+    for text in [text for paragraph in page.findall(nodes.paragraph) for text in paragraph.findall(nodes.Text)]:
+        if any(isinstance(parent, nodes.literal | nodes.reference) for parent in parents(text)):
             continue
         parts: list[nodes.Node] = []
         done = 0
@@ -75,12 +75,10 @@ def link_terms(page: nodes.document, glossary_page: str) -> None:
             text.parent.replace(text, [*parts, nodes.Text(text[done:])])
 
 
-def parents(node: nodes.Node) -> list[nodes.Node]:
+def parents(node: nodes.Node) -> Iterator[nodes.Node]:
     """What a node lies in, the closest first."""
-    found = []
     while (node := node.parent) is not None:
-        found.append(node)
-    return found
+        yield node
 
 
 def connect_terms(app: Sphinx, page: nodes.document, name: str) -> None:

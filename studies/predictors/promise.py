@@ -414,13 +414,13 @@ def draw(summary: pd.DataFrame) -> Figure:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    known = summary.dropna(subset=["mean"])[::-1]
-    kinds = list(dict.fromkeys(known["where"]))[::-1]
-    policies = list(dict.fromkeys(known["policy"]))
+    known = summary.dropna(subset=["mean"])
+    kinds = list(dict.fromkeys(known["where"]))
+    policies = list(dict.fromkeys(known["policy"]))[::-1]
     lowest = float(known["low"].fillna(known["mean"]).min())
     figure, row = panels(len(kinds), inches=(2.6 * len(kinds) + 1.8, 3.8), grid="x", sharex=True, sharey=True)
     for axes, where in zip(row, kinds, strict=True):
-        some = known[known["where"] == where]
+        some = known[known["where"] == where][::-1]
         colours = [
             "C2" if name == OWN else "C1" if model else "C0"
             for name, model in zip(some["name"], some["model"], strict=True)

@@ -48,13 +48,20 @@ def test_first_uses_are_linked_and_the_text_stays(links: ModuleType, first: list
     links.link_terms(page, "glossary.html")
     assert page.astext() == before
     found = [link.astext() for link in page.findall(nodes.reference)]
-    expected = []
+    expected: list[str] = []
     for word in (*first, *second):
         term = re.sub(r"'s$|s$", "", word)
         if term in ("LQD", "oracle", "FollowLQD", "eta") and not any(re.sub("s$", "", one) == term for one in expected):
             expected.append(word.removesuffix("'s"))
     assert found == expected
     assert not any(isinstance(link.parent, nodes.title | nodes.literal) for link in page.findall(nodes.reference))
+
+
+def test_a_term_that_the_page_links_gets_no_second_link(links: ModuleType) -> None:
+    own = nodes.reference("", "LQD", refuri="glossary.html#the-switch")
+    page = page_of(nodes.paragraph("", "", nodes.Text("LQD and eta are "), own))
+    links.link_terms(page, "glossary.html")
+    assert [link.astext() for link in page.findall(nodes.reference)] == ["eta", "LQD"]
 
 
 def test_links_lead_to_rows(links: ModuleType) -> None:
