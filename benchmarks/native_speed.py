@@ -1,4 +1,6 @@
-"""How much faster the native network is than ns-3, and in how much less memory, where both write the same bytes.
+"""How much faster the native network is than ns-3, in how much less memory, and what a trace costs on top of its run.
+
+Both networks write the same bytes.
 
 Every round runs both on the same traffic, one after the other, and each case in turn; figures are medians over the
 rounds, with the range of the ratio. The time is that of the simulation, without the start of the process.
@@ -18,14 +20,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.ns3_speed import trained_forest
+from benchmarks.ns3_speed import cpu_seconds, trained_forest
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.native.driver import NATIVE
+from foretail.sim_bridge.native.collection import write_trace
+from foretail.sim_bridge.native.driver import NATIVE, run_native
 from foretail.sim_bridge.ns3.driver import build_driver
 
 ROUNDS = {"small": 1, "full": 5}
@@ -39,6 +42,33 @@ def main(size: str) -> None:
     programs = {"ns-3": build_driver(), "native": NATIVE.build()}
     with tempfile.TemporaryDirectory() as folder:
         _compare(size, _cases(size, Path(folder)), programs)
+    _trace_costs(size)
+
+
+def _trace_costs(size: str) -> None:
+    """Print CPU time of a run with a trace, and with a dataset made of it, over that of the bare run."""
+    scenario = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size])
+    bare, traced = (_document(scenario, Policy("lqd"), trace=trace) for trace in (False, True))
+    spent: dict[str, list[float]] = {"bare run": [], "with a trace": [], "with a trace and its dataset": []}
+    for turn in range(ROUNDS[size] + 1):
+        for way, seconds in spent.items():
+            with tempfile.TemporaryDirectory() as name:
+                started, folder = cpu_seconds(), Path(name)
+                run = run_native(bare if way == "bare run" else traced, folder)
+                if way == "with a trace and its dataset":
+                    write_trace(run, traced, folder / "dataset", scenario=traced)
+                if turn > 0:  # the first one imports what writes datasets
+                    seconds.append(cpu_seconds() - started)
+    table = Table(
+        title=f"CPU time in the native network, {scenario.name}, medians of {ROUNDS[size]} interleaved rounds"
+    )
+    for heading in ("run", "seconds", "/ bare run", "(range)"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for way, seconds in spent.items():
+        ratios = [mine / base for mine, base in zip(seconds, spent["bare run"], strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        table.add_row(way, f"{statistics.median(seconds):.3f}", f"{statistics.median(ratios):.2f}", spread)
+    Console(width=120).print(table)
 
 
 def _compare(size: str, cases: Mapping[str, Mapping[str, Any]], programs: Mapping[str, Path]) -> None:

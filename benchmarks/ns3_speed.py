@@ -62,11 +62,11 @@ def main(size: str) -> None:
         for turn in range(ROUNDS[size]):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 with tempfile.TemporaryDirectory(dir=folder) as to:
-                    wall_before, cpu_before = time.perf_counter(), _cpu_seconds()
+                    wall_before, cpu_before = time.perf_counter(), cpu_seconds()
                     run = alternatives[name](Path(to))
                     packets = run.summary["leaf_data_packets"]
                     wall[name].append((time.perf_counter() - wall_before) / packets)
-                    cpu[name].append((_cpu_seconds() - cpu_before) / packets)
+                    cpu[name].append((cpu_seconds() - cpu_before) / packets)
                     events[name] = run.summary["events"] / packets
 
     traffic = f"{TRAFFIC_NS[size] / 1e6:g} ms of traffic"
@@ -113,6 +113,7 @@ def trained_forest(scenario: Scenario, folder: Path) -> Path:
     return export(ensemble.with_threshold(point.threshold), C(), folder / "export").file(".so")
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """CPU time of this process and of those that it waited for."""
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)

@@ -1,4 +1,4 @@
-"""Training on many rows: streamed, in memory and sampled, each in a process of its own.
+"""Training on many rows: in memory, streamed, with bins in files, and sampled, each in a process of its own.
 
 The rows are those of a switch with 20 ports under LQD: incasts of a full buffer over random background, other ones in
 every dataset. All ways learn from two datasets, read several times, get their threshold on a third and are scored on a
@@ -116,6 +116,11 @@ def _streamed(predictor: TreePredictor, side: Side, columns: tuple[str, ...]) ->
     predictor.fit_batches(lambda: row_batches(side, columns), sum(item.count() for item in side))
 
 
+def _in_files(predictor: TreePredictor, side: Side, columns: tuple[str, ...]) -> None:
+    predictor.set_params(rows_in_memory=1)
+    _streamed(predictor, side, columns)
+
+
 def _sampled(predictor: TreePredictor, side: Side, columns: tuple[str, ...]) -> None:
     sampling = Sampling(OTHERS)
     predictor.fit_batches(lambda: row_batches(side, columns, sampling), sum(item.count() for item in side))
@@ -124,6 +129,7 @@ def _sampled(predictor: TreePredictor, side: Side, columns: tuple[str, ...]) -> 
 WAYS: dict[str, tuple[type[TreePredictor], Callable[[TreePredictor, Side, tuple[str, ...]], None]]] = {
     "boosted trees, in memory": (BoostedTrees, _in_memory),
     "boosted trees, streamed": (BoostedTrees, _streamed),
+    "boosted trees, streamed, bins in files": (BoostedTrees, _in_files),
     f"boosted trees, streamed, {OTHERS} of the others": (BoostedTrees, _sampled),
     f"random forest, {OTHERS} of the others": (RandomForest, _sampled),
 }

@@ -157,8 +157,10 @@ def count_records(path: Path, dtype: np.dtype[Any]) -> int:
     return count
 
 
-def iterate_records(path: Path, dtype: np.dtype[Any], chunk_records: int = 1 << 18) -> Iterator[Records]:
+def iterate_records(path: Path, dtype: np.dtype[Any], chunk_records: int = 1 << 13) -> Iterator[Records]:
     """Yield the records of a file in order, in arrays of at most `chunk_records`, shape (n,), dtype `dtype`.
+
+    By default these are so small that one stays in the cache of a processor while it is worked on.
 
     ForetailError if the file is missing, truncated, or shrinks while it is read.
     """

@@ -37,6 +37,12 @@ class Trainer:
         one_of=("cpu", "cuda", "auto"),
     )
     jobs: int = setting(1, "Number of threads that train.", at_least=1, at_most=1024)
+    rows_in_memory: int = setting(
+        100_000_000,
+        "Number of training rows that fit into memory. Of more rows, XGBoost on a CPU keeps its bins in temporary "
+        "files, and all other predictors train on a weighted sample.",
+        at_least=1,
+    )
 
 
 @dataclass

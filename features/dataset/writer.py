@@ -8,7 +8,7 @@ batches they came in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -39,8 +39,16 @@ if TYPE_CHECKING:
 
 PART_ROWS = 1 << 22
 
+_BLOCK_RECORDS = 1 << 13
+"""So many records stay in the cache of a processor while they are checked and their columns are taken out of them."""
+
 # Values that repeat go through a dictionary; the rest are near their predecessor: half the size, ten times the speed.
 _DICTIONARY = ["switch", "port", "size_bytes", "flow_class"]
+
+
+_PLACE_FIELDS = ("time_ns", "switch", "port", "size_bytes", "ingress", "first_rtt", "lqd_drop")
+_ROW_FIELDS = tuple(name for name in ARRIVAL_DTYPE.names or () if name != "pad")
+_LARGEST = np.array([(1 << item.bits) - 1 for item in FEATURES], np.uint32)
 
 
 @contextmanager
@@ -169,6 +177,14 @@ class DatasetWriter(_Writer):
         self.arrivals = 0
         self._last_ns = np.iinfo(np.int64).min
         self._ports = np.array([switch.ports for switch in run.switches])
+        rows, control = self._tables["rows"], self._tables["control"]
+        self._rows = _RowGroup(lambda columns: rows.append(_row_batch(columns, rows.schema)))
+        self._control = _RowGroup(lambda columns: control.append(_batch(_place(columns), control.schema)))
+
+    def finish(self) -> list[PartFile]:
+        self._rows.finish()
+        self._control.finish()
+        return super().finish()
 
     def write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
         """Append the next arrivals of the run.
@@ -190,22 +206,21 @@ class DatasetWriter(_Writer):
                 f"arrivals for {self._path} do not fit together: want n records of ARRIVAL_DTYPE, shadow {expected} and"
                 f" shadow_asked {expected[:1]}, got shadow {shadow.shape} and shadow_asked {shadow_asked.shape}"
             )
-        for first in range(0, len(records), ROW_GROUP_ROWS):
-            part = slice(first, first + ROW_GROUP_ROWS)
+        for first in range(0, len(records), _BLOCK_RECORDS):
+            part = slice(first, first + _BLOCK_RECORDS)
             self._write(records[part], shadow[part], shadow_asked[part])
 
     def _write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
         is_data = records["flow_class"] != FlowClass.CONTROL
-        data = records[is_data]
+        data, control = records[is_data], records[~is_data]
         shadow = shadow[is_data]
         self._check(records, data, shadow)
         arrival = np.arange(self.arrivals, self.arrivals + len(records))
-        schemas = SCHEMAS[self.kind]
-        rows = _row_batch(arrival[is_data], data, shadow, shadow_asked[is_data], schemas["rows"])
-        control = _batch(_place(arrival[~is_data], records[~is_data]), schemas["control"])
+        of_data = {name: data[name].T for name in _ROW_FIELDS}
+        extra = {"arrival": arrival[is_data], "shadow": shadow.T, "shadow_asked": shadow_asked[is_data]}
         with writing(self._path):
-            self._tables["rows"].append(rows)
-            self._tables["control"].append(control)
+            self._rows.append(of_data | extra)
+            self._control.append({name: control[name] for name in _PLACE_FIELDS} | {"arrival": arrival[~is_data]})
         self.arrivals += len(records)
         self.drops += int(np.count_nonzero(data["lqd_drop"]))
 
@@ -241,10 +256,13 @@ class DatasetWriter(_Writer):
         in_order = time_ns >= np.concatenate([[self._last_ns], time_ns[:-1]])
         demand(in_order, records, "time_ns", time_ns, "no earlier than the arrival before it")
         demand(fate_ns >= data["time_ns"], data, "fate_time_ns", fate_ns, "no earlier than time_ns")
-        for k, item in enumerate(FEATURES):
-            demand_range(data, item.name, data["features"][:, k], 0, (1 << item.bits) - 1)
-        for k, name in enumerate(SHADOW_COLUMNS):
-            demand_range(data, name, shadow[:, k], 0, (1 << VALUE_BITS) - 1)
+        for names, values, largest in (
+            ([item.name for item in FEATURES], data["features"], _LARGEST),
+            (SHADOW_COLUMNS, shadow.astype(np.int32, copy=False), (1 << VALUE_BITS) - 1),
+        ):
+            if (values.view(np.uint32) > largest).any():  # or negative
+                for name, column, high in zip(names, values.T, np.broadcast_to(largest, len(names)), strict=True):
+                    demand_range(data, name, column, 0, int(high))
         self._last_ns = time_ns[-1]
 
 
@@ -260,13 +278,44 @@ class LosslessWriter(DatasetWriter):
             self._tables["pauses"].append(_batch(columns | {"paused": records["paused"] != 0}, PAUSES_SCHEMA))
 
 
+class _RowGroup:
+    """The columns of a table until they fill a row group, and then `emit` takes them."""
+
+    def __init__(self, emit: Callable[[dict[str, NDArray[Any]]], None]) -> None:
+        self._emit = emit
+        self._columns: dict[str, NDArray[Any]] = {}
+        self._rows = 0
+
+    def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Copy the next rows, which are the last axis of every column."""
+        if not self._columns:
+            self._columns = {
+                name: np.empty((*column.shape[:-1], ROW_GROUP_ROWS), column.dtype) for name, column in columns.items()
+            }
+        first, rows = 0, len(columns["arrival"])
+        while first < rows:
+            taken = min(rows - first, ROW_GROUP_ROWS - self._rows)
+            for name, column in columns.items():
+                self._columns[name][..., self._rows : self._rows + taken] = column[..., first : first + taken]
+            first += taken
+            self._rows += taken
+            if self._rows == ROW_GROUP_ROWS:
+                self.finish()
+
+    def finish(self) -> None:
+        """Emit what has come since the last row group."""
+        if self._rows:
+            self._emit({name: column[..., : self._rows] for name, column in self._columns.items()})
+        self._rows = 0
+
+
 class _TableWriter:
     """One table as a sequence of Parquet files of bounded size, in row groups of fixed size."""
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self._folder = folder
         self._name = name
-        self._schema = schema
+        self.schema = schema
         self._delta = {
             f.name: "DELTA_BINARY_PACKED" for f in schema if pa.types.is_integer(f.type) and f.name not in _DICTIONARY
         }
@@ -304,9 +353,9 @@ class _TableWriter:
             self._sink = pa.OSFile(str(path), "wb")
             self._parquet = pq.ParquetWriter(
                 self._sink,
-                self._schema,
+                self.schema,
                 compression="zstd",
-                use_dictionary=[name for name in _DICTIONARY if name in self._schema.names],
+                use_dictionary=[name for name in _DICTIONARY if name in self.schema.names],
                 column_encoding=self._delta,
             )
         # pages follow the chunks of a column: one chunk, or the bytes would depend on the batches
@@ -324,39 +373,32 @@ class _TableWriter:
         self._parquet, self._sink, self._part_rows = None, None, 0
 
 
-def _place(arrival: NDArray[np.int64], records: Records) -> dict[str, Any]:
+def _place(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Columns that both tables share."""
     return {
-        "arrival": arrival,
-        **{name: records[name] for name in ("time_ns", "switch", "port", "size_bytes", "ingress")},
-        "first_rtt": records["first_rtt"] != 0,
-        "lqd_drop": records["lqd_drop"] != 0,
+        **{name: columns[name] for name in ("arrival", "time_ns", "switch", "port", "size_bytes", "ingress")},
+        "first_rtt": columns["first_rtt"] != 0,
+        "lqd_drop": columns["lqd_drop"] != 0,
     }
 
 
-def _row_batch(
-    arrival: NDArray[np.int64],
-    data: Records,
-    shadow: NDArray[np.int32],
-    shadow_asked: NDArray[Any],
-    schema: pa.Schema,
-) -> pa.RecordBatch:
+def _row_batch(data: Mapping[str, NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
     classes = pa.array((data["flow_class"] - FlowClass.BACKGROUND).astype(np.int8))
     admitted = (Outcome.ACCEPTED, Outcome.PUSHED_OUT)
     columns = {
-        **_place(arrival, data),
+        **_place(data),
         "flow": data["flow"],
         "flow_class": pa.DictionaryArray.from_arrays(classes, list(DATA_CLASSES)),
-        **{f.name: data["features"][:, k] for k, f in enumerate(FEATURES)},
+        **{item.name: column for item, column in zip(FEATURES, data["features"], strict=True)},
         "first_rtt": data["first_rtt"].astype(np.int32),
         "incast": (data["flow_class"] == FlowClass.INCAST).astype(np.int32),
-        **{name: shadow[:, k].astype(np.int32, copy=False) for k, name in enumerate(SHADOW_COLUMNS)},
+        **dict(zip(SHADOW_COLUMNS, data["shadow"].astype(np.int32, copy=False), strict=True)),
         "exposed": data["exposed"] != 0,
-        "shadow_asked": shadow_asked != 0,
+        "shadow_asked": data["shadow_asked"] != 0,
         "fate_time_ns": data["fate_time_ns"],
         "accepted": np.isin(data["outcome"], admitted),
         "asked": pa.array(data["asked"] == Asked.YES, mask=data["asked"] == Asked.NEVER),
-        "score": pa.array(np.ascontiguousarray(data["score"]), mask=data["asked"] != Asked.YES),
+        "score": pa.array(data["score"], mask=data["asked"] != Asked.YES),
     }
     return _batch(columns, schema)
 

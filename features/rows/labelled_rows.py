@@ -68,15 +68,39 @@ class Sampling:
         if not 0 < self.others <= 1:
             raise ForetailError(f"sampling.others is {self.others}: give a share above 0 and at most 1")
 
+    @classmethod
+    def within(cls, most: int, batches: Iterable[Rows], seed: int = 1) -> Sampling:
+        """Return the sampling that keeps `most` of the rows of `batches` in expectation, or all if they are no more.
+
+        ForetailError if the drops and the rows of the asked region alone are as many.
+        """
+        rows = wanted = 0
+        for batch in batches:
+            rows += len(batch)
+            wanted += int(np.count_nonzero(_always_kept(batch)))
+        if rows <= most:
+            return cls(1.0, seed)
+        if wanted >= most:
+            raise ForetailError(
+                f"the training rows have {wanted} drops and rows of the asked region, which a sample keeps, but "
+                f"{most} rows fit into memory: raise trainer.rows_in_memory, or train XGBoost, which streams rows"
+            )
+        return cls((most - wanted) / (rows - wanted), seed)
+
     def of(self, rows: Rows, random: np.random.Generator) -> Rows:
         """Return the sample of the next rows of a selection."""
         if self.others == 1:
             return rows
-        wanted = rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
+        wanted = _always_kept(rows)
         is_drawn = wanted | (random.random(len(rows)) < self.others)
         chosen = rows[is_drawn]
         stands_for = np.where(wanted[is_drawn], 1.0, 1 / self.others)
         return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
+
+
+def _always_kept(rows: Rows) -> NDArray[np.bool_]:
+    """Which rows every sample keeps."""
+    return rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
 
 
 EVERY_ROW, ALONE = Sampling(), ArrivalWindow()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -59,6 +60,7 @@ class BoostedTrees(TreePredictor):
     """
 
     packages = ("xgboost", "xgboost-cpu")
+    holds_rows = False
 
     @classmethod
     def device_here(cls) -> str:
@@ -87,6 +89,8 @@ class BoostedTrees(TreePredictor):
     bins: int = parameter(4096, low=2, high=2**16)
     seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed, rows, jobs and device, same trees
     jobs: int = parameter(1, low=1)  #: threads that train; sums of gradients depend on it, in their last bits
+    #: of more rows `fit_batches` keeps the bins in temporary files while it trains on a CPU
+    rows_in_memory: int = parameter(100_000_000, low=1)
     #: where it trains; predictions are made on the CPU
     device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
@@ -103,21 +107,28 @@ class BoostedTrees(TreePredictor):
     def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
         """As ``DropPredictor.fit_batches``; memory holds what XGBoost makes of the rows, not the rows.
 
-        XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin.
+        XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin. Of more than
+        `rows_in_memory` rows it keeps the bins in files, and the trees are the same.
         """
         self.check_parameters()
-        self._boost(lambda matrix: matrix(_passes(import_xgboost(), batches, self)))
+        if self.device == "cpu" and at_most > self.rows_in_memory:
+            with TemporaryDirectory(prefix="foretail-bins-") as folder:
+                passes = _passes(import_xgboost(), batches, self, cache_prefix=f"{folder}/bins")
+                self._boost(lambda matrix: matrix(passes), in_files=True)
+        else:
+            self._boost(lambda matrix: matrix(_passes(import_xgboost(), batches, self)))
         return self
 
-    def _boost(self, matrix: Callable[[Callable[..., Any]], Any]) -> None:
+    def _boost(self, matrix: Callable[[Callable[..., Any]], Any], *, in_files: bool = False) -> None:
         xgboost = import_xgboost()
+        kind = xgboost.ExtMemQuantileDMatrix if in_files else xgboost.QuantileDMatrix
         if self.device == "cuda" and not _finds_gpu(xgboost):
             raise ForetailError(
                 "trainer.device=cuda finds no GPU for XGBoost: install the package xgboost instead of xgboost-cpu on a "
                 "machine with one, or set trainer.device=cpu"
             )
         try:
-            rows = matrix(partial(xgboost.QuantileDMatrix, max_bin=self.bins, nthread=self.jobs))
+            rows = matrix(partial(kind, max_bin=self.bins, nthread=self.jobs))
         except _Stopped as stopped:
             raise stopped.__cause__ or stopped from None
         rounds, at_once = (self.trees, 1) if self.mode == "boosted" else (1, self.trees)
@@ -171,8 +182,8 @@ def _finds_gpu(xgboost: Any) -> bool:
     return device.startswith("cuda")
 
 
-def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees) -> Any:
-    """Return what gives XGBoost the batches; the predictor keeps the counts of their rows."""
+def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: BoostedTrees, **cache: Any) -> Any:
+    """Return what gives XGBoost the batches, perhaps with a cache; the predictor keeps the counts of their rows."""
 
     class Passes(xgboost.DataIter):  # type: ignore[misc]
         number = 0
@@ -195,7 +206,7 @@ def _passes(xgboost: Any, batches: Callable[[], Iterable[Rows]], predictor: Boos
             predictor.report(0.0, f"pass {self.number} through the rows: {self.rows:,}")
             return True
 
-    return Passes()
+    return Passes(**cache)
 
 
 def _reporter(xgboost: Any, predictor: BoostedTrees, rounds: int) -> Any:

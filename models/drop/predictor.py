@@ -30,8 +30,8 @@ FLOAT32_ROUNDING = 1e-3
 DEVICES = ("cpu", "cuda")
 """Where a predictor can train that has a parameter `device`."""
 
-MACHINE_PARAMETERS = frozenset({"device", "jobs"})
-"""Parameters that tell where and with how many threads to train, which no search varies."""
+MACHINE_PARAMETERS = frozenset({"device", "jobs", "rows_in_memory"})
+"""Parameters that tell where, with how many threads and in how much memory to train, which no search varies."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ class DropPredictor(Parameterised, ABC):
     report: Callable[[float, str], None] = field(
         default=staticmethod(lambda share, words: None), init=False, repr=False
     )
+    holds_rows: ClassVar[bool] = True  #: whether `fit_batches` has all rows in memory at once
     threads_change_the_model: ClassVar[bool] = True  #: whether another number of `jobs` may give another model
     packages: ClassVar[tuple[str, ...]] = ()  #: packages, beside those of every model, on whose versions it depends
 

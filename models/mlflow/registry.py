@@ -25,6 +25,7 @@ from foretail.models.mlflow.registered import (
     NETWORK_FILE,
 )
 from foretail.models.mlflow.store import (
+    answered,
     connected,
     first_line,
     out_of_reach,
@@ -44,6 +45,8 @@ MODEL_ADDRESS = re.compile(
 
 _LOGGED = {ENSEMBLE_FILE: ENSEMBLE_TAG, NETWORK_FILE: NETWORK_TAG}
 """What Foretail logs with a run, and the tag with its hash."""
+
+_ALIAS = "SELECT version FROM registered_model_aliases WHERE workspace = 'default' AND name = ? AND alias = ?"
 
 
 class NoLineage(ForetailError):
@@ -126,6 +129,8 @@ def load_drop_predictor(
         )
     if not store_exists(uri):
         raise ForetailError(f"{address} has no model in {uri}, which is not there: train and register the model first")
+    if match["alias"] and answered(uri, _ALIAS, match["name"], match["alias"]) == []:  # before MLflow is imported
+        raise ForetailError(f"{address} has no model in {uri} (there is no such alias): {_remedy(match)}")
     with tempfile.TemporaryDirectory() as folder, connected(uri) as mlflow:
         try:
             place, wanted = _artifact_address(mlflow, uri, match)

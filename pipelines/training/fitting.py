@@ -71,6 +71,7 @@ class Fitted(NamedTuple):
     predictor: DropPredictor
     model: Ensemble | Network
     point: OperatingPoint
+    others: float = 1.0  #: share of the rows that it learned from, of those that are neither drops nor asked
 
 
 def train_model(config: TrainConfig) -> TrainResult:
@@ -119,7 +120,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         worth = THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
 
     def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
-        sampling = Sampling(config.sampling.others, config.sampling.seed)
+        sampling = _sampling(config, split.train, labels)
         read = partial(row_batches, split.train, sampling=sampling, importance=importance, labels=labels)
         if not config.allow_constant_features:
             _refuse_constants(read(labelled.columns), config.features.names)
@@ -133,7 +134,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         with StageProgress() as progress:
             predictor.report = partial(progress.update, "train")
             predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
-        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth))
+        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth), sampling.others)
 
     labels, reassigned = (
         (None, [])
@@ -150,10 +151,10 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     rounds: list[Round[Fitted]] = []
     if config.objective.name in SENDING:
         sending = _sent(config, labelled, window)
-        predictor, model, point = _fitted(sending.best, validation)
+        predictor, model, point, others = _fitted(sending.best, validation)
     else:
         rounds = _rounds(config, labelled, partial(fit, labels))
-        predictor, model, point = max(rounds, key=lambda one: one.sent_bytes).model
+        predictor, model, point, others = max(rounds, key=lambda one: one.sent_bytes).model
     if isinstance(model, Ensemble):
         model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
     judged = judge(model, labelled)
@@ -161,6 +162,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     outcome: dict[str, Any] = {
         **describe(labelled),
         "parameters": predictor.parameters(),
+        "sampled_others": others,
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
         "reassignments": reassigned,
@@ -175,6 +177,21 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         calibration = {"test_calibration": outcome["calibration"]["test"]}
         outcome["tracked"] = track_model(config, store, labelled, judged, model, outcome, more_scores=calibration)
     write_outcome(folder, outcome)
+
+
+def _sampling(config: TrainConfig, side: splits.Side, labels: SideLabels | None) -> Sampling:
+    """The sampling of the settings; without one, as much as fits into memory for a predictor that holds its rows."""
+    given, most = Sampling(config.sampling.others, config.sampling.seed), config.trainer.rows_in_memory
+    if not _is_cut(config, side):
+        return given
+    return Sampling.within(most, row_batches(side, (), labels=labels), given.seed)
+
+
+def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
+    """Whether the rows are too many for the predictor, and the settings do not say how to sample them."""
+    holds_rows = predictor_class(config.predictor).holds_rows and config.objective.name not in SENDING
+    too_many = sum(selection.count() for selection in side) > config.trainer.rows_in_memory
+    return holds_rows and too_many and config.sampling.others == 1
 
 
 def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sending:
@@ -262,9 +279,11 @@ def _key(config: TrainConfig, split: splits.Split, store: Store) -> Key:
     parameters = predictor.parameters()
     if not predictor.threads_change_the_model:
         parameters.pop("jobs", None)
+    parameters.pop("rows_in_memory", None)  # where the bins lie changes no tree
+    cut = {"rows": config.trainer.rows_in_memory} if _is_cut(config, split.train) else {}
     depends_on = {
         "features": asdict(config.features),
-        "sampling": asdict(config.sampling),
+        "sampling": asdict(config.sampling) | cut,
         "window": asdict(window),
         "labels": asdict(config.labels),
         "objective": asdict(config.objective),

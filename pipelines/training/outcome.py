@@ -105,6 +105,7 @@ class TrainResult(Summarised):
             *([ASKED] if "asked" in self.outcome["scores"]["test"] else []),
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
+            *_sampling_note(self.outcome["sampled_others"]),
             *_calibration_note(self.outcome["calibration"]["test"]),
             *run_note(self.outcome["tracked"]),
         ]
@@ -159,6 +160,11 @@ def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
     tracked = outcome["tracked"]
     if tracking.parent_run_id is not None and tracked is not None:
         nest(tracked["run_id"], tracking.parent_run_id, tracked["uri"])
+
+
+def _sampling_note(others: float) -> Iterator[str]:
+    if others < 1:
+        yield f"trained on every drop, all of the asked region and {100 * others:.3g} % of the other rows, weighted"
 
 
 def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:

@@ -49,11 +49,17 @@ ROWS: dict[str, dict[str, int]] = {
         rf"(1|1,024) \| [\d,]+ \| {RATIO} \| [\d,]+$": 2,
     },
     "native_speed": {
-        rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO} \|": 1
-        for run in (
-            *("lqd", "dt", "cs", "followlqd", "credence, forest", "lqd, trace"),
-            *("powertcp, lqd", "elephants, lqd", "star, lqd", "paper, lqd"),
-        )
+        **{
+            rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO} \|": 1
+            for run in (
+                *("lqd", "dt", "cs", "followlqd", "credence, forest", "lqd, trace"),
+                *("powertcp, lqd", "elephants, lqd", "star, lqd", "paper, lqd"),
+            )
+        },
+        **{
+            rf"{run} +\| {RATIO} \| {RATIO} \| {RATIO} to {RATIO}": 1
+            for run in ("bare run", "with a trace", "with a trace and its dataset")
+        },
     },
     "ns3_speed": {
         rf"{run} \| [\d,]+ \| [\d,]+ \| {RATIO}": 1
@@ -100,6 +106,7 @@ ROWS: dict[str, dict[str, int]] = {
             for way in (
                 "boosted trees, in memory",
                 "boosted trees, streamed",
+                "boosted trees, streamed, bins in files",
                 "boosted trees, streamed, 0.05 of the others",
                 "random forest, 0.05 of the others",
             )

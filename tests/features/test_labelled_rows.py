@@ -102,6 +102,29 @@ def test_rows_without_a_known_region_keep_drops(side: Side) -> None:
     assert set(sample.weight[~sample.lqd_drop]) == {2.0}
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_sample_has_as_many_rows_as_fit_into_memory_and_weighs_as_all(side: Side, share: float) -> None:
+    everything = read_rows(side, COLUMNS)
+    wanted = np.count_nonzero(everything.lqd_drop | (everything.asked == 1))
+    most = int(wanted + share * (len(everything) - wanted))
+    sampling = Sampling.within(most, row_batches(side, ()), seed=4)
+    assert sampling.others == pytest.approx(share, abs=1e-3)
+    sample = read_rows(side, COLUMNS, sampling)
+    assert sample.weight is not None
+    assert abs(len(sample) - most) < 5 * np.sqrt(most)
+    others = len(everything) - wanted
+    deviation = np.sqrt(others * (1 - share) / share)  # of a sum in which each has 1 / share with that probability
+    assert abs(sample.weight.sum() - len(everything)) < 5 * deviation
+    assert sample.weight[sample.lqd_drop].sum() == np.count_nonzero(everything.lqd_drop)
+
+
+def test_all_rows_are_the_sample_of_a_memory_that_holds_them(side: Side) -> None:
+    rows = len(read_rows(side, COLUMNS))
+    assert Sampling.within(rows, row_batches(side, ()), seed=2) == Sampling(1.0, 2)
+    with pytest.raises(ForetailError, match=r"100 rows fit into memory: raise trainer\.rows_in_memory"):
+        Sampling.within(100, row_batches(side, ()))
+
+
 @pytest.mark.parametrize("others", [0, -0.1, 1.5, float("nan")])
 def test_a_share_out_of_range_is_refused(others: float) -> None:
     with pytest.raises(ForetailError, match=r"sampling\.others"):

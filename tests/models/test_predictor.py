@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -282,8 +284,20 @@ def test_boosted_trees_learn_the_same_from_batches_of_any_size(
     whole = Rows(x, y, None, weight)
     ends = np.linspace(0, rows, batches + 1).astype(int).tolist()
     parts = [whole[slice(*ends_of_one)] for ends_of_one in pairwise(ends)]
-    streamed = copy.deepcopy(trees).fit_batches(lambda: parts, rows)
-    assert streamed.to_ensemble(PAPER_INPUTS) == copy.deepcopy(trees).fit(x, y, weight).to_ensemble(PAPER_INPUTS)
+    expected = copy.deepcopy(trees).fit(x, y, weight).to_ensemble(PAPER_INPUTS)
+    for rows_in_memory in (rows, rows - 1):  # then in files
+        streamed = replace(trees, rows_in_memory=rows_in_memory).fit_batches(lambda: parts, rows)
+        assert streamed.to_ensemble(PAPER_INPUTS) == expected
+
+
+def test_bins_lie_in_files_only_while_boosted_trees_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+    trees = BoostedTrees(trees=1, rows_in_memory=len(X) - 1)
+    trees.report = lambda share, words: seen.append(len(list(tmp_path.glob("foretail-bins-*/*"))))
+    trees.fit_batches(lambda: [Rows(X, Y, None)], len(X))
+    assert max(seen) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [BoostedTrees, RandomForest])

@@ -132,6 +132,14 @@ def test_reading_makes_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_alias_that_is_not_there_is_told_without_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"{SQLITE}{tmp_path}/mlflow.db"
+    create_store(uri)
+    monkeypatch.setattr("foretail.models.mlflow.registry.connected", lambda uri: pytest.fail("MLflow was asked"))
+    with pytest.raises(ForetailError, match=r"^models:/m@nobody has no model in sqlite.* \(there is no such alias\): "):
+        load_ensemble("models:/m@nobody", uri)
+
+
 @pytest.mark.nightly
 @pytest.mark.full
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_predictor_settings_are_the_predictors_parameters(predictor: str) -> Non
     parameters = predictor_class(settings)().parameters()
     assert settings.pop("name") in (predictor, "boosted_trees")
     assert settings.pop("_target_")
-    assert settings.keys() == parameters.keys() - {"arrivals", "device", "jobs"}
+    assert settings.keys() == parameters.keys() - {"arrivals", "device", "jobs", "rows_in_memory"}
     if predictor != "boosted_forest":  # the same class with other settings
         assert settings == {name: parameters[name] for name in settings}
 

@@ -121,6 +121,36 @@ def test_drops_that_weigh_more_are_predicted_more(folder: Path, datasets: list[s
     assert not heavy.reused
 
 
+def test_boosted_trees_are_the_same_with_their_bins_in_files(folder: Path, datasets: list[str]) -> None:
+    boosted = ["predictor=boosted_trees", "predictor.trees=3"]
+    in_memory = trained(folder, datasets, *boosted)
+    assert trained(folder, datasets, *boosted, "trainer.rows_in_memory=10").reused
+    again = trained(folder, datasets, *boosted, "trainer.rows_in_memory=10", f"store_dir={folder / 'other'}")
+    assert not again.reused
+    assert again.ensemble == in_memory.ensemble
+    assert again.outcome["sampled_others"] == 1
+
+
+def test_more_rows_than_fit_into_memory_are_sampled_for_a_forest(folder: Path, datasets: list[str]) -> None:
+    forest = ["predictor=random_forest", "predictor.trees=2"]
+    whole = trained(folder, datasets, *forest)
+    rows = int(whole.ensemble.origin["rows"])
+    cut = trained(folder, datasets, *forest, f"trainer.rows_in_memory={rows - 100}")
+    share = cut.outcome["sampled_others"]
+    assert whole.outcome["sampled_others"] == 1
+    assert 0 < share < 1
+    assert int(cut.ensemble.origin["rows"]) < rows
+    assert cut.ensemble.origin["drops"] == whole.ensemble.origin["drops"]
+    note = f"trained on every drop, all of the asked region and {100 * share:.3g} % of the other rows, weighted"
+    assert note in cut.score_table().notes
+    assert not any("of the other rows" in note for note in whole.score_table().notes)
+    chosen = trained(folder, datasets, *forest, f"sampling.others={share!r}")
+    assert not chosen.reused
+    assert chosen.ensemble == cut.ensemble
+    with pytest.raises(ForetailError, match=r"raise trainer\.rows_in_memory"):
+        trained(folder, datasets, *forest, "trainer.rows_in_memory=10")
+
+
 def test_threads_make_another_model_where_they_change_sums(folder: Path, datasets: list[str]) -> None:
     forest, boosted = ([f"predictor={name}", "drop_weight=3"] for name in ("random_forest", "boosted_trees"))
     for predictor, reused in ((forest, True), (boosted, False)):
