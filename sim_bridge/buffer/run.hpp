@@ -320,11 +320,14 @@ private:
             lqd_->touch(arrival.port);
         }
         if (keeps_arrival_rates_) arrival_rates_.arrive(arrival.port, arrival);
+        if (tracks_queues_) tracked_.advance(queues);
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : scorer_ ? &seen_ : nullptr;
         if (features) {
-            read_real_features(*features, arrival, queues, averages, tracked_, scale_, features_);
-            read_traffic_features(*features, arrival.port, arrival_rates_, features_);
-            read_packet_features(*features, arrival, CircuitTimes::never, scale_, features_);
+            with_wanted(features_, [&](auto wanted) {
+                read_real_features(*features, arrival, queues, averages, tracked_, scale_, wanted);
+                read_traffic_features(*features, arrival.port, arrival_rates_, wanted);
+                read_packet_features(*features, arrival, CircuitTimes::never, scale_, wanted);
+            });
         }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
         if (tracks_queues_) tracked_.arrive(queues, arrival);
@@ -332,7 +335,11 @@ private:
         const Bytes length = queues.length(arrival.port);
         if (lqd_) {
             lqd_->arrive(arrival, row, [&](Row victim) { lose(victim, row); });
-            if (features) read_virtual_features(*features, arrival, *lqd_, length, scale_, features_);
+            if (features) {
+                with_wanted(features_, [&](auto wanted) {
+                    read_virtual_features(*features, arrival, *lqd_, length, scale_, wanted);
+                });
+            }
             threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
         }
         if (scorer_ && features != &seen_) seen_ = *features;

@@ -119,12 +119,14 @@ public:
     /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
-        read_real_features(out, arrival, queues_, averages_, tracked_, scale_, features_);
-        const QueueIndex queue = queues_.queue_of(arrival);
-        read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_, features_);
-        const Bytes length = queues_.length(queue);
-        if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, features_);
-        read_traffic_features(out, queue, arrival_rates_, features_);
+        with_wanted(features_, [&](auto wanted) {
+            read_real_features(out, arrival, queues_, averages_, tracked_, scale_, wanted);
+            const QueueIndex queue = queues_.queue_of(arrival);
+            read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_, wanted);
+            const Bytes length = queues_.length(queue);
+            if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, wanted);
+            read_traffic_features(out, queue, arrival_rates_, wanted);
+        });
         return out;
     }
 

@@ -13,7 +13,7 @@ from foretail.features.dataset.manifest import LosslessQueues, Rules, Run, Switc
 from foretail.features.dataset.writer import LosslessWriter, write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, PAUSE_DTYPE, iterate_records, read_records
 from foretail.sim_bridge.native.driver import run_native
-from foretail.sim_bridge.open_loop.replay import replay_of, shadow_credence
+from foretail.sim_bridge.open_loop.replay import shadow_credence, shadow_of
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, etalon_log
 from foretail.sim_bridge.policies import policy_name
 
@@ -72,7 +72,7 @@ def write_trace(run: PacketRun, settings: Mapping[str, Any], path: Path, *, scen
     """Convert the arrivals of a finished run into the dataset `path`; memory does not depend on their number."""
     described = _described(run, settings, scenario)
     pauses = None if described.lossless is None else read_records(run.folder / "pauses.bin", PAUSE_DTYPE)
-    shadow = replay_of("credence", described, pauses=pauses, features=True)
+    shadow = shadow_of(described, pauses)
     with write_dataset(path, described) as writer:
         if isinstance(writer, LosslessWriter) and pauses is not None:
             writer.write_pauses(pauses)

@@ -16,7 +16,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
-from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, feed, replay_of, shadow_credence
+from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, feed, replay_of, shadow_credence, shadow_of
 
 WINDOW_ARRIVALS = 1 << 17
 _LEAST_PACKET_BYTES = 20
@@ -40,7 +40,7 @@ def write_open_loop_dataset(path: Path, run: Run, arrivals: Iterable[Records]) -
     counters = dict.fromkeys(
         ("data_drops.buffer_full", "data_drops.pushed_out", "control_drops.buffer_full", "data_packets"), 0
     )
-    shadow = replay_of("credence", run, features=True)
+    shadow = shadow_of(run)
     with write_dataset(path, run) as writer:
         for records in labelled_records(run, arrivals):
             writer.write(records, *shadow_credence(shadow, records))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.catalog import FEATURES, FLOW_FEATURES, REAL_FEATURES
+from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.manifest import LosslessQueues, Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Outcome, Records
@@ -288,7 +288,7 @@ def replay_of(
     run: Run,
     *,
     pauses: Records | None = None,
-    features: bool = False,
+    features: bool | Sequence[str] = False,
     parameters: NetworkParameters | None = None,
     scorer: Scorer | None = None,
 ) -> RunReplay:
@@ -300,19 +300,20 @@ def replay_of(
     run : switches, rules, seed and the arithmetic of features
     pauses : records of PAUSE_DTYPE, of a run with lossless queues: its ports stop and go on as they did in the run.
         Senders send as in the run, whatever the policy says, and lossless packets are always kept
-    features : also compute features and labels
+    features : also compute labels, and all features or those of these names; columns of others are 0
     parameters : of policies
     scorer : answers in the place of predictions, from what the switch of the replay shows it
     """
     queues = queues_of(run)
+    observed = [feature.name for feature in FEATURES] if features is True else list(features or ())
     replay = Replay(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        cell_bytes=0 if scorer is None and not features else run.cell_bytes,
+        cell_bytes=0 if scorer is None and not observed else run.cell_bytes,
         voqs=voqs_of(run),
         pauses=None if run.lossless is None else _native_pauses(run.lossless),
-        observed=features,
+        observed=observed,
         scorer=scorer,
         seed=run.seed,
         average_shift=run.average_shift,
@@ -379,11 +380,22 @@ def _wait(futures: Iterable[Future[Any]]) -> None:
         future.result()
 
 
+_THRESHOLDS = ("threshold", "thresholds_sum", "threshold_max")
+_CHECKED = [place for place, feature in enumerate(FEATURES) if feature.name in _THRESHOLDS]
+
+
+def shadow_of(run: Run, pauses: Records | None = None) -> RunReplay:
+    """Return the replay that :func:`shadow_credence` takes; `pauses` as of :func:`replay_of`."""
+    return replay_of("credence", run, pauses=pauses, features=(*REAL_FEATURES, *_THRESHOLDS))
+
+
 def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The real features on the queues of a Credence that is told the true labels, and whether it asked."""
-    real, counted = len(REAL_FEATURES), len(FEATURES) - len(FLOW_FEATURES)  # a replay counts no flows
+    """The real features on the queues of a Credence that is told the true labels, and whether it asked.
+
+    ForetailError if the replay does not reproduce the thresholds of the next `records`.
+    """
     seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
     data = records["flow_class"] != FlowClass.CONTROL
-    if not np.array_equal(seen["features"][data, real:counted], records["features"][data, real:counted]):
+    if any((data & (seen["features"][:, k] != records["features"][:, k])).any() for k in _CHECKED):
         raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
-    return seen["features"][:, :real], seen["asked"]
+    return seen["features"][:, : len(REAL_FEATURES)], seen["asked"]

@@ -25,16 +25,6 @@ namespace foretail::bindings {
 
 namespace {
 
-std::int32_t feature_of(const std::string& name) {
-    return static_cast<std::int32_t>(position(name, feature_names, "unknown feature '" + name + "'"));
-}
-
-FeatureSet features_of(const std::vector<std::string>& names) {
-    FeatureSet features;
-    for (const auto& name : names) features.insert(static_cast<Feature>(feature_of(name)));
-    return features;
-}
-
 std::shared_ptr<Scorer> voting_trees(const std::vector<std::string>& features, Column<std::int32_t> feature,
                                      Column<std::int64_t> cut, Column<std::int32_t> left, Column<std::int32_t> right,
                                      Column<std::int64_t> votes, Column<std::int64_t> roots, std::int64_t tau) {

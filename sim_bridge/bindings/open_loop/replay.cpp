@@ -25,17 +25,17 @@ namespace {
 class Replay {
 public:
     Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
-           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses, bool observed,
-           const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
-        : observed_(observed) {
+           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses,
+           const std::vector<std::string>& observed, const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
+        : observed_(!observed.empty()) {
         const RunSettings given(keywords, Units::bytes);
         queueing_ = given.queueing;
         SwitchSettings settings;
         settings.rules = given.oracle.rules;
-        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, observed || scorer ? 1 : 0);
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, observed_ || scorer ? 1 : 0);
         settings.rules.cell_shift = cell_shift_ = settings.scale.cell_shift;
         settings.labels = observed_;
-        if (observed_) settings.features = FeatureSet::all();
+        settings.features = features_of(observed);
         if (scorer) let_ask(settings, *scorer, policy);
         if (given.oracle.occamy_alpha) {
             settings.occamy_oracle =
@@ -196,10 +196,11 @@ void add_replay(nb::module_& m) {
     nb::class_<Replay>(m, "Replay",
                        "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
         .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
-                      const std::optional<Pauses>&, bool, const std::shared_ptr<Scorer>&, const nb::kwargs&>(),
+                      const std::optional<Pauses>&, const std::vector<std::string>&, const std::shared_ptr<Scorer>&,
+                      const nb::kwargs&>(),
              "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
-             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = false, "scorer"_a.none() = nb::none(),
-             "settings"_a)
+             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = std::vector<std::string>{},
+             "scorer"_a.none() = nb::none(), "settings"_a)
         .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),

@@ -14,6 +14,7 @@
 #include "bindings/columns.hpp"
 #include "bindings/run_settings.hpp"
 #include "buffer/guests/guest_library.hpp"
+#include "buffer/names.hpp"
 #include "buffer/run.hpp"
 
 namespace foretail::bindings {
@@ -32,6 +33,16 @@ inline void let_ask(SwitchSettings& settings, const Scorer& scorer, const std::s
     }
     settings.features = settings.features | scorer.features();
     settings.labels = settings.labels || settings.features.has_any(of_virtual_lqd);
+}
+
+inline std::int32_t feature_of(const std::string& name) {
+    return static_cast<std::int32_t>(position(name, feature_names, "unknown feature '" + name + "'"));
+}
+
+inline FeatureSet features_of(const std::vector<std::string>& names) {
+    FeatureSet features;
+    for (const auto& name : names) features.insert(static_cast<Feature>(feature_of(name)));
+    return features;
 }
 
 inline Port ports_of(Integer ports) { return checked<Port>("number of ports", ports, 1, max_ports); }

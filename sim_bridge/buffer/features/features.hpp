@@ -129,6 +129,21 @@ private:
     std::uint64_t bits_ = 0;
 };
 
+/// All features, where a compiler can know it: nothing is asked about each of them.
+struct EveryFeature {
+    [[nodiscard]] static constexpr bool has(Feature) { return true; }
+    [[nodiscard]] static constexpr bool has_any(FeatureSet) { return true; }
+};
+
+/// Calls `work` with EveryFeature if that is what `wanted` has, else with `wanted`.
+template <class Work>
+void with_wanted(FeatureSet wanted, Work&& work) {
+    if (FeatureSet::all().within(wanted))
+        work(EveryFeature{});
+    else
+        work(wanted);
+}
+
 /// Every value is in [0, 2^24), so that float32 trainers see it exactly.
 using FeatureVector = std::array<std::int32_t, feature_count>;
 
@@ -161,9 +176,9 @@ inline std::int32_t pressure_of(Bytes length, Bytes free) {
 #define READ(name, constants, value) \
     if (wanted.has(Feature::name)) at(out, Feature::name) = value;
 
-template <class Queues, class Averages>
+template <class Queues, class Averages, class Wanted>
 void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
-                        const TrackedQueues& tracked, FeatureScale scale, FeatureSet wanted) {
+                        const TrackedQueues& tracked, FeatureScale scale, Wanted wanted) {
     const QueueIndex queue = queues.queue_of(arrival);
     const Bytes free = queues.capacity() - queues.occupancy();
     const bool reads_occupancy = wanted.has_any({Feature::occupancy_tracked, Feature::pressure_tracked});
@@ -172,20 +187,22 @@ void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues
 }
 
 /// `until_circuit`: time to the next circuit of its queue.
-inline void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale,
-                                 FeatureSet wanted) {
+template <class Wanted>
+void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale,
+                          Wanted wanted) {
     FORETAIL_PACKET_FEATURES(READ)
 }
 
 /// `queue`: of the arrival.
-inline void read_traffic_features(FeatureVector& out, QueueIndex queue, const ArrivalRates& rates, FeatureSet wanted) {
+template <class Wanted>
+void read_traffic_features(FeatureVector& out, QueueIndex queue, const ArrivalRates& rates, Wanted wanted) {
     FORETAIL_TRAFFIC_FEATURES(READ)
 }
 
 /// `queue_length` is that of the real queue.
-template <class Lqd>
+template <class Lqd, class Wanted>
 void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd& lqd, Bytes queue_length,
-                           FeatureScale scale, FeatureSet wanted) {
+                           FeatureScale scale, Wanted wanted) {
     const QueueIndex queue = lqd.queue_of(arrival);
     const Bytes threshold = lqd.threshold(queue);
     FORETAIL_VIRTUAL_FEATURES(READ)

@@ -14,7 +14,7 @@ inline constexpr int reported_every = 8;
 /// Queues as an ingress without queue depths tracks them: by what it lets in, and by what egress has reported to leave.
 /// So a queue is as long as it is, and what has left it since its last report; what is pushed out is known at once.
 ///
-/// SlotQueues, which show no departure, tell how many there were: `departed` is for all others.
+/// SlotQueues, which show no departure, tell how many there were: `advance` is for them, `departed` for all others.
 class TrackedQueues {
 public:
     explicit TrackedQueues(QueueIndex queues) : unreported_(static_cast<std::size_t>(queues)) {}
@@ -38,14 +38,18 @@ public:
     [[nodiscard]] Bytes length(const Queues& queues, QueueIndex queue) const {
         return queues.length(queue) + unreported(queues, queue);
     }
-    /// Looks at every queue in slots.
+    /// In slots, call with every arrival before it is read: the departures of a slot are taken in at its end, by a look
+    /// at every queue.
+    template <class Queues>
+    void advance(const Queues& queues) {
+        if (summed_at_ == queues.now()) return;
+        summed_at_ = queues.now();
+        sum_ = 0;
+        for (QueueIndex queue = 0; queue < queues.queues(); ++queue) sum_ += unreported(queues, queue);
+    }
     template <class Queues>
     [[nodiscard]] Bytes occupancy(const Queues& queues) const {
-        Bytes sum = queues.occupancy() + sum_;
-        if constexpr (tells_departed<Queues>) {
-            for (QueueIndex queue = 0; queue < queues.queues(); ++queue) sum += unreported(queues, queue);
-        }
-        return sum;
+        return queues.occupancy() + sum_;
     }
     /// Length of the queue that was the longest when it or a shorter one had its last arrival.
     template <class Queues>
@@ -70,6 +74,7 @@ private:
 
     std::vector<Unreported> unreported_;
     Bytes sum_ = 0;
+    Tick summed_at_ = -1;
     QueueIndex longest_ = 0;
 };
 

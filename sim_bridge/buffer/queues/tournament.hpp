@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -63,11 +65,20 @@ private:
         return tie_ == Tie::lowest_port ? challenger < other : challenger > other;
     }
     void scan() const {
-        champion_ = 0;
-        for (Port port = 1; port < static_cast<Port>(ports_); ++port) {
-            if (beats(port, champion_)) champion_ = port;
-        }
+        champion_ = tie_ == Tie::lowest_port ? best_by(std::greater<>{}) : best_by(std::greater_equal<>{});
         stale_ = false;
+    }
+    /// No branch depends on the keys.
+    template <class Beats>
+    [[nodiscard]] Port best_by(Beats beats) const {
+        std::size_t best = 0;
+        std::int64_t largest = keys_[0];
+        for (std::size_t i = 1; i < ports_; ++i) {
+            const bool better = beats(keys_[i], largest);
+            best = better ? i : best;
+            largest = better ? keys_[i] : largest;
+        }
+        return static_cast<Port>(best);
     }
 
     [[nodiscard]] Port entrant(std::size_t child) const {
