@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from foretail.pipelines.stage import Command
 
 COMMANDS = {
-    "benchmark": ("judge a model, a rule or a policy on frozen conditions: run benchmark", "model=MODEL [size=small]"),
+    "benchmark": (
+        "judge a model, a rule or a policy on frozen conditions: run benchmark",
+        "model=MODEL [track=TRACK] [size=small]",
+    ),
     "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
     "features": ("list what a switch can know: meaning, unit, costs, and the sets that have it", ""),
     "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
@@ -28,6 +31,8 @@ COMMANDS = {
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
 }
 """What is not a stage: what it does, and its arguments."""
+TRACKS = {"closed_loop": "benchmark", "open_loop": "benchmark_open_loop", "demand": "benchmark_demand"}
+"""The experiments of ``foretail benchmark track=TRACK``; the first is what it runs without a track."""
 WITH_VALUE = frozenset(
     {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package"}
 )
@@ -157,8 +162,14 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 
 def as_run(arguments: Sequence[str]) -> list[str]:
-    """Make ``run benchmark`` of ``benchmark``, which is an experiment with a command of its own."""
-    return ["run", *arguments] if arguments[:1] == ["benchmark"] else list(arguments)
+    """Make ``run benchmark`` of ``benchmark``, and ``run benchmark_open_loop`` of ``benchmark track=open_loop``."""
+    if arguments[:1] != ["benchmark"]:
+        return list(arguments)
+    tracks = [argument.partition("=")[2] for argument in arguments if argument.startswith("track=")]
+    if unknown := [track for track in tracks if track not in TRACKS]:
+        raise ForetailError(f"track={unknown[0]} is unknown: choose from {', '.join(TRACKS)}")
+    others = [argument for argument in arguments[1:] if not argument.startswith("track=")]
+    return ["run", TRACKS[tracks[-1] if tracks else "closed_loop"], *others]
 
 
 def _command(stage: str, arguments: Sequence[str]) -> tuple[Command, Sequence[str]]:

@@ -49,3 +49,8 @@ class Families:
     def held_out(self) -> dict[str, Family]:
         """The families that only judge."""
         return {name: family for name, family in self.families.items() if family.held_out}
+
+    def require_both_sides(self) -> None:
+        """Raise ForetailError without a family that trains or one that judges."""
+        if not self.training() or not self.held_out():
+            raise ForetailError("families needs one with held_out=false and one with held_out=true")

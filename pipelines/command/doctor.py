@@ -23,6 +23,7 @@ EXTRAS = {
     "onnx": (("onnx", "onnxruntime"), "target=onnx, models in ONNX"),
     "nn": (("torch", "onnxruntime"), "neural predictors (predictor=mlp, sequence), live modules"),
     "gym": (("gymnasium",), "foretail.gym: the switch as an environment"),
+    "rl": (("stable-baselines3",), "foretail run rule_by_ppo: a policy that learns by PPO"),
     "ray": (("ray",), "launcher=ray: points of an experiment on several machines"),
     "server": (("psycopg2-binary",), "make tracking-server: MLflow with PostgreSQL"),
 }

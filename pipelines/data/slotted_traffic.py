@@ -23,8 +23,8 @@ from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slo
 def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
     """Everything that the dataset of a seed depends on."""
     code = code_digest("sim_bridge.arrivals", write_open_loop_dataset, slotted_run)
-    document = {"run": asdict(replace(_run(settings, seed), versions={})), "code": code}
-    source = source_sha256(type(_workload(settings)))
+    document = {"run": asdict(replace(run_in(settings, seed), versions={})), "code": code}
+    source = source_sha256(type(workload_in(settings)))
     return document if source is None else {**document, "plugin": source}
 
 
@@ -33,7 +33,7 @@ def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Re
 
     ForetailError if there is no packet.
     """
-    workload = _workload(settings)
+    workload = workload_in(settings)
     batches = workload.batches(settings.ports, settings.ports * settings.buffer_per_port, settings.slots, seed)
     first = next(batches, None)
     if first is None:
@@ -48,17 +48,19 @@ def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Re
             report(last / settings.slots, f"{last:,} of {settings.slots:,} slots")
             yield batch
 
-    return write_open_loop_dataset(dataset, _run(settings, seed), arrivals_in_bytes(reported()))
+    return write_open_loop_dataset(dataset, run_in(settings, seed), arrivals_in_bytes(reported()))
 
 
-def _workload(settings: SlottedTraffic) -> Workload:
+def workload_in(settings: SlottedTraffic) -> Workload:
+    """The workload that settings name."""
     return workload_of(settings.workload, settings.settings)
 
 
-def _run(settings: SlottedTraffic, seed: int) -> Run:
+def run_in(settings: SlottedTraffic, seed: int) -> Run:
+    """The description of the run of a seed."""
     shift = settings.features.average_shift
     return slotted_run(
-        _workload(settings),
+        workload_in(settings),
         settings.ports,
         settings.buffer_per_port,
         settings.slots,

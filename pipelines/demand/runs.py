@@ -40,7 +40,7 @@ def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
         return {DATASETS: _of_datasets(config, config.interval_ns)}
     seeds = config.split.all_seeds
     return {
-        name: _split({seed: _generated(name, seed, config) for seed in seeds}, config.split)
+        name: _split({seed: generated(name, seed, config) for seed in seeds}, config.split)
         for name in config.collectives
     }
 
@@ -70,7 +70,7 @@ def _of_logs(config: DemandConfig) -> SequenceSplit:
         raise ForetailError(f"of the logs' runs, numbered 1 to {len(runs)}, {error}{hint}") from None
 
 
-def _generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
+def generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
     """The collectives of one run; two that are mixed are placed and disturbed each on its own."""
     jobs = name.split("+")
     run, steps = f"{name}, seed {seed}", GENERATED_STEPS if config.steps is None else config.steps

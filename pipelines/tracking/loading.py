@@ -36,6 +36,11 @@ def load_model(model: str, tracking: Tracking, store: Store, **reading: Any) -> 
     return predictor
 
 
+def is_predictor(model: str) -> bool:
+    """Whether it names a predictor, in a file, a folder or MLflow, and not a policy."""
+    return model.startswith(("models:/", "runs:/")) or Path(model).exists()
+
+
 def load_predictor(
     model: str,
     tracking: Tracking,

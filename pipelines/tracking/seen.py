@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -45,12 +45,18 @@ def refuse_seen(scenarios: Mapping[Any, Scenario], seeds: Sequence[int], lineage
     lineage : what the model came from
     whose : words for the model
     """
-    for where, scenario in scenarios.items():
-        document = plain(asdict(scenario))
-        for seed in seeds:
-            used = lineage.given(traffic_sha256_of(document, seed))
-            if used is not None:
-                raise ForetailError(
-                    f"{where} on seed {seed} is not a held-out run: its scenario and seed are those of {used.name}, "
-                    f"which {whose} was given"
-                )
+    documents = {where: plain(asdict(scenario)) for where, scenario in scenarios.items()}
+    runs = (
+        (f"{where} on seed {seed}", traffic_sha256_of(one, seed)) for where, one in documents.items() for seed in seeds
+    )
+    refuse_traffic(runs, lineage, whose)
+
+
+def refuse_traffic(runs: Iterable[tuple[str, str]], lineage: Lineage, whose: str) -> None:
+    """The same for held-out runs with their names and the hashes of their traffic."""
+    for name, traffic in runs:
+        used = lineage.given(traffic)
+        if used is not None:
+            raise ForetailError(
+                f"{name} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} was given"
+            )

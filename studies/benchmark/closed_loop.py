@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pandas as pd
 from omegaconf import MISSING
@@ -14,7 +13,6 @@ from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, policy_name, require_rule
-from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -26,9 +24,9 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_seen
-from foretail.studies.benchmark.frozen import VERSION, reference_runs, require_frozen
+from foretail.studies.benchmark.frozen import CLOSED_LOOP, named, reference_runs, require_frozen
 from foretail.studies.benchmark.score import GUARD_PERCENT, Score, best_by_family, guard_percent
 
 
@@ -56,8 +54,7 @@ class BenchmarkSettings(SimulatedPointSettings, Families):
     def check(self, where: str) -> None:
         """Raise ForetailError without a family that trains or one that judges, and on rules that are none."""
         super().check(where)
-        if not self.training() or not self.held_out():
-            raise ForetailError("families needs one with held_out=false and one with held_out=true")
+        self.require_both_sides()
         for name, numbers in self.sharing_rules.items():
             require_rule(f"sharing_rules.{name}", {**RULE_DEFAULTS, **numbers})
 
@@ -82,7 +79,7 @@ class Field:
     def of(cls, settings: BenchmarkSettings, store: Store) -> Field:
         """Compose the conditions and all rules; ForetailError when the model was given a held-out run."""
         model, judged = settings.model, None
-        policy = None if model is None or _is_predictor(model) else model
+        policy = None if model is None or is_predictor(model) else model
         names = [settings.reference, *settings.rules, *settings.thresholds, *([] if policy is None else [policy])]
         plan = SharingPlan.of(settings, settings.shared, settings.families, {name: {} for name in names})
         if model is not None and policy is None:
@@ -104,11 +101,6 @@ class Field:
         plan = replace(plan, rules={**plan.rules, **made})
         thresholds = [_rule(name) for name in settings.thresholds]
         return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged)
-
-
-def _is_predictor(model: str) -> bool:
-    """Whether it names a predictor, in a file, a folder or MLflow, and not a policy."""
-    return model.startswith(("models:/", "runs:/")) or Path(model).exists()
 
 
 def _rule(name: str) -> Rule:
@@ -144,7 +136,7 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
         ),
         verdict=_verdict(judged, scores, tuned, field.reference),
         details={
-            "version": VERSION if settings.size == "full" else f"{VERSION}-{settings.size}",
+            "version": named(CLOSED_LOOP, settings.size),
             "judged": str(judged),
             "reference": str(field.reference),
             "tuned_threshold": str(tuned),
@@ -223,7 +215,7 @@ def _scores(
                 "on training families, %": change_text(Score.of(costs, training, rule, field.reference).over_seeds),
             }
         )
-    return Table.of_rows(f"{VERSION}: the cost J against {field.reference}, held-out families", made)
+    return Table.of_rows(f"{CLOSED_LOOP}: the cost J against {field.reference}, held-out families", made)
 
 
 def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule) -> Table:

@@ -18,7 +18,8 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.families.conditions import Rule
 from foretail.pipelines.families.costs import Costs
 
-VERSION = "benchmark-1"
+CLOSED_LOOP, OPEN_LOOP, DEMAND = "benchmark-1", "open-loop-1", "demand-1"
+"""The version of each track; its frozen runs are in the file of this name."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class FrozenRun:
     held_out: bool  #: whether the family judges
     condition: str
     seed: int
-    flows_sha256: str  #: of what was offered
-    cost: float  #: J, exact
+    flows_sha256: str  #: of what was offered: flows, arrivals or matrices
+    cost: float  #: exact: J; open loop, the packets that are sent; demand, the throughput of the true matrices
 
 
-def frozen_runs(size: str) -> list[FrozenRun]:
+def frozen_runs(size: str, version: str = CLOSED_LOOP) -> list[FrozenRun]:
     """Those of a size, which come with the package."""
-    with resources.files(__package__).joinpath(f"{VERSION}.csv").open(encoding="utf-8") as file:
+    with resources.files(__package__).joinpath(f"{version}.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     runs = (
         FrozenRun(
@@ -53,10 +54,15 @@ def frozen_runs(size: str) -> list[FrozenRun]:
     return [run for run in runs if run.size == size]
 
 
-def require_frozen(measured: Sequence[FrozenRun], size: str) -> None:
+def named(version: str, size: str) -> str:
+    """The version of a run of a size: only the full one is the benchmark."""
+    return version if size == "full" else f"{version}-{size}"
+
+
+def require_frozen(measured: Sequence[FrozenRun], size: str, version: str = CLOSED_LOOP) -> None:
     """Raise ForetailError unless the runs of the reference rule are the frozen ones: these, and no others."""
     found = {(run.family, run.condition, run.seed): run for run in measured}
-    frozen = {(run.family, run.condition, run.seed): run for run in frozen_runs(size)}
+    frozen = {(run.family, run.condition, run.seed): run for run in frozen_runs(size, version)}
     for key in frozen.keys() | found.keys():
         run, known = found.get(key), frozen.get(key)
         if run == known:
@@ -68,12 +74,12 @@ def require_frozen(measured: Sequence[FrozenRun], size: str) -> None:
         elif run.held_out != known.held_out:
             what = "judges or trains where it did the other"
         elif run.flows_sha256 != known.flows_sha256:
-            what = "has other flows"
+            what = "has other traffic"
         else:
-            what = f"costs {run.cost!r} and not {known.cost!r} under the reference rule"
+            what = f"comes to {run.cost!r} and not {known.cost!r} under the reference"
         raise ForetailError(
-            f"{key[0]} {key[1]} with seed {key[2]} {what}, so this is not {VERSION}: leave its families, seeds and "
-            f"reference as they are, or use a Foretail that has {VERSION}"
+            f"{key[0]} {key[1]} with seed {key[2]} {what}, so this is not {version}: leave its families, seeds and "
+            f"reference as they are, or use a Foretail that has {version}"
         )
 
 
@@ -95,7 +101,6 @@ def write_frozen(results: list[dict[str, Any]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_frozen(
-        [json.loads(Path(result).read_text(encoding="utf-8")) for result in sys.argv[1:]],
-        Path(__file__).with_name(f"{VERSION}.csv"),
-    )
+    documents = [json.loads(Path(result).read_text(encoding="utf-8")) for result in sys.argv[1:]]
+    (version,) = {document["version"].removesuffix(f"-{document['size']}") for document in documents}
+    write_frozen(documents, Path(__file__).with_name(f"{version}.csv"))

@@ -33,17 +33,26 @@ class Score:
     @classmethod
     def of(cls, costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> Score:
         """The score over some conditions, all measured on the same seeds."""
-        by_family = logs_by_family(costs, wheres, rule, reference)
         failed = [where for where in wheres if fails(guard_percent(costs, where, rule, reference, len(wheres)))]
+        return cls.of_families(logs_by_family(costs, wheres, rule, reference), failed)
+
+    @classmethod
+    def of_families(cls, by_family: npt.NDArray[np.float64], failed: Sequence[Condition]) -> Score:
+        """The score of means by family and seed: float64[families, seeds]."""
         return cls(mean_interval(list(by_family.mean(axis=0))), mean_interval(list(by_family.mean(axis=1))), failed)
 
 
 def logs_by_family(costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> npt.NDArray[np.float64]:
     """log J of a rule less that of the reference, a mean over the conditions of a family: float64[families, seeds]."""
-    families: dict[str, list[dict[int, float]]] = {}
-    for where in wheres:
-        own, other = costs.logs(where, rule), costs.logs(where, reference)
-        families.setdefault(where.family, []).append({seed: own[seed] - other[seed] for seed in own})
+    pairs = {where: (costs.logs(where, rule), costs.logs(where, reference)) for where in wheres}
+    return by_family({where: {seed: own[seed] - other[seed] for seed in own} for where, (own, other) in pairs.items()})
+
+
+def by_family(values: Mapping[Condition, Mapping[int, float]]) -> npt.NDArray[np.float64]:
+    """Values by condition and seed, as means over the conditions of each family: float64[families, seeds]."""
+    families: dict[str, list[Mapping[int, float]]] = {}
+    for where, by_seed in values.items():
+        families.setdefault(where.family, []).append(by_seed)
     seeds = sorted(next(iter(families.values()))[0])
     return np.array([[np.mean([one[seed] for one in of]) for seed in seeds] for of in families.values()])
 
@@ -54,9 +63,13 @@ def guard_percent(costs: Costs, where: Condition, rule: Rule, reference: Rule, c
     The bounds of all `conditions` hold together with `CONFIDENCE` (Bonferroni), so a rule that is nowhere worse fails
     somewhere in one of twenty benchmarks at most.
     """
-    confidence = 1 - 2 * (1 - CONFIDENCE) / conditions
-    low = paired_difference(costs.logs(where, rule), costs.logs(where, reference), confidence).low
+    low = paired_difference(costs.logs(where, rule), costs.logs(where, reference), confidence_of_each(conditions)).low
     return None if low is None else 100 * math.expm1(low)
+
+
+def confidence_of_each(conditions: int) -> float:
+    """The confidence of two-sided intervals, of which all lower (or all upper) ends then hold with `CONFIDENCE`."""
+    return 1 - 2 * (1 - CONFIDENCE) / conditions
 
 
 def fails(guard: float | None) -> bool:

@@ -10,11 +10,14 @@ from omegaconf import MISSING
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import feature
 
 SEARCH_SCORES = ("asked_recovered_loss", "f1", "average_precision")
 """Of a search, on its validation runs: where Credence asks; more is better."""
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
 """Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
+PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
+"""Files of a round that was played: its account, and what it learned."""
 
 
 @dataclass
@@ -108,3 +111,22 @@ class SearchSettings(JobSettings, TrialSettings):
         for name in self.budget:
             if name not in SEARCH_COSTS:
                 raise ForetailError(f"budget.{name} is not a cost: choose from {', '.join(SEARCH_COSTS)}")
+
+
+@dataclass
+class PlaySettings:
+    """How a policy is learned by playing episodes of the closed loop."""
+
+    observed: list[str] = setting(MISSING, "Features that the policy observes, of at most 8 bits each.")
+    decisions: int = setting(MISSING, "Number of decisions of a round, rounded up.", at_least=1024)
+    networks: int = setting(128, "Number of networks that are played side by side.", at_least=1, at_most=4096)
+    episode_ns: int = setting(2_000_000, "Time during which flows start in an episode.", at_least=1)
+    drain_ns: int = setting(20_000_000, "Time that the flows of an episode have afterwards.", at_least=0)
+    discount: float = setting(0.9999, "Discount of rewards per decision.", above=0, at_most=1)
+    leaves: int = setting(32, "Most leaves of the tree.", at_least=2, at_most=4096)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a feature that is unknown or too wide."""
+        for name in self.observed:
+            if feature(name).bits > 8:
+                raise ForetailError(f"observed holds {name}, which has more than 8 bits: leave it out")

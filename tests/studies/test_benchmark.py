@@ -64,13 +64,13 @@ def test_another_seed_or_simulator_is_not_this_version(monkeypatch: pytest.Monke
     for wrong, message in (
         (replace(right, seed=1), "(with seed 1 is not measured|with seed 0 is not part of it)"),
         (replace(right, held_out=False), "judges or trains where it did the other"),
-        (replace(right, flows_sha256="others"), "has other flows"),
-        (replace(right, cost=2.5), "costs 2.0 and not 2.5 under the reference rule"),
+        (replace(right, flows_sha256="others"), "has other traffic"),
+        (replace(right, cost=2.5), "comes to 2.0 and not 2.5 under the reference"),
     ):
-        monkeypatch.setattr(frozen, "frozen_runs", lambda size, wrong=wrong: [wrong])
+        monkeypatch.setattr(frozen, "frozen_runs", lambda size, version, wrong=wrong: [wrong])
         with pytest.raises(ForetailError, match=f"{message}, so this is not benchmark-1: leave its"):
             require_frozen(measured, "small")
-    monkeypatch.setattr(frozen, "frozen_runs", lambda size: [right])
+    monkeypatch.setattr(frozen, "frozen_runs", lambda size, version: [right])
     require_frozen(measured, "small")
     with pytest.raises(ForetailError, match="with seed 7 is not part of it"):
         require_frozen([*measured, replace(right, seed=7)], "small")
