@@ -117,7 +117,7 @@ class Arrivals:
             (sent,) = packets_sent(batches, traffic.ports, traffic.buffer, [_policy(case.rule)])
             return {"sent": sent, "arrivals_sha256": digest}
         asking, ensemble = self.predictors[case.rule]
-        arithmetic = arithmetic_of({item.name: item.params for item in ensemble.features})
+        arithmetic: dict[str, Any] = {**arithmetic_of({item.name: item.params for item in ensemble.features})}
         if "average_shift" in arithmetic:
             arithmetic["average_shift"] = max(slots_shift(arithmetic["average_shift"]), 0)
         run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer, **arithmetic)

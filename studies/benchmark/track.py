@@ -93,7 +93,7 @@ class Track:
 
     def _document(self, score: Score, whole: bool) -> dict[str, object]:
         over, families = score.over_seeds, score.over_families
-        ends = {"score": over.mean, "low": over.low, "high": over.high}
+        ends: dict[str, object] = {"score": over.mean, "low": over.low, "high": over.high}
         if not whole:
             return ends
         failed = [str(where) for where in score.failed]
