@@ -6,8 +6,6 @@ in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24`
 ``2**average_shift`` ns, fast ones over a quarter of it, slow rates over ``2**SLOW_SHIFT`` times it (design section 4).
 ``features.hpp`` in ``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
 
-Costs are those of `costs.py`.
-
 Source: Credence (NSDI'24) section 5 for the four paper features, ABM (SIGCOMM'22) for the first round trip; the rest
 come from the virtual LQD that Credence already keeps, or from what a switch without one can count.
 """
@@ -296,14 +294,7 @@ FEATURES: tuple[Feature, ...] = (
 """Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""
 
 STUDY_FEATURES: tuple[Feature, ...] = (
-    Feature(
-        "incast",
-        "packet",
-        "flag",
-        1,
-        "1 if the packet answers an incast query, 0 if it is background traffic.",
-        study_only=True,
-    ),
+    Feature("incast", "packet", "flag", 1, "1 if it answers a query, 0 if it is background traffic.", study_only=True),
 )
 """What only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
 

@@ -51,7 +51,7 @@ def begin(
         [(geometry.buffer, list(geometry.rates_bps)) for geometry in geometries],
         wire_overhead_bytes=geometries[0].overhead,
         cell_bytes=cell_bytes,
-        observed=cell_bytes > 0,
+        observed=COLUMNS if cell_bytes > 0 else [],
         **vars(rules),
         **chosen.keywords("bytes"),
     )
@@ -266,7 +266,7 @@ def test_random_victims_of_a_replay_come_from_the_seed_and_the_labels_follow_the
             victim="random",
             seed=seed,
             cell_bytes=1,
-            observed=True,
+            observed=COLUMNS,
         )
         runs.append(feed(replay, packets))
     np.testing.assert_array_equal(runs[0]["outcome"], runs[1]["outcome"])
@@ -311,7 +311,7 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         tie="lowest_port",
         victim="tail",
         cell_bytes=1,
-        observed=True,
+        observed=COLUMNS,
         average_shift=12,
         rtt_ns=4 * SLOT_NS,
         low_pass_ns=1,
