@@ -81,7 +81,8 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
         (folder / "corpus" / f"seed-{number}").write_text(text)
     include = Path(next(iter(nlohmann_json.__path__))) / "include"
     packets = ROOT / "sim_bridge" / "packets"
-    sources = [packets / "settings.cc", packets / "racks" / "rack_settings.cc", Path(__file__).with_name("settings.cc")]
+    sources = [*(packets / "settings").glob("*.cc"), packets / "racks" / "rack_settings.cc"]
+    sources.append(Path(__file__).with_name("settings.cc"))
     build: list[str | Path] = [compiler, "-std=c++20", "-O1", "-g1", *SANITIZERS, "-I", ROOT / "sim_bridge"]
     built = subprocess.run(
         [*build, "-isystem", include, *sources, "-o", folder / "fuzzer"],

@@ -62,7 +62,7 @@ def compiled(folder: Path, source: str, *flags: str) -> Path:
     packets = ROOM / "packets"
     sources = [
         Path(__file__).with_name(f"{source}.cpp"),
-        packets / "settings.cc",
+        *(packets / "settings").glob("*.cc"),
         packets / "racks" / "rack_settings.cc",
     ]
     house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
