@@ -129,7 +129,8 @@ def load_drop_predictor(
         )
     if not store_exists(uri):
         raise ForetailError(f"{address} has no model in {uri}, which is not there: train and register the model first")
-    if match["alias"] and answered(uri, _ALIAS, match["name"], match["alias"]) == []:  # before MLflow is imported
+    named = match["alias"] not in (None, "latest")  # which MLflow itself resolves
+    if named and answered(uri, _ALIAS, match["name"], match["alias"]) == []:  # before MLflow is imported
         raise ForetailError(f"{address} has no model in {uri} (there is no such alias): {_remedy(match)}")
     with tempfile.TemporaryDirectory() as folder, connected(uri) as mlflow:
         try:
