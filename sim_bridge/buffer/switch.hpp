@@ -153,7 +153,8 @@ public:
     /// `settled(outcome)` has the last word on data arrivals of policies that do not push out, and may only let in
     /// what fits.
     template <class Ask, class Sink, class Settled = std::identity>
-    [[gnu::always_inline]] Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink, Settled&& settled = {}) {
+    [[gnu::always_inline]] Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink,
+                                         Settled&& settled = {}) {
         at(arrival.port).in += arrival.size;
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;

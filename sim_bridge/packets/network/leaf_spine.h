@@ -305,7 +305,8 @@ private:
         }
         decide(number, std::move(frame), arrival, looked);
     }
-    [[gnu::always_inline]] void decide(int number, FramePtr frame, const buffer::Arrival& arrival, const typename Switch::Looked& looked) {
+    [[gnu::always_inline]] void decide(int number, FramePtr frame, const buffer::Arrival& arrival,
+                                       const typename Switch::Looked& looked) {
         const auto index = static_cast<std::size_t>(number);
         const std::size_t line = first_line_[index] + static_cast<std::size_t>(arrival.port);
         Wires wires{*this, first_line_[index]};
