@@ -294,7 +294,14 @@ FEATURES: tuple[Feature, ...] = (
 """Every feature that a switch can compute, in the order of the ``features`` array of an arrival record."""
 
 STUDY_FEATURES: tuple[Feature, ...] = (
-    Feature("incast", "packet", "flag", 1, "1 if it answers a query, 0 if it is background traffic.", study_only=True),
+    Feature(
+        "incast",
+        "packet",
+        "flag",
+        1,
+        "1 if the packet answers an incast query, 0 if it is background traffic.",
+        study_only=True,
+    ),
 )
 """What only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
 

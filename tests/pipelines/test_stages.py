@@ -181,7 +181,7 @@ def test_policies_with_different_traffic_are_not_compared(
 ) -> None:
     calls = iter(range(100))
     monkeypatch.setattr(
-        "foretail.pipelines.comparison.flows.flows_sha256",
+        "foretail.pipelines.comparison.policy_runs.flows_sha256",
         lambda flows, settings: flows_sha256(flows, settings) + str(next(calls)),
     )
     with pytest.raises(ForetailError, match="different flows on seed 11"):
