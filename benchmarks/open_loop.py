@@ -33,7 +33,7 @@ def main(size: str) -> None:
     arrivals = pa.table(columns)
     if len(arrivals) != packets:
         raise SystemExit(f"the workload has {len(arrivals)} packets instead of {packets}: lower PACKETS_PER_SLOT")
-    table = Table(title=f"foretail evaluate, {packets:,} arrivals, 8 policies, {PORTS} ports")
+    table = Table(title=f"foretail replay, {packets:,} arrivals, 8 policies, {PORTS} ports")
     for heading in ("file", "seconds", "to csv", "CPU seconds", "peak MB"):
         table.add_column(heading, justify="left" if heading == "file" else "right")
     csv_seconds = 0.0
