@@ -364,8 +364,7 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
 an adaptive threshold on one workload; ``regimes`` also tells workloads apart. In ``all`` are no approximations of
 others; ``threshold_headroom`` tells the label on the queues of the shadow Credence, and ``until_circuit`` is one number
 on every switch without circuits. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and
-``peak_arrival_rate`` are not in it either: the columns and their order decide trained models, and the results of
-``features=all`` in docs/guide/predictors.md are of these twenty-two."""
+``peak_arrival_rate`` are not in it either: columns and their order decide models, as those of the guide."""
 
 
 def group_of(names: Sequence[str]) -> str:
@@ -391,8 +390,7 @@ def feature(name: str) -> Feature:
 def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
     """What the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.
 
-    `params` is by the name of the feature. ForetailError unless all of them have one arithmetic, in cells of a power of
-    two.
+    `params` is by feature name. ForetailError unless all of them have one arithmetic, in cells of a power of two.
     """
     constants = {
         key: int(value)
