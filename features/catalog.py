@@ -364,7 +364,7 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
 an adaptive threshold on one workload; ``regimes`` also tells workloads apart. In ``all`` are no approximations of
 others; ``threshold_headroom`` tells the label on the queues of the shadow Credence, and ``until_circuit`` is one number
 on every switch without circuits. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and
-``peak_arrival_rate`` are not in it either: columns and their order decide models, as those of the guide."""
+``peak_arrival_rate`` are left out too, since columns and their order decide the models of docs/guide/predictors.md."""
 
 
 def group_of(names: Sequence[str]) -> str:

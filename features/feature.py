@@ -46,7 +46,7 @@ class Feature:
     #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
     unit: Unit
     bits: int  #: values are integers in ``[0, 2**bits)``, ``bits <= 24``
-    description: str  #: one sentence
+    description: str  #: one sentence; it is in the bytes of every dataset, so another text is another content hash
     averaged: bool = False  #: whether the value comes from shift-weighted averages and so depends on ``average_shift``
     tracked: bool = False  #: whether the value comes from queues as an ingress without queue depths tracks them
     study_only: bool = False  #: no switch can know it: for upper bounds, refused by every export
