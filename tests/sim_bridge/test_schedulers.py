@@ -19,7 +19,7 @@ from foretail.sim_bridge.schedulers.replay import replay, replay_switch, slack_n
 from foretail.sim_bridge.schedulers.slack import EdgeCoDel, completion_slack, edge_ecn, fair_slack, tail_slack
 from foretail.sim_bridge.schedulers.topologies import HostNetwork, fat_tree, internet2
 from foretail.sim_bridge.schedulers.traffic import poisson_flows, udp_packets
-from tests.sim_bridge.slow_schedulers import chain, slow_run
+from tests.sim_bridge.slow_schedulers import chain, slow_band, slow_run
 
 SERVED: tuple[Scheduler, ...] = ("fifo", "lifo", "priority", "lstf", "edf")
 BYTE_NS = 8_000_000_000  # rate in bit/s of a byte per ns
@@ -137,11 +137,10 @@ def test_push_out_rules() -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 12), st.lists(st.integers(-(2**40), 2**40), min_size=1))
-def test_bands_of_python_and_of_the_network_agree(count: int, shift: int, slack: list[int]) -> None:
+def test_packets_leave_by_band(count: int, shift: int, slack: list[int]) -> None:
     """Packets that come together leave by band, and in a band by number."""
     bands = Bands(count, shift)
-    slow = [min(count - 1, max(0, one >> shift).bit_length()) for one in slack]
-    assert bands.band(np.array(slack, np.int64)).tolist() == slow
+    slow = [slow_band(one, count, shift) for one in slack]
     n = len(slack)
     packets = Packets(np.zeros(n), np.full(n, 1), np.zeros(n), np.zeros(n))  # type: ignore[arg-type]
     exits = run(chain(1, [BYTE_NS], [0], [[0]]), packets, "bands", np.array(slack), bands=bands).exit_ns
@@ -160,6 +159,22 @@ def test_slack_for_goals() -> None:
     assert completion_slack(packets, unit_ns=10).tolist() == [40, 40, 40, 20]
     assert tail_slack(packets, slack_ns=7).tolist() == [7] * 4
     assert edge_ecn(np.array([17_999, 18_000, 18_001]), 1_200).tolist() == [False, False, True]
+
+
+def test_fair_slack_serves_a_short_flow_beside_a_long_one_as_fair_queueing_does() -> None:
+    """40 packets of one flow come at once, and 10 of another one: each has half of the port."""
+    flow = np.repeat([0, 1], [40, 10])
+    packets = Packets(np.zeros(50), np.full(50, 10), flow, np.zeros(50))  # type: ignore[arg-type]
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    half_bps = int(network.rate_bps[0]) // 2
+    ends = {
+        scheduler: run(network, packets, scheduler, fair_slack(packets, half_bps)).exit_ns[flow == 1].max()
+        for scheduler in ("fifo", "fair", "lstf")
+    }
+    packet_ns = 10
+    assert ends["fifo"] == 50 * packet_ns
+    assert abs(ends["lstf"] - ends["fair"]) <= packet_ns
+    assert ends["lstf"] <= 21 * packet_ns
 
 
 def test_edge_codel_drops_at_shrinking_intervals() -> None:
