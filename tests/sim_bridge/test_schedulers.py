@@ -16,7 +16,7 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
 from foretail.sim_bridge.schedulers.network import Bands, Packets, PortNetwork, Scheduler, run
 from foretail.sim_bridge.schedulers.replay import replay, replay_switch, slack_ns
-from foretail.sim_bridge.schedulers.slack import EdgeCoDel, completion_slack, edge_ecn, fair_slack, tail_slack
+from foretail.sim_bridge.schedulers.slack import completion_slack, edge_codel, edge_ecn, fair_slack, tail_slack
 from foretail.sim_bridge.schedulers.topologies import HostNetwork, fat_tree, internet2
 from foretail.sim_bridge.schedulers.traffic import poisson_flows, udp_packets
 from tests.sim_bridge.slow_schedulers import chain, slow_band, slow_run
@@ -179,11 +179,15 @@ def test_fair_slack_serves_a_short_flow_beside_a_long_one_as_fair_queueing_does(
 
 def test_edge_codel_drops_at_shrinking_intervals() -> None:
     """Packets each ms that waited 6 ms: the first drop after 100 ms, the next ones after 100 / sqrt(drops) ms."""
-    codel = EdgeCoDel()
-    drops = [ms for ms in range(400) if codel.drops_packet(ms * 1_000_000, ms * 1_000_000, 6_000_000)]
-    assert drops == [101, 202, 273, 331, 382]
-    assert not codel.drops_packet(500_000_000, 400_000_000, 1_000_000)
-    assert codel.drops == 0
+    drops = [101, 202, 273, 331, 382]
+    time_ns = np.arange(600) * 1_000_000
+    waited_ns = np.full(600, 6_000_000)
+    assert np.flatnonzero(edge_codel(time_ns[:400], time_ns[:400], waited_ns[:400])).tolist() == drops
+    again = [*drops, 400 + 101]  # behind a packet that waited less, or was sent late, the interval starts again
+    short = np.where(np.arange(600) == 399, 1_000_000, waited_ns)
+    assert np.flatnonzero(edge_codel(time_ns, time_ns, short))[:6].tolist() == again
+    late_ns = np.where(np.arange(600) >= 400, time_ns + 30_000_000, time_ns)
+    assert np.flatnonzero(edge_codel(time_ns, late_ns, waited_ns))[:6].tolist() == again
 
 
 def test_networks_of_hosts() -> None:
@@ -252,7 +256,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda n, p: fair_slack(p, 0), "must be above 0"),
     (lambda n, p: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
     (lambda n, p: fat_tree(3, rate_bps=1), "even number of ports"),
-    (lambda n, p: EdgeCoDel(refresh_ns=1), "more than the target"),
+    (lambda n, p: edge_codel(*3 * [p.arrival_ns], refresh_ns=1), "more than the target"),
 ]
 
 
