@@ -137,8 +137,7 @@ std::tuple<Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Col
                                                    Column<std::int64_t> size_bytes, Column<std::int32_t> route,
                                                    Column<std::int32_t> back, Column<bool> fills,
                                                    const std::vector<std::int32_t>& edges, Integer first_window,
-                                                   double growth, Integer timeout_ns, const std::string& drop,
-                                                   const std::string& value, Integer fair_bps) {
+                                                   double growth, Integer timeout_ns) {
     const std::size_t n = start_ns.shape(0);
     between("number of flows", static_cast<std::int64_t>(n), 0, most / 2);
     as_long("size_bytes", size_bytes, n);
@@ -151,8 +150,6 @@ std::tuple<Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Col
     sender.growth = growth;
     sender.timeout_ns = checked("timeout_ns", timeout_ns, 1, longest);
     sender.edges = edges;
-    sender.value = static_cast<Value>(position(value, value_names, "unknown value '" + value + "'"));
-    sender.fair_bps = checked("fair_bps", fair_bps, 1, 1'000'000'000'000);
     if (!std::ranges::is_sorted(edges)) throw std::invalid_argument("edges are not in increasing order");
     std::vector<PlannedFlow> plan(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -162,7 +159,7 @@ std::tuple<Int64s, Int64s, std::int64_t> run_flows(const Topology& topology, Col
         topology.check_route(back(i));
         plan[i] = {start_ns(i), size_bytes(i), route(i), back(i), fills(i)};
     }
-    const NetworkSettings settings = settings_of(topology, drop, false, {8}, {10}, {0});
+    const NetworkSettings settings = settings_of(topology, "largest_key", false, {8}, {10}, {0});
     Senders senders(std::move(plan), sender, topology.ports.size());
     Senders::Net network(topology.ports, topology.all, topology.buffers, settings, senders);
     {
@@ -191,7 +188,7 @@ void add_schedulers(nb::module_& m) {
           "Exit of each packet in ns, -1 where it was dropped, and the busy ports that it met: int64[n], uint8[n].");
     m.def("run_flows", &run_flows, "topology"_a, "start_ns"_a.noconvert(), "size_bytes"_a.noconvert(),
           "route"_a.noconvert(), "back"_a.noconvert(), "fills"_a.noconvert(), nb::kw_only(), "edges"_a,
-          "first_window"_a, "growth"_a, "timeout_ns"_a, "drop"_a, "value"_a, "fair_bps"_a,
+          "first_window"_a, "growth"_a, "timeout_ns"_a,
           "End of each flow in ns; data packets sent and dropped by priority; timeouts: int64[n], int64[2, 8].");
 }
 

@@ -110,12 +110,6 @@ class Bands:
         if not 0 <= self.shift <= 46:
             raise ForetailError(f"shift = {self.shift}: slack has 48 bits, choose a first band of 0 to 46")
 
-    def band(self, slack_ns: Int64) -> Int64:
-        """Band of packets with so much slack left: int64[packets]."""
-        units = np.maximum(slack_ns, 0) >> self.shift
-        edges = np.array([1 << bit for bit in range(self.count - 1)], np.int64)
-        return np.searchsorted(edges, units, side="right").astype(np.int64)
-
 
 @dataclass(frozen=True, eq=False)
 class Exits:

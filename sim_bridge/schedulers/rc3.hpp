@@ -10,7 +10,6 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,18 +24,11 @@ struct PlannedFlow {
     bool fills = false;                ///< by RC3
 };
 
-/// What senders write into packets for schedulers: the priority of RC3; or slack by the size of the flow, the same for
-/// all, or for fairness (sim_bridge/schedulers/slack.py).
-enum class Value : std::uint8_t { level, flow_size, even, fair };
-inline constexpr std::array<std::string_view, 4> value_names = {"level", "flow_size", "even", "fair"};
-
 struct SenderSettings {
     std::int32_t segment_bytes = 1460, header_bytes = 40;
     std::int32_t first_window = 4;    ///< in packets
     double growth = 1;                ///< of the window in slow start, per packet that is acknowledged
     Time timeout_ns = 1'000'000'000;  ///< doubled each time
-    Value value = Value::level;
-    std::int64_t fair_bps = 0;        ///< at most the fair rate of a flow
     std::vector<std::int32_t> edges;  ///< packets from the end up to which priorities 1, 2, ... go
 };
 
@@ -92,7 +84,7 @@ public:
         if (packet.level == 0) {
             while (flow.expected < flow.packets && has(flow, flow.expected, arrived)) ++flow.expected;
         }
-        Packet answer{.value = settings_.value == Value::fair ? 0 : packet.value,
+        Packet answer{.value = packet.value,
                       .size_bytes = settings_.header_bytes,
                       .flow = packet.flow,
                       .route = plan_[f].back,
@@ -135,7 +127,6 @@ private:
         std::vector<std::int32_t> lost;
         Time deadline_ns = 0, timeout_ns = 0, finished_ns = -1;
         bool timer = false;
-        Time slack_ns = 0, sent_ns = -1;  ///< of the packet that was sent last
     };
 
     static std::int32_t event(std::size_t flow, bool timer) { return static_cast<std::int32_t>(2 * flow + timer); }
@@ -167,27 +158,13 @@ private:
         const auto payload = std::min<std::int64_t>(settings_.segment_bytes, plan_[f].size_bytes - before);
         ++counts_.sent[static_cast<std::size_t>(priority)];
         const std::int32_t size_bytes = settings_.header_bytes + static_cast<std::int32_t>(payload);
-        network_->inject(now, {.value = value_of(f, priority, size_bytes, now),
+        network_->inject(now, {.value = priority,
                                .size_bytes = size_bytes,
                                .flow = static_cast<std::int32_t>(f),
                                .route = plan_[f].route,
                                .level = static_cast<std::uint8_t>(priority),
                                .sequence = sequence,
                                .order = order});
-    }
-    std::int64_t value_of(std::size_t f, std::int32_t priority, std::int32_t size_bytes, Time now) {
-        constexpr Time second = 1'000'000'000;
-        Flow& flow = flows_[f];
-        switch (settings_.value) {
-            case Value::level: return priority;
-            case Value::flow_size: return flow.packets * second;
-            case Value::even: return second;
-            case Value::fair: break;
-        }
-        const Time own_ns = size_bytes * 8 * second / settings_.fair_bps;
-        flow.slack_ns = flow.sent_ns < 0 ? 0 : std::max<Time>(0, flow.slack_ns + own_ns - (now - flow.sent_ns));
-        flow.sent_ns = now;
-        return flow.slack_ns;
     }
     void send_window(std::size_t f, Time now) {
         Flow& flow = flows_[f];

@@ -24,7 +24,6 @@ from foretail.sim_bridge.schedulers.topologies import HostNetwork
 from foretail.sim_bridge.schedulers.traffic import Flows
 
 SEGMENT_BYTES = 1460
-Value = Literal["level", "flow_size", "even", "fair"]
 
 EDGES: dict[Literal["text", "kernel"], list[int]] = {
     "text": [40, 440, 4_440, 44_440],
@@ -62,14 +61,11 @@ def run_flows(
     growth: float = 1.0,
     timeout_ns: int = 1_000_000_000,
     handshake: bool = True,
-    scheduler: Scheduler = "priority",
-    value: Value = "level",
-    fair_bps: int = 100_000_000,
     fifo: NDArray[np.bool_] | None = None,
 ) -> Completions:
     """Run flows in a network whose routes begin at ports of hosts.
 
-    By default ports serve the strict priorities of RC3. A port drops the packet that it would serve last.
+    Ports serve the strict priorities of RC3. A port drops the packet that it would serve last.
 
     Parameters
     ----------
@@ -88,12 +84,6 @@ def run_flows(
         First retransmission timeout, doubled with each one in a row.
     handshake
         Whether a flow begins to send a round trip of propagation after its start.
-    scheduler, value
-        Of ports, and what senders write into packets for it: ``level``, the priority of RC3; or slack in ns, by
-        ``flow_size`` (a second per packet), ``even`` (a second) or ``fair``, as
-        :mod:`foretail.sim_bridge.schedulers.slack` has them.
-    fair_bps
-        With ``fair``, a rate that is at most the fair one of a flow.
     fifo
         bool[ports], which ports serve first in first out instead; None: none.
 
@@ -104,7 +94,7 @@ def run_flows(
     network = hosts.network
     ports = len(network.rate_bps)
     fifo = np.zeros(ports, bool) if fifo is None else fifo
-    schedulers: list[Scheduler] = ["fifo" if one else scheduler for one in fifo]
+    schedulers: list[Scheduler] = ["fifo" if one else "priority" for one in fifo]
     # Each port has a buffer of its own, those of hosts without end.
     own = np.maximum(network.rate_bps.astype(np.float64) * buffer_ns / 8e9, 3000).astype(np.int64)
     own[network.route_ports[network.route_begin[:-1]]] = 1 << 60
@@ -122,9 +112,6 @@ def run_flows(
         first_window=first_window,
         growth=growth,
         timeout_ns=timeout_ns,
-        drop="largest_key",
-        value=value,
-        fair_bps=fair_bps,
     )
     fct_ns = np.where(end_ns < 0, -1, end_ns - flows.start_ns)
     return Completions(fct_ns, counts[0], counts[1], timeouts)

@@ -17,8 +17,12 @@ class Replay:
     overdue: float  #: share of packets that come out later, 0 to 1
     overdue_by_more: float  #: share of packets that come out later by more than a threshold
     lateness_ns: Int64  #: int64[packets], later by so much; below 0 earlier
-    #: median over the packets that waited of the time waited here over that in the original
-    waiting_ratio: float
+
+    @classmethod
+    def of(cls, lateness_ns: Int64, late_ns: int) -> Replay:
+        """From the lateness of all packets; shares of no packet are 0."""
+        overdue, by_more = (float((lateness_ns > least).mean()) if len(lateness_ns) else 0.0 for least in (0, late_ns))
+        return cls(overdue, by_more, lateness_ns)
 
 
 def slack_ns(network: PortNetwork, packets: Packets, exit_ns: Int64) -> Int64:
@@ -66,15 +70,7 @@ def replay(
         raise ForetailError(f"scheduler={scheduler} does not go by slack or exit: choose lstf, bands, edf or priority")
     values = exit_ns if scheduler in ("edf", "priority") else slack
     again = run(network, packets, scheduler, values, preemptive=preemptive, bands=bands)
-    late = again.exit_ns - exit_ns
-    waited = slack > 0
-    ratio = (slack + late)[waited] / slack[waited]
-    return Replay(
-        float((late > 0).mean()) if len(late) else 0.0,
-        float((late > late_ns).mean()) if len(late) else 0.0,
-        late,
-        float(np.median(ratio)) if waited.any() else 1.0,
-    )
+    return Replay.of(again.exit_ns - exit_ns, late_ns)
 
 
 def replay_switch(
@@ -122,5 +118,4 @@ def replay_switch(
     least_ns = packets.arrival_ns + network.least_ns(packets)
     departure = np.asarray(departure_ns, np.int64) - start_ns
     result = replay(network, packets, np.maximum(departure, least_ns), late_ns=late_ns)
-    late = result.lateness_ns + np.maximum(least_ns - departure, 0)
-    return Replay(float((late > 0).mean()), float((late > late_ns).mean()), late, result.waiting_ratio)
+    return Replay.of(result.lateness_ns + np.maximum(least_ns - departure, 0), late_ns)

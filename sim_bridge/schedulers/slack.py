@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,42 +46,36 @@ def edge_ecn(used_slack_ns: Int64, packet_ns: int, packets: int = 15) -> NDArray
     return np.asarray(used_slack_ns > packets * packet_ns)
 
 
-@dataclass
-class EdgeCoDel:
-    """Edge-CoDel of a flow: drops by the time that packets waited in the whole network.
+def edge_codel(
+    arrival_ns: Int64,
+    sent_ns: Int64,
+    used_slack_ns: Int64,
+    *,
+    target_ns: int = 5_000_000,
+    interval_ns: int = 100_000_000,
+    refresh_ns: int = 20_000_000,
+) -> NDArray[np.bool_]:
+    """Edge-CoDel of a flow: which packets, in order of arrival, the edge drops by their wait: bool[packets].
 
     A packet is dropped if it waited longer than the target and the last drop, or the time at which packets began to
     wait so long, is an interval ago. The interval shrinks with the square root of the drops. It starts again when a
-    packet waited less than the target, or was sent much later than the one before it.
+    packet waited less than the target, or was sent later than `refresh_ns` after the one before it. ForetailError where
+    that is not more than the target.
     """
-
-    target_ns: int = 5_000_000
-    interval_ns: int = 100_000_000
-    refresh_ns: int = 20_000_000  #: gap between sent packets, more than the target
-    drops: int = 0  #: since the interval started again
-    _since_ns: int | None = None
-    _last_sent_ns: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.target_ns < self.refresh_ns:
-            raise ForetailError(
-                f"refresh_ns = {self.refresh_ns} must be more than the target of {self.target_ns}: "
-                "choose 2 to 4 times it"
-            )
-
-    def drops_packet(self, now_ns: int, sent_ns: int, used_slack_ns: int) -> bool:
-        """Whether the edge drops a packet that arrives now, was sent then, and waited so long."""
-        late = self._last_sent_ns is not None and sent_ns - self._last_sent_ns > self.refresh_ns
-        self._last_sent_ns = sent_ns
-        if used_slack_ns < self.target_ns or late:
-            self.drops, self._since_ns = 0, None
-        if used_slack_ns <= self.target_ns:
-            return False
-        if self._since_ns is None:
-            self._since_ns = now_ns
-            return False
-        if now_ns - self._since_ns <= self.interval_ns / max(self.drops, 1) ** 0.5:
-            return False
-        self.drops += 1
-        self._since_ns = now_ns
-        return True
+    if not 0 < target_ns < refresh_ns:
+        raise ForetailError(
+            f"refresh_ns = {refresh_ns} must be more than the target of {target_ns}: choose 2 to 4 times it"
+        )
+    restarts = (used_slack_ns < target_ns) | (np.diff(sent_ns, prepend=sent_ns[:1]) > refresh_ns)
+    dropped = np.zeros(len(arrival_ns), bool)
+    drops, since_ns = 0, -1
+    for i, now_ns in enumerate(arrival_ns.tolist()):
+        if restarts[i]:
+            drops, since_ns = 0, -1
+        if used_slack_ns[i] <= target_ns:
+            continue
+        if since_ns < 0:
+            since_ns = now_ns
+        elif now_ns - since_ns > interval_ns / max(drops, 1) ** 0.5:
+            dropped[i], drops, since_ns = True, drops + 1, now_ns
+    return dropped

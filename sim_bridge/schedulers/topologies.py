@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -92,15 +92,22 @@ class _Ports:
         self.delay_ns.append(delay_ns)
         return len(self.owner) - 1
 
-    def network(self, routes: Iterable[list[int]]) -> PortNetwork:
-        all_routes = list(routes)
-        return PortNetwork(
+    def joined(
+        self, hosts: int, choices: int, route: Callable[[int, int, int], list[int]]
+    ) -> tuple[PortNetwork, Int32]:
+        """The network, and int32[hosts, hosts, choices] of its routes, of which `route` returns the ports."""
+        keys = [(a, b, choice) for a in range(hosts) for b in range(hosts) if a != b for choice in range(choices)]
+        routes = np.full((hosts, hosts, choices), -1, np.int32)
+        routes[*np.array(keys).T] = np.arange(len(keys))
+        ports = [route(*key) for key in keys]
+        network = PortNetwork(
             np.array(self.rate_bps, np.int64),
             np.array(self.delay_ns, np.int64),
             np.array(self.owner, np.int32),
-            np.cumsum([0, *map(len, all_routes)], dtype=np.int64),
-            np.array([port for route in all_routes for port in route], np.int32),
+            np.cumsum([0, *map(len, ports)], dtype=np.int64),
+            np.concatenate(ports).astype(np.int32),
         )
+        return network, routes
 
 
 def _path(before: NDArray[np.integer], here: int, there: int) -> list[int]:
@@ -163,15 +170,12 @@ def internet2(
     out = [ports.add(n + host, host_bps) for host in range(hosts)]
     first = [ports.add(n + hosts + host, host_bps) for host in range(hosts)] if with_host_ports else []
 
-    def route(source: int, destination: int) -> list[int]:
+    def route(source: int, destination: int, _: int) -> list[int]:
         path = paths[source // edges_per_router, destination // edges_per_router]
         middle = [core[link] for link in pairwise(path)]
         return [*first[source : source + 1], up[source], *middle, down[destination], out[destination]]
 
-    pairs = [(source, destination) for source in range(hosts) for destination in range(hosts) if source != destination]
-    routes = np.full((hosts, hosts, 1), -1, np.int32)
-    routes[*np.array(pairs).T, 0] = np.arange(len(pairs))
-    network = ports.network(route(*pair) for pair in pairs)
+    network, routes = ports.joined(hosts, 1, route)
     return HostNetwork(network, routes, np.arange(len(network.owner)) < len(core))
 
 
@@ -182,10 +186,7 @@ def star(hosts: int, *, rate_bps: int, round_trip_ns: int) -> HostNetwork:
     ports = _Ports()
     first = [ports.add(1 + host, rate_bps, round_trip_ns // 2) for host in range(hosts)]
     out = [ports.add(0, rate_bps) for _ in range(hosts)]
-    pairs = [(source, destination) for source in range(hosts) for destination in range(hosts) if source != destination]
-    routes = np.full((hosts, hosts, 1), -1, np.int32)
-    routes[*np.array(pairs).T, 0] = np.arange(len(pairs))
-    network = ports.network([first[source], out[destination]] for source, destination in pairs)
+    network, routes = ports.joined(hosts, 1, lambda source, destination, _: [first[source], out[destination]])
     return HostNetwork(network, routes, network.owner == 0)
 
 
@@ -218,8 +219,5 @@ def fat_tree(degree: int, *, rate_bps: int, delay_ns: int = 1000) -> HostNetwork
             out[destination],
         ]
 
-    keys = [(a, b, c) for a in range(hosts) for b in range(hosts) if a != b for c in range(half * half)]
-    routes = np.full((hosts, hosts, half * half), -1, np.int32)
-    routes[*np.array(keys).T] = np.arange(len(keys))
-    network = ports.network(route(*key) for key in keys)
+    network, routes = ports.joined(hosts, half * half, route)
     return HostNetwork(network, routes, network.delay_ns > 0)

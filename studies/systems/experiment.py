@@ -106,8 +106,9 @@ def _verdict(figure: Published, ours: PairedDifference) -> str:
     return verdict_of(figure.value, ours) if figure.change else verdict_of_value(figure.value, ours)
 
 
-def _rows_of(system: System, name: str, measured: pd.DataFrame) -> list[dict[str, object]]:
+def _rows_of(name: str, size: str, measured: pd.DataFrame) -> list[dict[str, object]]:
     """A row for each published quantity, and then for each of ours alone."""
+    system = SYSTEMS_BY_NAME[name]
     by_quantity = {str(quantity): part["value"].tolist() for quantity, part in measured.groupby("quantity", sort=False)}
     known = {figure.quantity: figure for figure in system.published}
     rows: list[dict[str, object]] = []
@@ -125,7 +126,7 @@ def _rows_of(system: System, name: str, measured: pd.DataFrame) -> list[dict[str
                 "verdict": _verdict(figure, ours) if figure else OURS,
                 "source": f"{system.source}, {figure.source}" if figure else None,
                 "seeds": ours.pairs,
-                "command": f"foretail run systems 'systems=[{name}]'",
+                "command": f"foretail run systems size={size} 'systems=[{name}]'",
             }
         )
     return rows
@@ -137,7 +138,7 @@ def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
         [
             row
             for name in settings.systems
-            for row in _rows_of(SYSTEMS_BY_NAME[name], name, measured[measured["system"] == name])
+            for row in _rows_of(name, settings.size, measured[measured["system"] == name])
         ]
     )
     columns = ("system", "quantity", "published", "ours", "low", "high", "verdict")

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pandas as pd
+import numpy as np
 
 from foretail.pipelines.experiment.catalog import settings_of
 from foretail.pipelines.runs.points import SoFar
-from foretail.studies.networks.lossless import (
-    CLAIMS,
-    LosslessCase,
-    LosslessSettings,
-    Plan,
-    change_percent,
-    measured,
-)
-from foretail.studies.systems.comparisons import SEEDS
-from foretail.studies.systems.system import Published, System
+from foretail.studies.networks.lossless import CLAIMS, Claim, LosslessCase, LosslessSettings, Plan, measured
+from foretail.studies.systems.comparisons import changes, system_of
+from foretail.studies.systems.system import System
 
 
 @dataclass(frozen=True)
@@ -33,10 +26,10 @@ class LosslessClaims:
     medium: tuple[str, ...] = ()  #: further overrides of size medium
 
     @property
-    def claims(self) -> list[tuple[Published, str, str, str, str]]:
-        """Each as it is printed, with how its conditions begin, its metric, variant and baseline."""
+    def claims(self) -> list[Claim]:
+        """Those about these conditions and variants."""
         return [
-            (Published(one.words, one.percent, "", change=True), one.conditions, one.metric, one.variant, one.baseline)
+            one
             for one in CLAIMS
             if one.experiment == self.experiment
             and not isinstance(one.percent, str)
@@ -51,20 +44,16 @@ class LosslessClaims:
         variants = {name: one for name, one in settings.variants.items() if name in self.variants}
         shared = [*settings.shared, *(self.medium if size == "medium" else ())]
         plan = Plan.of(replace(settings, shared=shared, conditions=chosen, variants=variants))
-        cases = [LosslessCase(condition, variant, seed) for condition in chosen for variant in variants]
-        rows = pd.DataFrame([{**vars(case), **measured(case, so_far, plan)} for case in cases])
-        found = {}
-        for published, begins, metric, variant, baseline in self.claims:
-            conditions = [name for name in chosen if name.startswith(begins)]
-            change = change_percent(rows, conditions, metric, variant, baseline) if conditions else None
-            if change is not None and change.mean is not None:
-                found[published.quantity] = change.mean
-        return found
+
+        def figures(condition: str, variant: str) -> dict[str, float]:
+            found = measured(LosslessCase(condition, variant, seed), so_far, plan)
+            return {name: np.nan if value is None else value for name, value in found.items()}
+
+        return changes(self.claims, chosen, figures)
 
     def system(self, name: str, source: str, where: str) -> System:
         """The claims as a system of the table."""
-        published = tuple(replace(claim[0], source=where) for claim in self.claims)
-        return System(name, source, published, self.measure, SEEDS)
+        return system_of(name, source, where, self.claims, self.measure)
 
 
 REVERIE = LosslessClaims(

@@ -27,7 +27,7 @@ from foretail.sim_bridge.inference_jobs.cluster_run import (
 )
 from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
 from foretail.sim_bridge.inference_jobs.placement import Cluster, JobClass, Model
-from foretail.studies.systems.system import Published, System
+from foretail.studies.systems.system import System, change_percent, published
 
 OPERATIONS_PER_S = 1e12
 CLUSTER = Cluster(80, OPERATIONS_PER_S, 10e9)
@@ -35,7 +35,15 @@ LOADS = (0.1, 0.3, 0.5, 0.7)
 """Of the servers."""
 USUAL_LOAD = 0.5
 JOBS = {"small": 400, "medium": 20_000}
-RIVALS = {"random": "Random", "apart": "Opportunistic", "fair": "Spark", "fair_spreads": "Spark that spreads"}
+RIVALS = {
+    "random": "Random",
+    "apart": "Opportunistic",
+    "fair": "Spark",
+    "fair_spreads": "Spark that spreads",
+    "nona_usual": "Nona for 50 % load",
+    "together": "one server a job",
+}
+_LINK = "completion time of the {} placement, link, %"
 RACKS, UPLINKS = 16, 4
 
 
@@ -62,7 +70,7 @@ def _figure() -> dict[str, float]:
         (choice,) = model.choices
         chances = np.array([float(other == placement) for other in choice.placements])
         ms = 1000 * float(model.completion_s([chances])[0])
-        measured[f"completion time of the {name} placement, link, %"] = 100 * (ms - 12) / ms
+        measured[_LINK.format(name)] = 100 * (ms - 12) / ms
     return measured
 
 
@@ -95,13 +103,9 @@ def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
                 factors.setdefault(f"{name} {statistic}", []).append(theirs / ours)
         half = run_jobs(CLUSTER, model.classes, schedulers["random"], jobs // 2, seed)
         factors.setdefault("longer", []).append(times["random"].completion_s.mean() / half.completion_s.mean())
-    for name, title in RIVALS.items():
+    for rival in RIVALS:
         for statistic in ("mean", "p99"):
-            measured[f"{statistic} completion time, {title} over Nona, most over loads"] = max(
-                factors[f"{name} {statistic}"]
-            )
-    measured["mean completion time, Nona for 50 % load over Nona, most over loads"] = max(factors["nona_usual mean"])
-    measured["mean completion time, one server a job over Nona, most over loads"] = max(factors["together mean"])
+            measured[_factor(statistic, rival)] = max(factors[f"{rival} {statistic}"])
     measured["mean completion time, Spark over Nona, least over loads"] = min(factors["fair mean"])
     measured["mean completion time of Random, of a run twice as long over this, 50 % load"] = factors["longer"][2]
     return measured | _scheduled(seed)
@@ -119,38 +123,40 @@ def _scheduled(seed: int) -> dict[str, float]:
     right, wrong = (single_hop(demand, vermilion(of, UPLINKS, 3, seed=seed).capacity) for of in (demand, predicted))
     return {
         "throughput of Vermilion on the racks": right,
-        "throughput of Vermilion for rates wrong by up to 40 %, change in %": 100 * (wrong / right - 1),
+        "throughput of Vermilion for rates wrong by up to 40 %, change in %": change_percent(wrong, right),
     }
+
+
+_TASKS = {
+    "tasks of AlexNet": 23,
+    "tasks of AlexNet, contracted": 1,
+    "tasks of VGG16": 41,
+    "tasks of VGG16, contracted": 1,
+    "tasks of ResNet18": 71,
+    "tasks of ResNet18, contracted": 10,
+    "tasks of DenseNet121": 429,
+    "tasks of DenseNet121, contracted": 4,
+}
+
+
+def _factors(statistic: str, **by_rival: float) -> dict[str, float]:
+    return {_factor(statistic, rival): value for rival, value in by_rival.items()}
+
+
+def _factor(statistic: str, rival: str) -> str:
+    return f"{statistic} completion time, {RIVALS[rival]} over Nona, most over loads"
 
 
 NONA = System(
     "Nona",
     "Pit-Claudel's thesis",
     (
-        *(
-            Published(f"tasks of {name}{after}", value, "Table 2.2")
-            for name, values in {
-                "AlexNet": (23, 1),
-                "VGG16": (41, 1),
-                "ResNet18": (71, 10),
-                "DenseNet121": (429, 4),
-            }.items()
-            for after, value in zip(("", ", contracted"), values, strict=True)
-        ),
-        Published("completion time of the first placement, link, %", 60, "section 2.2.1"),
-        Published("completion time of the second placement, link, %", 15, "section 2.2.1"),
-        Published("mean completion time, Random over Nona, most over loads", 202, "section 2.5.2"),
-        Published("mean completion time, Opportunistic over Nona, most over loads", 180, "section 2.5.2"),
-        Published("mean completion time, Spark over Nona, most over loads", 56, "section 2.5.2"),
-        Published("mean completion time, Spark that spreads over Nona, most over loads", 56, "section 2.5.2"),
-        Published("p99 completion time, Random over Nona, most over loads", 119, "section 2.1"),
-        Published("p99 completion time, Opportunistic over Nona, most over loads", 21, "section 2.1"),
-        Published("p99 completion time, Spark over Nona, most over loads", 77, "section 2.1"),
-        Published("p99 completion time, Spark that spreads over Nona, most over loads", 77, "section 2.1"),
-        Published(
-            "mean completion time, Nona for 50 % load over Nona, most over loads", 1.15, "section 2.5.4, a bound"
-        ),
+        *published("Table 2.2", _TASKS),
+        *published("section 2.2.1", {_LINK.format("first"): 60, _LINK.format("second"): 15}),
+        *published("section 2.5.2", _factors("mean", random=202, apart=180, fair=56, fair_spreads=56)),
+        *published("section 2.1", _factors("p99", random=119, apart=21, fair=77, fair_spreads=77)),
+        *published("section 2.5.4, a bound", {_factor("mean", "nona_usual"): 1.15}),
     ),
     _measure,
-    {"small": (1,), "medium": (1, 2, 3)},
+    {"small": (1, 2), "medium": (1, 2, 3)},
 )

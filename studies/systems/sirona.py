@@ -13,34 +13,38 @@ Sirona. Read literally, Sirona would take three and five times as long as a perf
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.studies.systems.balancing import change_percent, completion_times_us, repeated_percent
-from foretail.studies.systems.system import Published, System
+from foretail.studies.systems.native_run import completion_times_us
+from foretail.studies.systems.system import Published, System, change_percent, published
 
 SUBFLOWS = 16
-BALANCERS = {"ECMP": "ecmp", "USS": "uss", "Flowbender": "flowbender", "RPS": "spray"}
-FLAVOURS = {"RSS": "mean", "RSS by largest RTT": "max", "RSS by moving average": "ewma", "FDRSS": "fed_back"}
-
-PERMUTATION = {  # reductions of mean and maximum, in %
-    "symmetric": {"ECMP": (50, 81), "USS": (4, 42), "Flowbender": (43, 42), "RPS": (-3, 21)},
-    "asymmetric": {"ECMP": (51, 89), "USS": (27, 67), "Flowbender": (42, 42), "RPS": (23, 42)},
+BALANCERS = {
+    "Sirona": "{name: sirona}",
+    "ECMP": "{name: ecmp}",
+    "USS": "{name: uss}",
+    "Flowbender": "{name: flowbender}",
+    "RPS": "{name: spray}",
+    "RSS": "{name: rss}",
+    "RSS by largest RTT": "{name: rss, metric: max}",
+    "RSS by moving average": "{name: rss, metric: ewma}",
+    "FDRSS": "{name: rss, metric: fed_back}",
 }
-WEB_SEARCH = {"ECMP": (33, 35), "Flowbender": (20, 17), "RPS": (26, 24), "USS": (54, 49)}
-ALL_TO_ALL = {"symmetric": {"ECMP": 25, "USS": 10}, "asymmetric": {"ECMP": 27, "USS": 26, "Flowbender": 20, "RPS": 9}}
+RIVALS, FLAVOURS = tuple(BALANCERS)[1:5], tuple(BALANCERS)[5:]
 
-RECOVERIES = {
-    "TCP of ns-3": ("recovery=ns3", "reordering_window_ns=null"),
-    "TCP of Linux": ("recovery=linux", "reordering_window_ns=null"),
-    "TCP of Linux, window of 1 ms": (),
-    "IRN": ("name=irn", "recovery=ns3", "reordering_window_ns=null"),
+REDUCTIONS: dict[str, dict[str, tuple[float | None, float]]] = {  # of mean and maximum, in %
+    "permutation, symmetric": {"ECMP": (50, 81), "USS": (4, 42), "Flowbender": (43, 42), "RPS": (-3, 21)},
+    "permutation, asymmetric": {"ECMP": (51, 89), "USS": (27, 67), "Flowbender": (42, 42), "RPS": (23, 42)},
+    "web search": {"ECMP": (33, 35), "Flowbender": (20, 17), "RPS": (26, 24), "USS": (54, 49)},
+    "all-to-all, symmetric": {"ECMP": (None, 25), "USS": (None, 10)},
+    "all-to-all, asymmetric": {"ECMP": (None, 27), "USS": (None, 26), "Flowbender": (None, 20), "RPS": (None, 9)},
 }
-"""Transports that differ in what they take for lost, as overrides of ``scenario.transport``."""
 
+METRICS: dict[str, Callable[[NDArray[np.float64]], float]] = {"mean": np.mean, "max": np.max}
 SCENARIO = ["scenario=permutation"]
 
 
@@ -56,10 +60,6 @@ def _collective(kind: str, servers: int, size_bytes: int) -> list[str]:
 
 def _slow(spines: int) -> list[str]:
     return [f"scenario.topology.slow_spines={spines}"]
-
-
-def _balancer(name: str) -> list[str]:
-    return [f"scenario.balancing.name={name}"]
 
 
 def collision_loads(leaves: int, spines: int, slow_spines: int, draws: int, seed: int) -> NDArray[np.float64]:
@@ -81,41 +81,41 @@ def collision_loads(leaves: int, spines: int, slow_spines: int, draws: int, seed
     return found
 
 
+Times = dict[str, NDArray[np.float64]]
+
+
+def _times(run: list[str], seed: int, so_far: SoFar, names: Sequence[str] = RIVALS) -> Times:
+    """Completion times in µs of the same traffic under Sirona and others."""
+    chosen = {one: f"scenario.balancing={BALANCERS[one]}" for one in ("Sirona", *names)}
+    return {one: completion_times_us([*run, override], seed, so_far) for one, override in chosen.items()}
+
+
+def _changes(where: str, times: Times) -> dict[str, float]:
+    return {
+        _change(where, metric, against): change_percent(of(times["Sirona"]), of(times[against]))
+        for against in RIVALS
+        for metric, of in METRICS.items()
+    }
+
+
 def _permutation(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     leaves, slow, size_bytes = (4, 1, 300_000) if size == "small" else (32, 8, 2_000_000)
     shared = [*SCENARIO, *_topology(*3 * [leaves]), *_collective("permutation", leaves**2, size_bytes)]
     found: dict[str, float] = {}
-    for fabric, spines in (("symmetric", 0), ("asymmetric", slow)):
-        run = [*shared, *_slow(spines)]
-        sirona = completion_times_us([*run, *_balancer("sirona")], seed, so_far)
-        for against, name in BALANCERS.items():
-            other = completion_times_us([*run, *_balancer(name)], seed, so_far)
-            for metric, of in (("mean", np.mean), ("max", np.max)):
-                found[_change(f"permutation, {fabric}", metric, against)] = change_percent(
-                    float(of(sirona)), float(of(other))
-                )
-        for against, chosen in FLAVOURS.items():
-            if fabric == "symmetric" and chosen != "mean":
-                continue
-            flavour = [*_balancer("rss"), f"scenario.balancing.metric={chosen}"]
-            other = completion_times_us([*run, *flavour], seed, so_far)
-            for metric, of in (("mean", np.mean), ("max", np.max)):
-                found[_ratio(fabric, metric, against)] = float(of(sirona) / of(other))
+    for fabric, spines, flavours in (("symmetric", 0, FLAVOURS[:1]), ("asymmetric", slow, FLAVOURS)):
+        times = _times([*shared, *_slow(spines)], seed, so_far, (*RIVALS, *flavours))
+        found |= _changes(f"permutation, {fabric}", times)
+        for flavour in flavours:
+            for metric, of in METRICS.items():
+                found[_ratio(fabric, metric, flavour)] = of(times["Sirona"]) / of(times[flavour])
     return found
 
 
 def _web_search(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     traffic_ns = 2_000_000 if size == "small" else 20_000_000
     run = [*SCENARIO, *_topology(8, 8, 4 if size == "small" else 8), "scenario.collective.kind=null"]
-    run += ["scenario.background.load=0.5", "scenario.background.destinations=other_servers"]
-    run += [f"scenario.traffic_ns={traffic_ns}"]
-    sirona = completion_times_us([*run, *_balancer("sirona")], seed, so_far)
-    found: dict[str, float] = {}
-    for against, name in BALANCERS.items():
-        other = completion_times_us([*run, *_balancer(name)], seed, so_far)
-        found[_change("web search", "mean", against)] = change_percent(sirona.mean(), other.mean())
-        found[_change("web search", "max", against)] = change_percent(sirona.max(), other.max())
-    return found
+    run += ["scenario.background={load: 0.5, destinations: other_servers}", f"scenario.traffic_ns={traffic_ns}"]
+    return _changes("web search", _times(run, seed, so_far))
 
 
 def _all_to_all(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
@@ -124,25 +124,8 @@ def _all_to_all(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     shared.append("scenario.collective.spread_ns=10_000")  # the only thing that a seed draws beside the ways
     found: dict[str, float] = {}
     for fabric, spines in (("symmetric", 0), ("asymmetric", 1)):
-        run = [*shared, *_slow(spines)]
-        sirona = completion_times_us([*run, *_balancer("sirona")], seed, so_far)
-        for against, name in BALANCERS.items():
-            other = completion_times_us([*run, *_balancer(name)], seed, so_far)
-            found[_change(f"all-to-all, {fabric}", "max", against)] = change_percent(sirona.max(), other.max())
+        found |= _changes(f"all-to-all, {fabric}", _times([*shared, *_slow(spines)], seed, so_far))
     return found
-
-
-def _repeated(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
-    """What senders repeat although nothing is lost, where two of eight spines are slow."""
-    side, size_bytes = (4, 300_000) if size == "small" else (8, 2_000_000)
-    run = [*SCENARIO, *_topology(*3 * [side]), *_collective("permutation", side**2, size_bytes), *_slow(side // 4)]
-    return {
-        f"sent again, {balancer} over {transport}, %": repeated_percent(
-            [*run, *_balancer(name), *(f"scenario.transport.{one}" for one in chosen)], seed, so_far
-        )
-        for balancer, name in {"RPS": "spray", "Sirona": "sirona"}.items()
-        for transport, chosen in RECOVERIES.items()
-    }
 
 
 def _measure(size: str, seed: int, so_far: SoFar) -> Mapping[str, float]:
@@ -151,7 +134,6 @@ def _measure(size: str, seed: int, so_far: SoFar) -> Mapping[str, float]:
         **_permutation(size, seed, so_far),
         **_web_search(size, seed, so_far),
         **_all_to_all(size, seed, so_far),
-        **_repeated(size, seed, so_far),
         MEMORY: 3 * SUBFLOWS / (SUBFLOWS + 2),
         COLLISION: 1 - math.factorial(4) / 4**4,
         "ECMP's busiest link over its share, symmetric": collision_loads(32, 32, 0, draws, seed).mean(),
@@ -170,40 +152,28 @@ def _ratio(fabric: str, metric: str, against: str) -> str:
 MEMORY = f"words of RSS over those of Sirona, {SUBFLOWS} subflows"
 COLLISION = "chance that 4 flows on 4 ways collide"
 
+
+def _reductions(traffic: str, section: str) -> Iterator[Published]:
+    for where, figures in REDUCTIONS.items():
+        for against, percents in figures.items() if where.startswith(traffic) else ():
+            for metric, percent in zip(METRICS, percents, strict=True):
+                if percent is not None:
+                    yield Published(_change(where, metric, against), -percent, section, change=True)
+
+
 SIRONA = System(
     "Sirona",
     "Pit-Claudel's thesis",
     (
-        *(
-            Published(_change(f"permutation, {fabric}", metric, against), -percent, "section 4.4.2", change=True)
-            for fabric, figures in PERMUTATION.items()
-            for against, percents in figures.items()
-            for metric, percent in zip(("mean", "max"), percents, strict=True)
-        ),
-        *(
-            Published(_ratio(fabric, metric, "RSS"), 1.0, "section 4.4.2")
-            for fabric in PERMUTATION
-            for metric in ("mean", "max")
-        ),
-        *(
-            Published(_ratio("asymmetric", metric, against), 1.0, "section 4.4.6")
-            for against in ("RSS by largest RTT", "RSS by moving average")
-            for metric in ("mean", "max")
-        ),
-        *(
-            Published(_change("web search", metric, against), -percent, "section 4.4.8", change=True)
-            for against, percents in WEB_SEARCH.items()
-            for metric, percent in zip(("mean", "max"), percents, strict=True)
-        ),
-        *(
-            Published(_change(f"all-to-all, {fabric}", "max", against), -percent, "section 4.4.9", change=True)
-            for fabric, figures in ALL_TO_ALL.items()
-            for against, percent in figures.items()
-        ),
+        *_reductions("permutation", "section 4.4.2"),
+        *published("section 4.4.2", {_ratio(at, of, "RSS"): 1 for at in ("symmetric", "asymmetric") for of in METRICS}),
+        *published("section 4.4.6", {_ratio("asymmetric", of, rss): 1 for rss in FLAVOURS[1:3] for of in METRICS}),
+        *_reductions("web search", "section 4.4.8"),
+        *_reductions("all-to-all", "section 4.4.9"),
         Published(MEMORY, 3.0, "section 4.1"),
         Published(COLLISION, 0.75, "section 4.2.1"),
     ),
     _measure,
-    {"small": (1,), "medium": (1, 2, 3)},
+    {"small": (1, 2), "medium": (1, 2, 3)},
 )
 """Changes are of Sirona's times against those of another balancer: below 0 Sirona is faster."""

@@ -18,6 +18,11 @@ class Published:
     change: bool = False  #: whether it is a change in %, whose sign matters; otherwise a number above 0
 
 
+def published(source: str, values: Mapping[str, float], *, change: bool = False) -> tuple[Published, ...]:
+    """Return the figures that one place of a source prints, by quantity."""
+    return tuple(Published(quantity, value, source, change) for quantity, value in values.items())
+
+
 @dataclass(frozen=True)
 class System:
     """A system of the literature."""
@@ -33,3 +38,8 @@ class System:
 
 ONCE = {"small": (1,), "medium": (1,)}
 """Seeds of a system whose figures are computed."""
+
+
+def change_percent(of: float, against: float) -> float:
+    """Return by how much a value is more than another, in %; below 0 it is less."""
+    return 100 * (of / against - 1)

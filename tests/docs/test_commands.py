@@ -204,7 +204,7 @@ RULES = [
     # docs/results/lossless.md
     Rule(r"lossless.md: (train|evaluate) ", "compose"),
     # docs/guide/other-systems.md
-    Rule(r"other-systems.md: demand ", "compose"),
+    Rule(r"other-systems.md: (demand|schedule) ", "compose"),
     Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/test_balancing.py runs such networks
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),

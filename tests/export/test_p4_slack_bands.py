@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.export.p4.text.slack_bands import SLACK_BITS, slack_bands
 from foretail.sim_bridge.schedulers.network import Bands
+from tests.sim_bridge.slow_schedulers import slow_band
 
 ENTRY = re.compile(r"0x([0-9a-f]+) &&& 0x([0-9a-f]+) : choose\((\d+)\);")
 
@@ -27,11 +27,10 @@ def band_of(text: str, slack_ns: int) -> int:
 
 @given(st.integers(1, 64), st.integers(0, 40), st.lists(st.integers(-(2**47), 2**47 - 1), min_size=1))
 def test_the_text_has_the_bands_of_the_network(count: int, shift: int, slack: list[int]) -> None:
-    bands = Bands(count, shift)
-    text = slack_bands(bands)
+    text = slack_bands(Bands(count, shift))
     edges = [1 << bit for bit in range(shift, 47)]
     values = [*slack, *edges, *(edge - 1 for edge in edges), 0, -1]
-    assert [band_of(text, value) for value in values] == bands.band(np.array(values, np.int64)).tolist()
+    assert [band_of(text, value) for value in values] == [slow_band(value, count, shift) for value in values]
 
 
 def test_slack_falls_by_what_a_packet_waits() -> None:

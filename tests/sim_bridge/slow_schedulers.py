@@ -77,3 +77,8 @@ def chain(ports: int, rates: list[int], delays: list[int], routes: list[list[int
         np.cumsum([0, *map(len, routes)], dtype=np.int64),
         np.array([port for route in routes for port in route], np.int32),
     )
+
+
+def slow_band(slack_ns: int, count: int, shift: int) -> int:
+    """The strict priority of a packet with so much slack."""
+    return min(count - 1, max(0, slack_ns >> shift).bit_length())

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.ns3.messages.collectives import collective, halves
-from foretail.sim_bridge.ns3.messages.ethereal import CUTS, Piece, assigned, pieces
+from foretail.sim_bridge.ns3.messages.ethereal import Piece, assigned, pieces
 from foretail.sim_bridge.ns3.messages.message import Message
 
 flows_and_spines = st.tuples(st.integers(0, 40), st.integers(1, 20))
@@ -29,34 +29,27 @@ def loads(found: list[Piece], spines: int) -> list[int]:
 @given(flows_and_spines, st.integers(1, 10**9), st.data())
 def test_every_spine_gets_what_spraying_gives_it(sizes: tuple[int, int], size_bytes: int, data: st.DataObject) -> None:
     flows, spines = sizes
-    for cut in CUTS:
-        found = pieces(flows, spines, size_bytes, first_spine=data.draw(st.integers(0, spines - 1)), cut=cut)
-        of_flow: Counter[int] = Counter()
-        for piece in found:
-            assert piece.size_bytes > 0
-            of_flow[piece.flow] += piece.size_bytes
-        assert of_flow == Counter(dict.fromkeys(range(flows), size_bytes))  # no byte is lost or doubled
-        most, least = max(loads(found, spines)), min(loads(found, spines))
-        rounded = flows % spines // math.gcd(flows % spines, spines) if cut == "equal" else 1
-        assert most - least <= rounded  # a byte for each part
-        assert most < flows * size_bytes / spines + max(rounded, 1)
+    found = pieces(flows, spines, size_bytes, first_spine=data.draw(st.integers(0, spines - 1)))
+    of_flow: Counter[int] = Counter()
+    for piece in found:
+        assert piece.size_bytes > 0
+        of_flow[piece.flow] += piece.size_bytes
+    assert of_flow == Counter(dict.fromkeys(range(flows), size_bytes))  # no byte is lost or doubled
+    most, least = max(loads(found, spines)), min(loads(found, spines))
+    rounded = flows % spines // math.gcd(flows % spines, spines)
+    assert most - least <= rounded  # a byte for each part
+    assert most < flows * size_bytes / spines + max(rounded, 1)
 
 
 @given(flows_and_spines, st.sampled_from([1, 7, 1000]))
-def test_equal_cuts_add_r_times_s_minus_g_over_g_subflows_and_the_fewest_s_minus_g(
-    sizes: tuple[int, int], scale: int
-) -> None:
+def test_equal_cuts_add_r_times_s_minus_g_over_g_subflows(sizes: tuple[int, int], scale: int) -> None:
     flows, spines = sizes
     size_bytes = spines * scale  # so that no part is rounded away
     left = flows % spines
     common = math.gcd(left, spines)
-    assert len(pieces(flows, spines, size_bytes)) - flows == left * (spines - common) // common
-    fewest = pieces(flows, spines, size_bytes, cut="fewest")
-    assert len(fewest) - flows == spines - common if left else len(fewest) == flows
-    assert len(fewest) <= len(pieces(flows, spines, size_bytes))
-    for cut in CUTS:
-        parts = Counter(piece.flow for piece in pieces(flows, spines, size_bytes, cut=cut))
-        assert sum(number > 1 for number in parts.values()) <= left
+    found = pieces(flows, spines, size_bytes)
+    assert len(found) - flows == left * (spines - common) // common
+    assert sum(number > 1 for number in Counter(piece.flow for piece in found).values()) <= left
 
 
 def fewest_by_integer_program(flows: int, spines: int, *, count_cut_flows: bool) -> int:
@@ -102,14 +95,14 @@ def fewest_by_integer_program(flows: int, spines: int, *, count_cut_flows: bool)
 def test_an_integer_program_cuts_as_few_flows_but_makes_fewer_parts(flows: int, spines: int) -> None:
     left, common = flows % spines, math.gcd(flows, spines)
     parts = fewest_by_integer_program(flows, spines, count_cut_flows=False)
-    assert parts == flows + spines - common == len(pieces(flows, spines, spines, cut="fewest"))
+    assert parts == flows + spines - common
     assert fewest_by_integer_program(flows, spines, count_cut_flows=True) == left
     assert len(pieces(flows, spines, spines)) >= parts
 
 
 def test_known_cases() -> None:
-    assert [len(pieces(3, 4, 12, cut=cut)) for cut in CUTS] == [12, 6]
-    assert [len(pieces(6, 16, 16, cut=cut)) for cut in CUTS] == [48, 20]
+    assert len(pieces(3, 4, 12)) == 12
+    assert len(pieces(6, 16, 16)) == 48
     assert pieces(4, 4, 9, first_spine=3) == [(0, 3, 9), (1, 0, 9), (2, 1, 9), (3, 2, 9)]
     assert pieces(1, 2, 5) == [(0, 0, 2), (0, 1, 3)]
     assert pieces(1, 4, 2) == [(0, 1, 1), (0, 3, 1)]  # no part without a byte
@@ -119,7 +112,6 @@ def test_known_cases() -> None:
 @pytest.mark.parametrize(
     ("given_", "sentence"),
     [
-        ({"cut": "sticks"}, "cut = sticks is no way to cut flows: choose from equal, fewest"),
         ({"spines": 0}, "spines = 0 is too small: give at least 1"),
         ({"flows": -1}, "flows = -1 is too small: give at least 0"),
         ({"size_bytes": 0}, "size_bytes = 0 is too small"),

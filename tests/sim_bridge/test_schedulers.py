@@ -16,10 +16,10 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
 from foretail.sim_bridge.schedulers.network import Bands, Packets, PortNetwork, Scheduler, run
 from foretail.sim_bridge.schedulers.replay import replay, replay_switch, slack_ns
-from foretail.sim_bridge.schedulers.slack import EdgeCoDel, completion_slack, edge_ecn, fair_slack, tail_slack
+from foretail.sim_bridge.schedulers.slack import completion_slack, edge_codel, edge_ecn, fair_slack, tail_slack
 from foretail.sim_bridge.schedulers.topologies import HostNetwork, fat_tree, internet2
 from foretail.sim_bridge.schedulers.traffic import poisson_flows, udp_packets
-from tests.sim_bridge.slow_schedulers import chain, slow_run
+from tests.sim_bridge.slow_schedulers import chain, slow_band, slow_run
 
 SERVED: tuple[Scheduler, ...] = ("fifo", "lifo", "priority", "lstf", "edf")
 BYTE_NS = 8_000_000_000  # rate in bit/s of a byte per ns
@@ -137,11 +137,10 @@ def test_push_out_rules() -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 12), st.lists(st.integers(-(2**40), 2**40), min_size=1))
-def test_bands_of_python_and_of_the_network_agree(count: int, shift: int, slack: list[int]) -> None:
+def test_packets_leave_by_band(count: int, shift: int, slack: list[int]) -> None:
     """Packets that come together leave by band, and in a band by number."""
     bands = Bands(count, shift)
-    slow = [min(count - 1, max(0, one >> shift).bit_length()) for one in slack]
-    assert bands.band(np.array(slack, np.int64)).tolist() == slow
+    slow = [slow_band(one, count, shift) for one in slack]
     n = len(slack)
     packets = Packets(np.zeros(n), np.full(n, 1), np.zeros(n), np.zeros(n))  # type: ignore[arg-type]
     exits = run(chain(1, [BYTE_NS], [0], [[0]]), packets, "bands", np.array(slack), bands=bands).exit_ns
@@ -162,13 +161,33 @@ def test_slack_for_goals() -> None:
     assert edge_ecn(np.array([17_999, 18_000, 18_001]), 1_200).tolist() == [False, False, True]
 
 
+def test_fair_slack_serves_a_short_flow_beside_a_long_one_as_fair_queueing_does() -> None:
+    """40 packets of one flow come at once, and 10 of another one: each has half of the port."""
+    flow = np.repeat([0, 1], [40, 10])
+    packets = Packets(np.zeros(50), np.full(50, 10), flow, np.zeros(50))  # type: ignore[arg-type]
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    half_bps = int(network.rate_bps[0]) // 2
+    ends = {
+        scheduler: run(network, packets, scheduler, fair_slack(packets, half_bps)).exit_ns[flow == 1].max()
+        for scheduler in ("fifo", "fair", "lstf")
+    }
+    packet_ns = 10
+    assert ends["fifo"] == 50 * packet_ns
+    assert abs(ends["lstf"] - ends["fair"]) <= packet_ns
+    assert ends["lstf"] <= 21 * packet_ns
+
+
 def test_edge_codel_drops_at_shrinking_intervals() -> None:
     """Packets each ms that waited 6 ms: the first drop after 100 ms, the next ones after 100 / sqrt(drops) ms."""
-    codel = EdgeCoDel()
-    drops = [ms for ms in range(400) if codel.drops_packet(ms * 1_000_000, ms * 1_000_000, 6_000_000)]
-    assert drops == [101, 202, 273, 331, 382]
-    assert not codel.drops_packet(500_000_000, 400_000_000, 1_000_000)
-    assert codel.drops == 0
+    drops = [101, 202, 273, 331, 382]
+    time_ns = np.arange(600) * 1_000_000
+    waited_ns = np.full(600, 6_000_000)
+    assert np.flatnonzero(edge_codel(time_ns[:400], time_ns[:400], waited_ns[:400])).tolist() == drops
+    again = [*drops, 400 + 101]  # behind a packet that waited less, or was sent late, the interval starts again
+    short = np.where(np.arange(600) == 399, 1_000_000, waited_ns)
+    assert np.flatnonzero(edge_codel(time_ns, time_ns, short))[:6].tolist() == again
+    late_ns = np.where(np.arange(600) >= 400, time_ns + 30_000_000, time_ns)
+    assert np.flatnonzero(edge_codel(time_ns, late_ns, waited_ns))[:6].tolist() == again
 
 
 def test_networks_of_hosts() -> None:
@@ -237,7 +256,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda n, p: fair_slack(p, 0), "must be above 0"),
     (lambda n, p: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
     (lambda n, p: fat_tree(3, rate_bps=1), "even number of ports"),
-    (lambda n, p: EdgeCoDel(refresh_ns=1), "more than the target"),
+    (lambda n, p: edge_codel(*3 * [p.arrival_ns], refresh_ns=1), "more than the target"),
 ]
 
 

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.schedulers.network import Packets, run
 from foretail.sim_bridge.schedulers.rc3 import EDGES, SEGMENT_BYTES, expected_reduction, run_flows
-from foretail.sim_bridge.schedulers.slack import fair_slack
 from foretail.sim_bridge.schedulers.topologies import HostNetwork, internet2, star
 from foretail.sim_bridge.schedulers.traffic import Flows, pareto_bytes, poisson_flows
 
@@ -142,42 +140,6 @@ def test_low_priorities_are_dropped_first() -> None:
     assert run.dropped[1:].sum() > 0
 
 
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 300_000), st.sampled_from([10**7, 10**8, 10**9]))
-def test_senders_write_fair_slack(long: int, short: int, start_ns: int, rate_bps: int) -> None:
-    """Windows that hold a whole flow make it known traffic, which the open loop replays packet for packet."""
-    hosts = switch()
-    pair = flows(hosts, (0, long, 0, 2), (start_ns, short, 1, 2))
-    flow = np.repeat([0, 1], [long, short])
-    sizes = np.full(long + short, 1_500)
-    packets = Packets(pair.start_ns[flow], sizes.astype(np.int32), flow.astype(np.int32), pair.route[flow])
-    exits = run(hosts.network, packets, "lstf", fair_slack(packets, rate_bps)).exit_ns
-    last = np.array([exits[flow == one].max() for one in (0, 1)])
-    closed = run_flows(
-        hosts,
-        pair,
-        fills=False,
-        buffer_ns=10**9,
-        first_window=100,
-        handshake=False,
-        scheduler="lstf",
-        value="fair",
-        fair_bps=rate_bps,
-    )
-    assert closed.fct_ns.tolist() == (last - pair.start_ns + ROUND_TRIP_NS // 2 + 2 * ANSWER_NS).tolist()
-
-
-@given(st.lists(st.integers(1, 80), min_size=2, max_size=6, unique=True), st.integers(0, 2**31))
-def test_slack_by_flow_size_is_shortest_job_first(packets: list[int], seed: int) -> None:
-    hosts = switch()
-    random = np.random.default_rng(seed)
-    several = flows(hosts, *((int(random.integers(0, 10**6)), size, int(random.integers(3)), 3) for size in packets))
-    several = replace(several, start_ns=np.sort(several.start_ns))
-    settings: dict[str, Any] = {"fills": False, "buffer_ns": 10**9, "value": "flow_size"}
-    sjf = run_flows(hosts, several, scheduler="priority", **settings)
-    lstf = run_flows(hosts, several, scheduler="lstf", **settings)
-    assert lstf.fct_ns.tolist() == sjf.fct_ns.tolist()
-
-
 def test_expected_reduction() -> None:
     """With i = 4 and room for 256 packets: 64 packets take 4 round trips and N / A of one, RC3 one and N / A."""
     assert expected_reduction(64, available_packets=256) == pytest.approx(100 * (1 - 1.25 / 4.25))
@@ -209,8 +171,6 @@ def test_sizes_are_pareto() -> None:
         ({"first_window": 0}, "first_window is 0"),
         ({"growth": 0.0}, "growth must be above 0"),
         ({"timeout_ns": 0}, "timeout_ns is 0"),
-        ({"value": "deadline"}, "unknown value 'deadline'"),
-        ({"value": "fair", "fair_bps": 0}, "fair_bps is 0"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -14,9 +14,16 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("name", ["linc", "rotornet", "mars", "vermilion", "nona"])
 def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
     system = SYSTEMS_BY_NAME[name]
-    (seed,) = system.seeds["small"]
+    seed = system.seeds["small"][0]
     steps: list[str] = []
     measured = system.measure("small", seed, steps.append)
     assert {figure.quantity for figure in system.published} <= set(measured)
     assert all(math.isfinite(value) for value in measured.values())
     assert measured == system.measure("small", seed, steps.append)
+
+
+def test_a_permutation_of_eight_racks_on_a_complete_graph_has_four_sevenths() -> None:
+    """n / (2 n - 2), and not the n / (2 n - 1) of the thesis: a rack has no circuit to itself."""
+    measured = SYSTEMS_BY_NAME["rotornet"].measure("small", 1, lambda words: None)
+    assert measured["throughput on a permutation, 8 racks"] == pytest.approx(8 / 14)
+    assert measured["throughput on a permutation, many racks"] == pytest.approx(16 / 30)

@@ -22,3 +22,14 @@ def test_it_measures_what_is_published() -> None:
 def test_it_refuses_another_size() -> None:
     with pytest.raises(ForetailError, match="no size full"):
         UNIVERSAL.measure("full", 1, lambda words: None)
+
+
+def test_two_rows_of_the_published_table_contradict_its_text() -> None:
+    """Less than 1 % overdue by more than T "in almost all cases": 13 rows print a share above 0."""
+    shares = [
+        figure.value
+        for figure in UNIVERSAL.published
+        if figure.source == "Table 5.1" and figure.quantity.startswith("overdue by more than T")
+    ]
+    assert len(shares) == 13
+    assert sum(share > 0.01 for share in shares) == 2

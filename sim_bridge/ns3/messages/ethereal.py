@@ -6,7 +6,6 @@ gets as much as if each packet were sprayed, up to the bytes that a cut rounds b
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,8 +13,6 @@ from typing import NamedTuple
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.ns3.messages.message import Message
-
-CUTS = ("equal", "fewest")
 
 
 class Piece(NamedTuple):
@@ -26,8 +23,11 @@ class Piece(NamedTuple):
     size_bytes: int
 
 
-def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cut: str = "equal") -> list[Piece]:
+def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0) -> list[Piece]:
     """Return the pieces of equal flows from a server to a leaf, flow by flow (Algorithm 3).
+
+    Each of the n mod s flows left over is cut into s / gcd(n, s) equal parts, as a communication library can. These are
+    not the fewest parts, which have several sizes.
 
     Parameters
     ----------
@@ -35,13 +35,9 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cu
     spines : s, at least 1
     size_bytes : of each flow, at least 1
     first_spine : from 0 to s - 1, which gets the first flow; another one for every batch keeps rounded bytes apart
-    cut : equal cuts each of the n mod s flows left over into s / gcd(n, s) equal parts, as a communication library can;
-        fewest cuts them like sticks that lie in a row, into parts of several sizes, of which there are the fewest
 
     ForetailError on anything else. A part without a byte is left out.
     """
-    if cut not in CUTS:
-        raise ForetailError(f"cut = {cut} is no way to cut flows: choose from {', '.join(CUTS)}")
     for name, value, least in (("flows", flows, 0), ("spines", spines, 1), ("size_bytes", size_bytes, 1)):
         _require(name, value, least)
     if not 0 <= first_spine < spines:
@@ -50,17 +46,8 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0, cu
     whole = flows - left
     found = [(flow, flow, size_bytes) for flow in range(whole)]
     parts = spines // math.gcd(left, spines)
-    if cut == "equal":
-        sizes = _parts(size_bytes, parts)
-        found += [(whole + i // parts, i, sizes[i % parts]) for i in range(left * parts)]
-    else:
-        ends = sorted({*range(0, left * size_bytes + 1, size_bytes), *_shares(left * size_bytes, spines)})
-        shares = _shares(left * size_bytes, spines)
-        spine = 0
-        for begin, end in itertools.pairwise(ends):
-            while shares[spine + 1] <= begin:
-                spine += 1
-            found.append((whole + begin // size_bytes, spine, end - begin))
+    sizes = _parts(size_bytes, parts)
+    found += [(whole + i // parts, i, sizes[i % parts]) for i in range(left * parts)]
     return [Piece(flow, (first_spine + spine) % spines, size) for flow, spine, size in found if size > 0]
 
 
@@ -108,8 +95,3 @@ def _require(name: str, value: int, least: int) -> None:
 def _parts(size_bytes: int, count: int) -> list[int]:
     """Cut bytes into parts that differ by one at most."""
     return [size_bytes * (part + 1) // count - size_bytes * part // count for part in range(count)]
-
-
-def _shares(size_bytes: int, spines: int) -> list[int]:
-    """The bytes at which the equal shares of spines begin, and the end."""
-    return [size_bytes * spine // spines for spine in range(spines + 1)]
