@@ -2,23 +2,25 @@
 
 Both networks write the same bytes.
 
-Every round runs both on the same traffic, one after the other, and each case in turn; figures are medians over the
-rounds, with the range of the ratio. The time is that of the simulation, without the start of the process.
+Every round runs both on the same traffic, one after the other; figures are medians over the rounds, with the range of
+the ratio. A row is printed when its rounds are done. The time is that of the simulation, without the start of the
+process. Some rows alone, in more rounds::
+
+    python -m benchmarks.native_speed --rounds 9 "lqd, trace" dataset
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.ns3_speed import cpu_seconds, trained_forest
 from foretail.configs.schema.packet_stages import CollectConfig
@@ -37,86 +39,99 @@ TRAFFIC_NS = {"small": 2_000_000, "full": 20_000_000}
 OF_256_SERVERS_NS = {"small": 100_000, "full": 2_000_000}
 
 
-def main(size: str) -> None:
+@dataclass(frozen=True)
+class Case:
+    """A run that both networks do; `scenario` is that of LEAFSPINE unless it has a name."""
+
+    policy: Policy
+    scenario: str | None = None
+    overrides: tuple[str, ...] = ()
+    trace: bool = False
+
+    def document(self, size: str, folder: Path) -> dict[str, Any]:
+        """The driver's document; a forest is trained in `folder`."""
+        traffic_ns = OF_256_SERVERS_NS if self.scenario == "paper" else TRAFFIC_NS
+        scenario = scenario_of(self.scenario or LEAFSPINE[size], traffic_ns[size], *self.overrides)
+        policy = self.policy
+        if policy.predictor == "library":
+            policy = replace(policy, library=str(trained_forest(scenario, folder)))
+        return driver_config(scenario, policy, 1, trace=self.trace)
+
+
+CASES = {
+    **{name: Case(Policy(name)) for name in ("lqd", "dt", "cs", "followlqd")},
+    "credence, forest": Case(Policy("credence", predictor="library")),
+    "lqd, trace": Case(Policy("lqd"), trace=True),
+    "powertcp, lqd": Case(Policy("lqd"), overrides=("scenario.transport.name=powertcp",)),
+    **{f"{name}, lqd": Case(Policy("lqd"), scenario=name) for name in ("elephants", "star", "paper")},
+}
+DATASET = "dataset"  # the rows on what a trace and its dataset cost
+WAYS = ("bare run", "with a trace", "with a trace and its dataset")
+
+
+def main(size: str, chosen: Collection[str] = (), rounds: int | None = None) -> None:
     """Print leaf data packets per CPU second in both networks, their ratio, and the most memory of each."""
-    programs = {"ns-3": build_driver(), "native": NATIVE.build()}
-    with tempfile.TemporaryDirectory() as folder:
-        _compare(size, _cases(size, Path(folder)), programs)
-    _trace_costs(size)
+    rounds = rounds or ROUNDS[size]
+    cases = {name: case for name, case in CASES.items() if name in chosen or not chosen}
+    if cases:
+        programs = {"ns-3": build_driver(), "native": NATIVE.build()}
+        _print(f"Leaf data packets per CPU second, medians of {rounds} interleaved rounds")
+        _print("run", "ns-3", "native", "native / ns-3", "(range)", "ns-3 MB", "native MB")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, case in cases.items():
+                _compare(name, case.document(size, Path(folder)), programs, rounds)
+    if DATASET in chosen or not chosen:
+        _trace_costs(size, rounds)
 
 
-def _trace_costs(size: str) -> None:
+def _trace_costs(size: str, rounds: int) -> None:
     """Print CPU time of a run with a trace, and with a dataset made of it, over that of the bare run."""
-    scenario = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size])
-    bare, traced = (_document(scenario, Policy("lqd"), trace=trace) for trace in (False, True))
-    spent: dict[str, list[float]] = {"bare run": [], "with a trace": [], "with a trace and its dataset": []}
-    for turn in range(ROUNDS[size] + 1):
+    bare, traced = (Case(Policy("lqd"), trace=trace).document(size, Path()) for trace in (False, True))
+    spent: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(rounds + 1):
         for way, seconds in spent.items():
             with tempfile.TemporaryDirectory() as name:
                 started, folder = cpu_seconds(), Path(name)
-                run = run_native(bare if way == "bare run" else traced, folder)
-                if way == "with a trace and its dataset":
+                run = run_native(bare if way == WAYS[0] else traced, folder)
+                if way == WAYS[2]:
                     write_trace(run, traced, folder / "dataset", scenario=traced)
                 if turn > 0:  # the first one imports what writes datasets
                     seconds.append(cpu_seconds() - started)
-    table = Table(
-        title=f"CPU time in the native network, {scenario.name}, medians of {ROUNDS[size]} interleaved rounds"
-    )
-    for heading in ("run", "seconds", "/ bare run", "(range)"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
+    _print(f"CPU time in the native network, {LEAFSPINE[size]}, medians of {rounds} interleaved rounds")
+    _print("run", "seconds", "/ bare run", "(range)")
     for way, seconds in spent.items():
-        ratios = [mine / base for mine, base in zip(seconds, spent["bare run"], strict=True)]
+        ratios = [mine / base for mine, base in zip(seconds, spent[WAYS[0]], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        table.add_row(way, f"{statistics.median(seconds):.3f}", f"{statistics.median(ratios):.2f}", spread)
-    Console(width=120).print(table)
+        _print(way, f"{statistics.median(seconds):.3f}", f"{statistics.median(ratios):.2f}", spread)
 
 
-def _compare(size: str, cases: Mapping[str, Mapping[str, Any]], programs: Mapping[str, Path]) -> None:
-    speeds: dict[str, dict[str, list[float]]] = {name: {network: [] for network in programs} for name in cases}
-    megabytes: dict[str, dict[str, float]] = {name: {} for name in cases}
-    for _ in range(ROUNDS[size]):
-        for name, document in cases.items():
-            for network, program in programs.items():
-                speed, memory = _run(program, document)
-                speeds[name][network].append(speed)
-                megabytes[name][network] = max(memory, megabytes[name].get(network, 0))
-    table = Table(title=f"Leaf data packets per CPU second, medians of {ROUNDS[size]} interleaved rounds")
-    for heading in ("run", "ns-3", "native", "native / ns-3", "(range)", "ns-3 MB", "native MB"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
-    for name, found in speeds.items():
-        ratios = [fast / slow for fast, slow in zip(found["native"], found["ns-3"], strict=True)]
-        table.add_row(
-            name,
-            *(f"{statistics.median(found[network]):,.0f}" for network in programs),
-            f"{statistics.median(ratios):.1f}",
-            f"{min(ratios):.1f} to {max(ratios):.1f}",
-            *(f"{megabytes[name][network]:,.0f}" for network in programs),
-        )
-    Console(width=120).print(table)
+def _compare(name: str, document: Mapping[str, Any], programs: Mapping[str, Path], rounds: int) -> None:
+    speeds: dict[str, list[float]] = {network: [] for network in programs}
+    megabytes = dict.fromkeys(programs, 0.0)
+    for _ in range(rounds):
+        for network, program in programs.items():
+            speed, memory = _run(program, document)
+            speeds[network].append(speed)
+            megabytes[network] = max(memory, megabytes[network])
+    ratios = [fast / slow for fast, slow in zip(speeds["native"], speeds["ns-3"], strict=True)]
+    _print(
+        name,
+        *(f"{statistics.median(found):,.0f}" for found in speeds.values()),
+        f"{statistics.median(ratios):.1f}",
+        f"{min(ratios):.1f} to {max(ratios):.1f}",
+        *(f"{most:,.0f}" for most in megabytes.values()),
+    )
 
 
-def _cases(size: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """The driver's document of every run, by its name; a forest is trained in `folder`."""
-    leafspine = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size])
-    forest = Policy("credence", predictor="library", library=str(trained_forest(leafspine, folder)))
-    found = {name: _document(leafspine, Policy(name)) for name in ("lqd", "dt", "cs", "followlqd")}
-    found |= {"credence, forest": _document(leafspine, forest)}
-    found |= {"lqd, trace": _document(leafspine, Policy("lqd"), trace=True)}
-    powertcp = scenario_of(LEAFSPINE[size], TRAFFIC_NS[size], "scenario.transport.name=powertcp")
-    found |= {"powertcp, lqd": _document(powertcp, Policy("lqd"))}
-    for name, traffic_ns in {"elephants": TRAFFIC_NS, "star": TRAFFIC_NS, "paper": OF_256_SERVERS_NS}.items():
-        found[f"{name}, lqd"] = _document(scenario_of(name, traffic_ns[size]), Policy("lqd"))
-    return found
+def _print(title: str, *cells: str) -> None:
+    """Print a row, or a title alone, at once."""
+    print(" │ ".join([f"{title:28}" if cells else title, *(f"{cell:>13}" for cell in cells)]), flush=True)
 
 
 def scenario_of(name: str, traffic_ns: int, *more: str) -> Scenario:
     """The scenario of that name with so much traffic, and with `more` overrides."""
     overrides = [f"scenario={name}", f"scenario.traffic_ns={traffic_ns}", *more]
     return compose_settings(CollectConfig, overrides, "the benchmark").scenario
-
-
-def _document(scenario: Scenario, policy: Policy, *, trace: bool = False) -> dict[str, Any]:
-    return driver_config(scenario, policy, 1, trace=trace)
 
 
 def _run(program: Path, document: Mapping[str, Any]) -> tuple[float, float]:
@@ -142,3 +157,14 @@ def _megabytes(process: int) -> float:
     except OSError:
         return 0.0
     return max((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM")), default=0.0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(f"'{row}'" for row in (*CASES, DATASET)))
+    parser.add_argument("--size", choices=ROUNDS, default="full", help="A small size takes seconds.")
+    parser.add_argument("--rounds", type=int, help="How often each case is measured.")
+    options = parser.parse_args()
+    if unknown := set(options.rows) - {*CASES, DATASET}:
+        parser.error(f"no row {min(unknown)!r}: choose from {', '.join((*CASES, DATASET))}")
+    main(options.size, options.rows, options.rounds)

@@ -236,9 +236,6 @@ public:
         : policy_(std::move(policy)),
           labels_(settings.labels),
           observes_(settings.labels && !settings.features.empty()),
-          keeps_averages_(settings.features.has_any({Feature::queue_average, Feature::occupancy_average})),
-          tracks_queues_(settings.features.has_any(of_tracked_queues)),
-          keeps_arrival_rates_(settings.features.has_any(of_arrival_rates)),
           features_(settings.features),
           scale_(settings.scale),
           own_(settings.shape.ports(), settings.shape.capacity, settings.rules.tie),
@@ -253,13 +250,15 @@ public:
     }
 
     void feed(const Arrival* arrivals, std::size_t n, const std::uint8_t* predictions) override {
-        for (std::size_t k = 0; k < n; ++k) {
-            look(arrivals[k]);
-            admit(arrivals[k], predictions && predictions[k] != 0);
-        }
+        with_wanted(features_, scale_, [&](auto wanted, auto scale) {
+            for (std::size_t k = 0; k < n; ++k) {
+                look(arrivals[k], wanted, scale);
+                admit(arrivals[k], predictions && predictions[k] != 0);
+            }
+        });
     }
     bool offer(const Arrival& arrival) override {
-        look(arrival);
+        look(arrival, features_, scale_);
         offered_ = arrival;
         bool asks = false;
         if constexpr (Policy::asks) {
@@ -303,43 +302,40 @@ private:
     static constexpr bool pushes_out = Policy::pushes_out;
 
     // Inlined where batches are fed: a call per packet costs a twentieth of the speed.
-    [[gnu::always_inline]] void look(const Arrival& arrival) {
+    template <class Wanted, class Scale>
+    [[gnu::always_inline]] void look(const Arrival& arrival, Wanted wanted, Scale scale) {
         if constexpr (pushes_out) {
-            look(arrival, lqd_->queues(), lqd_->averages());
+            look(arrival, wanted, scale, lqd_->queues(), lqd_->averages());
         } else {
-            look(arrival, own_, averages_);
+            look(arrival, wanted, scale, own_, averages_);
         }
     }
-    template <class Queues, class Averages>
-    [[gnu::always_inline]] void look(const Arrival& arrival, const Queues& queues, const Averages& averages) {
+    template <class Wanted, class Scale, class Queues, class Averages>
+    [[gnu::always_inline]] void look(const Arrival& arrival, Wanted wanted, Scale scale, const Queues& queues,
+                                     const Averages& averages) {
         const Row row = next_row_++;
         const Row i = row - first_row_;
-        if constexpr (!pushes_out) advance_own(arrival);
+        if constexpr (!pushes_out) advance_own(arrival, wanted.has_any(of_real_averages));
         if (lqd_) {
             lqd_->advance(arrival.time);
             lqd_->touch(arrival.port);
         }
-        if (keeps_arrival_rates_) arrival_rates_.arrive(arrival.port, arrival);
-        if (tracks_queues_) tracked_.advance(queues);
+        if (wanted.has_any(of_arrival_rates)) arrival_rates_.arrive(arrival.port, arrival);
+        const bool tracks_queues = wanted.has_any(of_tracked_queues);
+        if (tracks_queues) tracked_.advance(queues);
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : scorer_ ? &seen_ : nullptr;
         if (features) {
-            with_wanted(features_, [&](auto wanted) {
-                read_real_features(*features, arrival, queues, averages, tracked_, scale_, wanted);
-                read_traffic_features(*features, arrival.port, arrival_rates_, wanted);
-                read_packet_features(*features, arrival, CircuitTimes::never, scale_, wanted);
-            });
+            read_real_features(*features, arrival, queues, averages, tracked_, scale, wanted);
+            read_traffic_features(*features, arrival.port, arrival_rates_, wanted);
+            read_packet_features(*features, arrival, CircuitTimes::never, scale, wanted);
         }
         if (out_.exposed) out_.exposed[i] = !Credence::safe(arrival, queues);
-        if (tracks_queues_) tracked_.arrive(queues, arrival);
+        if (tracks_queues) tracked_.arrive(queues, arrival);
 
         const Bytes length = queues.length(arrival.port);
         if (lqd_) {
             lqd_->arrive(arrival, row, [&](Row victim) { lose(victim, row); });
-            if (features) {
-                with_wanted(features_, [&](auto wanted) {
-                    read_virtual_features(*features, arrival, *lqd_, length, scale_, wanted);
-                });
-            }
+            if (features) read_virtual_features(*features, arrival, *lqd_, length, scale, wanted);
             threshold_deficits_ += lqd_->kept_last() && length + 1 > lqd_->threshold(arrival.port);
         }
         if (scorer_ && features != &seen_) seen_ = *features;
@@ -372,11 +368,11 @@ private:
             policy, arrival, own_, [&] { return lqd_->threshold(arrival.port); }, std::forward<Ask>(predicts_drop));
     }
 
-    void advance_own(const Arrival& arrival) {
+    void advance_own(const Arrival& arrival, bool keeps_averages) {
         own_.advance(arrival.time, [&](Tick end) {
-            if (keeps_averages_) averages_.slot_ends(end, own_.occupancy());
+            if (keeps_averages) averages_.slot_ends(end, own_.occupancy());
         });
-        if (keeps_averages_) averages_.touch(own_, arrival.port);
+        if (keeps_averages) averages_.touch(own_, arrival.port);
         if constexpr (requires { policy_.about_to_change(arrival.port, arrival.time, Bytes{}); }) {
             Tick& changed = changed_[static_cast<std::size_t>(arrival.port)];
             own_.departures_since(arrival.port, changed, [&](Tick time, Bytes length) {
@@ -401,7 +397,7 @@ private:
 
     Policy policy_;
     Arrival offered_;
-    bool labels_, observes_, keeps_averages_, tracks_queues_, keeps_arrival_rates_;
+    bool labels_, observes_;
     FeatureSet features_;
     FeatureScale scale_;
     SlotQueues<Nothing> own_;

@@ -59,7 +59,7 @@ public:
           arrival_rates_(settings.shape.queues(), settings.scale),
           scale_(settings.scale),
           features_(settings.features),
-          keeps_averages_(features_.has_any({Feature::queue_average, Feature::occupancy_average})),
+          keeps_averages_(features_.has_any(of_real_averages)),
           tracks_queues_(features_.has_any(of_tracked_queues)),
           keeps_arrival_rates_(features_.has_any(of_arrival_rates)),
           bytes_(settings.shape.rates.size()) {
@@ -119,12 +119,12 @@ public:
     /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
-        with_wanted(features_, [&](auto wanted) {
-            read_real_features(out, arrival, queues_, averages_, tracked_, scale_, wanted);
+        with_wanted(features_, scale_, [&](auto wanted, auto scale) {
+            read_real_features(out, arrival, queues_, averages_, tracked_, scale, wanted);
             const QueueIndex queue = queues_.queue_of(arrival);
-            read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale_, wanted);
+            read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale, wanted);
             const Bytes length = queues_.length(queue);
-            if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale_, wanted);
+            if (lqd_) read_virtual_features(out, arrival, *lqd_, length, scale, wanted);
             read_traffic_features(out, queue, arrival_rates_, wanted);
         });
         return out;

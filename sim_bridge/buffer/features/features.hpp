@@ -23,22 +23,21 @@ namespace foretail::buffer {
 // queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, one of the
 // traffic at `rates`, which have the arrival, and one of the packet at nothing else but the time to its circuit; what
 // costs a look at every queue is only sought when `wanted`.
-#define FORETAIL_REAL_FEATURES(FEATURE)                                                                      \
-    FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                                  \
-    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                    \
-    FEATURE(occupancy, cells, feature_value(scale.cells(queues.occupancy())))                                \
-    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                       \
-    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                         \
-    FEATURE(fill, none, feature_value(queues.occupancy() * 255 / queues.capacity()))                         \
-    FEATURE(queue_share, none, std::min(feature_value(queues.length(queue) * 255 / queues.capacity()), 255)) \
-    FEATURE(active_queues, none, feature_value(queues.active()))                                             \
-    FEATURE(gap, cells, feature_value(scale.cells(queues.longest() - queues.length(queue))))                 \
-    FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked.length(queues, queue))))         \
-    FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))                 \
-    FEATURE(gap_tracked, tracked_cells,                                                                      \
-            feature_value(scale.cells(tracked.longest(queues) - tracked.length(queues, queue))))             \
-    FEATURE(pressure_tracked, tracked,                                                                       \
-            pressure_of(tracked.length(queues, queue), std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
+#define FORETAIL_REAL_FEATURES(FEATURE)                                                                         \
+    FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                                     \
+    FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                       \
+    FEATURE(occupancy, cells, feature_value(scale.cells(queues.occupancy())))                                   \
+    FEATURE(occupancy_average, average, feature_value(averages.sum()))                                          \
+    FEATURE(pressure, none, pressure_of(queues.length(queue), free))                                            \
+    FEATURE(fill, none, feature_value(share_of(queues.occupancy(), queues.capacity())))                         \
+    FEATURE(queue_share, none, std::min(feature_value(share_of(queues.length(queue), queues.capacity())), 255)) \
+    FEATURE(active_queues, none, feature_value(queues.active()))                                                \
+    FEATURE(gap, cells, feature_value(scale.cells(queues.longest() - queues.length(queue))))                    \
+    FEATURE(queue_tracked, tracked_cells, feature_value(scale.cells(tracked_length)))                           \
+    FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))                    \
+    FEATURE(gap_tracked, tracked_cells, feature_value(scale.cells(tracked.longest(queues) - tracked_length)))   \
+    FEATURE(pressure_tracked, tracked,                                                                          \
+            pressure_of(tracked_length, std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value(scale.cells(threshold - queue_length)))                     \
     FEATURE(threshold, cells, feature_value(scale.cells(threshold)))                                             \
@@ -135,13 +134,24 @@ struct EveryFeature {
     [[nodiscard]] static constexpr bool has_any(FeatureSet) { return true; }
 };
 
-/// Calls `work` with EveryFeature if that is what `wanted` has, else with `wanted`.
+/// A FeatureScale that a compiler knows, for shifts by constants.
+template <int of_cells, int of_ticks>
+struct ConstantScale {
+    static constexpr int tick_shift = of_ticks;
+    [[nodiscard]] static constexpr std::int64_t cells(Bytes length) { return length >> of_cells; }
+};
+
+/// Calls `work` with the features and their scale, as types where a compiler makes the most of them: every feature, in
+/// slots with packets of one cell or in the units of networks.
 template <class Work>
-void with_wanted(FeatureSet wanted, Work&& work) {
-    if (FeatureSet::all().within(wanted))
-        work(EveryFeature{});
+[[gnu::always_inline]] inline void with_wanted(FeatureSet wanted, const FeatureScale& scale, Work&& work) {
+    const bool every = FeatureSet::all().within(wanted);
+    if (every && scale.cell_shift == scale.unit_shift && scale.tick_shift == 0)
+        work(EveryFeature{}, ConstantScale<0, 0>{});
+    else if (every && scale.cell_shift == 8 && scale.unit_shift == 0 && scale.tick_shift == 10)
+        work(EveryFeature{}, ConstantScale<8, 10>{});
     else
-        work(wanted);
+        work(wanted, scale);
 }
 
 /// Every value is in [0, 2^24), so that float32 trainers see it exactly.
@@ -152,7 +162,16 @@ using FeatureVector = std::array<std::int32_t, feature_count>;
 }
 
 inline std::int32_t feature_value(std::int64_t value) {
-    return static_cast<std::int32_t>(std::clamp<std::int64_t>(value, 0, (1 << 24) - 1));
+    constexpr std::int64_t most = (1 << 24) - 1;
+    if (static_cast<std::uint64_t>(value) <= most) [[likely]]  // one comparison, where clamping takes two
+        return static_cast<std::int32_t>(value);
+    return static_cast<std::int32_t>(value < 0 ? 0 : most);
+}
+
+/// A length in 255ths of the capacity, rounded down. No quotient of whole numbers below 2^53 rounds up to a whole one
+/// in double precision, whose division takes a fraction of the time.
+inline std::int64_t share_of(Bytes length, Bytes capacity) {
+    return static_cast<std::int64_t>(static_cast<double>(length * 255) / static_cast<double>(capacity));
 }
 
 /// A difference in 16 bits: 2^15 is none.
@@ -173,36 +192,41 @@ inline std::int32_t pressure_of(Bytes length, Bytes free) {
     return std::clamp(128 + eighths_of_octaves(length) - eighths_of_octaves(free), 0, 255);
 }
 
+/// What the tracked queues are kept for.
+inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked,
+                                              Feature::pressure_tracked};
+
 #define READ(name, constants, value) \
     if (wanted.has(Feature::name)) at(out, Feature::name) = value;
 
-template <class Queues, class Averages, class Wanted>
-void read_real_features(FeatureVector& out, const Arrival& arrival, const Queues& queues, const Averages& averages,
-                        const TrackedQueues& tracked, FeatureScale scale, Wanted wanted) {
+template <class Queues, class Averages, class Scale, class Wanted>
+void read_real_features(FeatureVector& __restrict out, const Arrival& arrival, const Queues& queues,
+                        const Averages& averages, const TrackedQueues& tracked, Scale scale, Wanted wanted) {
     const QueueIndex queue = queues.queue_of(arrival);
     const Bytes free = queues.capacity() - queues.occupancy();
+    const Bytes tracked_length = wanted.has_any(of_tracked_queues) ? tracked.length(queues, queue) : 0;
     const bool reads_occupancy = wanted.has_any({Feature::occupancy_tracked, Feature::pressure_tracked});
     const Bytes tracked_occupancy = reads_occupancy ? tracked.occupancy(queues) : 0;
     FORETAIL_REAL_FEATURES(READ)
 }
 
 /// `until_circuit`: time to the next circuit of its queue.
-template <class Wanted>
-void read_packet_features(FeatureVector& out, const Arrival& arrival, Tick until_circuit, FeatureScale scale,
+template <class Scale, class Wanted>
+void read_packet_features(FeatureVector& __restrict out, const Arrival& arrival, Tick until_circuit, Scale scale,
                           Wanted wanted) {
     FORETAIL_PACKET_FEATURES(READ)
 }
 
 /// `queue`: of the arrival.
 template <class Wanted>
-void read_traffic_features(FeatureVector& out, QueueIndex queue, const ArrivalRates& rates, Wanted wanted) {
+void read_traffic_features(FeatureVector& __restrict out, QueueIndex queue, const ArrivalRates& rates, Wanted wanted) {
     FORETAIL_TRAFFIC_FEATURES(READ)
 }
 
 /// `queue_length` is that of the real queue.
-template <class Lqd, class Wanted>
-void read_virtual_features(FeatureVector& out, const Arrival& arrival, const Lqd& lqd, Bytes queue_length,
-                           FeatureScale scale, Wanted wanted) {
+template <class Lqd, class Scale, class Wanted>
+void read_virtual_features(FeatureVector& __restrict out, const Arrival& arrival, const Lqd& lqd, Bytes queue_length,
+                           Scale scale, Wanted wanted) {
     const QueueIndex queue = lqd.queue_of(arrival);
     const Bytes threshold = lqd.threshold(queue);
     FORETAIL_VIRTUAL_FEATURES(READ)
@@ -226,11 +250,12 @@ inline constexpr FeatureSet of_arrival_rates{FORETAIL_TRAFFIC_FEATURES(INSERT)};
 /// What a switch counts of flows.
 inline constexpr FeatureSet of_flows{Feature::short_packet, Feature::flow_sent, Feature::left_like_last};
 
-/// What the averages and the fast averages of the virtual queues, and the tracked queues are kept for.
+/// What the averages of the real queues are kept for.
+inline constexpr FeatureSet of_real_averages{Feature::queue_average, Feature::occupancy_average};
+
+/// What the averages and the fast averages of the virtual queues are kept for.
 inline constexpr FeatureSet of_averages{Feature::threshold_average, Feature::thresholds_sum_average,
                                         Feature::threshold_gradient, Feature::thresholds_sum_gradient};
 inline constexpr FeatureSet of_fast_averages{Feature::threshold_gradient, Feature::thresholds_sum_gradient};
-inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::occupancy_tracked, Feature::gap_tracked,
-                                              Feature::pressure_tracked};
 
 }  // namespace foretail::buffer

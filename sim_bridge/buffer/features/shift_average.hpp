@@ -32,7 +32,7 @@ struct FeatureScale {
 class ShiftAverage {
 public:
     /// Takes in that the signal was `held` since the last call.
-    void observe(Tick now, std::int64_t held, int s) {
+    [[gnu::always_inline]] void observe(Tick now, std::int64_t held, int s) {
         const Tick elapsed = now - last_;
         if (elapsed <= 0) return;
         s = std::max(s, 0);
@@ -40,6 +40,11 @@ public:
         const int h = std::bit_width(capped) - 1;
         value_ += ((held << 8) - value_) >> (s - h);
         last_ = now;
+    }
+    /// The same one tick after the last call.
+    void observe_next(std::int64_t held, int s) {
+        value_ += ((held << 8) - value_) >> std::max(s, 0);
+        ++last_;
     }
     /// Takes in an amount, in 1/256, that came at once.
     void add(std::int64_t amount) { value_ += amount; }
@@ -108,10 +113,12 @@ public:
 
     void arrive(QueueIndex queue, const Arrival& arrival) {
         ShiftAverage& own = queues_[static_cast<std::size_t>(queue)];
-        add(own, arrival, scale_);
-        add(sum_, arrival, scale_);
-        add(slow_sum_, arrival, scale_.slow());
-        peak_.raise(arrival.time, own.whole(), scale_.slow().average_shift);
+        const std::int64_t amount = scale_.cells(arrival.size << 8);
+        const int slow = scale_.slow().average_shift;
+        add(own, arrival.time, amount, scale_.average_shift);
+        add(sum_, arrival.time, amount, scale_.average_shift);
+        add(slow_sum_, arrival.time, amount, slow);
+        peak_.raise(arrival.time, own.whole(), slow);
     }
     /// Of a queue with an arrival now.
     [[nodiscard]] std::int64_t queue(QueueIndex queue) const {
@@ -123,9 +130,9 @@ public:
     [[nodiscard]] std::int64_t peak() const { return peak_.value(); }
 
 private:
-    static void add(ShiftAverage& rate, const Arrival& arrival, FeatureScale scale) {
-        rate.observe(arrival.time, 0, scale.average_shift);
-        rate.add(scale.cells(arrival.size << 8));
+    [[gnu::always_inline]] static void add(ShiftAverage& rate, Tick now, std::int64_t amount, int s) {
+        rate.observe(now, 0, s);
+        rate.add(amount);
     }
 
     std::vector<ShiftAverage> queues_;

@@ -35,7 +35,7 @@ public:
     }
 
     template <class Queues>
-    [[nodiscard]] Bytes length(const Queues& queues, QueueIndex queue) const {
+    [[nodiscard]] [[gnu::always_inline]] Bytes length(const Queues& queues, QueueIndex queue) const {
         return queues.length(queue) + unreported(queues, queue);
     }
     /// In slots, call with every arrival before it is read: the departures of a slot are taken in at its end, by a look
@@ -68,7 +68,7 @@ private:
 
     template <class Queues>
     [[nodiscard]] Bytes unreported(const Queues& queues, QueueIndex queue) const {
-        if constexpr (tells_departed<Queues>) return queues.departed(queue) % reported_every;
+        if constexpr (tells_departed<Queues>) return queues.departed(queue) & (reported_every - 1);
         return unreported_[static_cast<std::size_t>(queue)].bytes;
     }
 

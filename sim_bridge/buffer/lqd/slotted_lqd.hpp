@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "buffer/features/features.hpp"
@@ -23,12 +24,22 @@ public:
     /// Call before the departures of every slot that has some.
     void slot_ends(Tick time, Bytes occupancy) { observe(sum_, time, occupancy); }
     /// Brings a queue's average, and that of the sum, up to now. Call before each change other than a departure.
-    template <class Payload>
-    void touch(const SlotQueues<Payload>& queues, Port port) {
-        ShiftAverage& average = queues_[static_cast<std::size_t>(port)];
-        queues.departures_since(port, average.last(), [&](Tick time, Bytes length) { observe(average, time, length); });
-        observe(average, queues.now(), queues.length(port));
+    /// `faster`, if any, are other averages of these queues, touched whenever these are.
+    template <class Payload, class... Faster>
+    [[gnu::always_inline]] void touch(const SlotQueues<Payload>& queues, Port port, Faster&... faster) {
+        const auto q = static_cast<std::size_t>(port);
+        // One walk over the departures, a tick apart, for all averages, which are kept in registers meanwhile.
+        const auto observed = [&](auto... average) {
+            queues.departures_since(port, queues_[q].last(), [&](Tick, Bytes length) {
+                const std::int64_t cells = scale_.cells(length);
+                (average.second.observe_next(cells, average.first->scale_.average_shift), ...);
+            });
+            (average.first->observe(average.second, queues.now(), queues.length(port)), ...);
+            ((average.first->queues_[q] = average.second), ...);
+        };
+        observed(std::pair(this, queues_[q]), std::pair(&faster, faster.queues_[q])...);
         observe(sum_, queues.now(), queues.occupancy());
+        (faster.observe(faster.sum_, queues.now(), queues.occupancy()), ...);
     }
     /// Of a port touched now.
     [[nodiscard]] std::int64_t queue(Port port) const { return queues_[static_cast<std::size_t>(port)].whole(); }
@@ -70,8 +81,11 @@ public:
     }
     /// Brings the averages up to an arrival. Call `advance` to its time first.
     void touch(Port port) {
-        if (keeps_averages_) averages_.touch(queues_, port);
-        if (keeps_fast_averages_) fast_averages_.touch(queues_, port);
+        if (keeps_fast_averages_) {
+            averages_.touch(queues_, port, fast_averages_);
+        } else if (keeps_averages_) {
+            averages_.touch(queues_, port);
+        }
     }
     /// Takes in an arrival after `touch`; `dropped(row)` is called for each row that loses its place, at once or later.
     template <class Dropped>
