@@ -39,10 +39,10 @@ setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and te
 demo: .venv/.package .venv/.ns3 ## run the whole path, from packets to a decision of the exported C; results in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
-test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: ten minutes (ARGS goes to pytest)
+test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: 25 minutes on two cores (ARGS goes to pytest)
 	@$(BIN)/python -m pytest $(XDIST) -m 'not nightly' $(ARGS)
 
-quick: .venv/.dev ## the tests of a minute, without ns-3 (ARGS goes to pytest)
+quick: .venv/.dev ## the short tests, without ns-3 (ARGS goes to pytest)
 	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow and not nightly' --hypothesis-profile=quick $(ARGS)
 
 nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=small, which CI runs, takes some minutes
