@@ -259,6 +259,11 @@ def test_a_port_that_is_off_needs_no_headroom_for_pfc() -> None:
             changed("BUFFER_PROFILE", PROFILE, "pool", "egress_lossless_pool"),
             "lossless and lossy queues both draw on egress_lossless_pool",
         ),
+        (
+            {},
+            changed("BUFFER_QUEUE", "Ethernet0,Ethernet4|3-4", None, {"profile": PROFILE}),
+            "lossless and lossy queues both draw on egress_lossy_pool",
+        ),
     ],
 )
 def test_what_a_simulation_does_not_have_is_refused(

@@ -247,7 +247,7 @@ def incast_of(senders: int, size_bytes: int) -> list[Message]:
 
 
 def test_what_comes_after_a_pause_goes_to_headroom() -> None:
-    """The second packet of each sender makes it pause, and what it has sent by then follows."""
+    """The second packet of each sender makes it pause once; what it has sent by then follows."""
     star = star_of(3, 100_000, 3000, alpha=0.001)
     flows, summary = finished(star_document(star, incast_of(2, 8 * 1400)))
     lossless = summary["switches"][0]["lossless"]
@@ -293,6 +293,18 @@ def test_headroom_may_be_exactly_full_and_a_byte_less_is_a_drop() -> None:
     assert short["in"]["bytes"] == short["out"]["bytes"] + short["drops"]["bytes"]
     assert (repaired["fct_ns"] > 0).all()  # its timers run, since it may lose
     assert repaired["retransmissions"].sum() > 0
+
+
+@pytest.mark.parametrize("policy", ["dt", "abm", "sonic", "reverie", "occamy"])
+def test_where_both_classes_are_refused_one_waits_and_the_other_is_dropped(policy: str) -> None:
+    """A threshold admits nothing: what may not be lost comes in by headroom, with a pause for each time."""
+    flows, summary = finished(mixed(policy, policy__alpha=1e-9, pfc__alpha=1e-9, drain_ns=50 * MILLISECOND))
+    require_conserved(summary)
+    assert total(summary, "data_drops", "over_threshold", "packets") > 20
+    assert total(summary, "lossless", "pauses") == total(summary, "lossless", "resumes") > 100
+    answers = flows["query"] >= 0
+    assert (flows["fct_ns"][answers] > 0).all()
+    assert flows["retransmissions"][answers].sum() == 0 < flows["retransmissions"][~answers].sum()
 
 
 @pytest.mark.parametrize(("name", "background"), [("roce", "cubic"), ("dctcp", None), ("cubic", None)])
