@@ -39,7 +39,7 @@ setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and te
 demo: .venv/.package .venv/.ns3 ## run the whole path, from packets to a decision of the exported C; results in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
-test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: 25 minutes on two cores (ARGS goes to pytest)
+test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: half an hour on two cores (ARGS goes to pytest)
 	@$(BIN)/python -m pytest $(XDIST) -m 'not nightly' $(ARGS)
 
 quick: .venv/.dev ## the short tests, without ns-3 (ARGS goes to pytest)

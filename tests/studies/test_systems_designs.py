@@ -1,4 +1,4 @@
-"""Systems of circuits, codes and jobs at size=small, twice; costs ten seconds. test_systems.py runs all, nightly."""
+"""Systems of circuits, codes and jobs at size=small, twice; costs ten seconds, and the long ones minutes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from foretail.studies.systems.experiment import SYSTEMS_BY_NAME
 
 pytestmark = pytest.mark.slow
+LONG = [pytest.mark.nightly, pytest.mark.full]
 
 
-@pytest.mark.parametrize("name", ["linc", "rotornet", "nona"])
+@pytest.mark.parametrize(
+    "name", ["linc", "rotornet", "nona", *(pytest.param(name, marks=LONG) for name in ("mars", "vermilion"))]
+)
 def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
     system = SYSTEMS_BY_NAME[name]
     seed = system.seeds["small"][0]
