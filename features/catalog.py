@@ -12,8 +12,7 @@ come from the virtual LQD that Credence already keeps, or from what a switch wit
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from foretail.core.errors import ForetailError
 from foretail.features.costs import Registers, SelectionCost
@@ -49,6 +48,8 @@ _PEAK_ARRIVAL_RATE = Registers(switch_bits=2 * VALUE_BITS + _TIME_BITS, operatio
 _ACTIVE_QUEUES = Registers(switch_bits=16, operations=4)
 _TRACKED_QUEUE = Registers(queue_bits=3 * 32 + 8, operations=5)  # bytes let in, bytes reported; at egress sent, packets
 _TRACKED_OCCUPANCY = Registers(switch_bits=32, operations=2)
+_LOSSLESS_BYTES = Registers(switch_bits=32, operations=2)
+_PAUSED_QUEUES = Registers(queue_bits=1, switch_bits=16, operations=2)
 _LONGEST_PACKET = Registers(switch_bits=16, operations=2)
 _FLOW_ENTRY = Registers(switch_bits=FLOW_ENTRY_BITS)  # of a table that has as many as one likes
 _LAST_ENDED = Registers(queue_bits=VALUE_BITS, operations=1)
@@ -172,6 +173,24 @@ FEATURES: tuple[Feature, ...] = (
         unit="octaves",
         bits=8,
         operations=9,
+    ),
+    Feature(
+        "lossless_occupancy",
+        "real",
+        "cells",
+        VALUE_BITS,
+        "Packets that may not be lost, in the shared buffer and in headroom, before the packet is added; 0 where every"
+        " packet may be lost.",
+        registers=(_LOSSLESS_BYTES,),
+        operations=1,
+    ),
+    Feature(
+        "paused_queues",
+        "real",
+        "queues",
+        16,
+        "Queues at ingress whose senders the switch pauses when the packet arrives; 0 where every packet may be lost.",
+        registers=(_PAUSED_QUEUES,),
     ),
     Feature(
         "threshold_headroom",
@@ -351,6 +370,9 @@ THRESHOLD_FEATURES: tuple[str, ...] = (
 )
 """Those of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
 
+LOSSLESS_FEATURES: tuple[str, ...] = ("lossless_occupancy", "paused_queues")
+"""What lossy packets share the buffer with, in switches that pause senders."""
+
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
     "virtual": VIRTUAL_FEATURES,
@@ -358,13 +380,15 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "tofino": (*TRACKED_FEATURES, "first_rtt", "message_left"),
     "threshold": THRESHOLD_FEATURES,
     "regimes": (*THRESHOLD_FEATURES, "peak_arrival_rate"),
+    "classes": (*THRESHOLD_FEATURES, *LOSSLESS_FEATURES),
     "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
 """By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
-an adaptive threshold on one workload; ``regimes`` also tells workloads apart. In ``all`` are no approximations of
+an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes`` how much of the buffer
+lossless packets take. In ``all`` are no approximations of
 others; ``threshold_headroom`` tells the label on the queues of the shadow Credence, and ``until_circuit`` is one number
-on every switch without circuits. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and
-``peak_arrival_rate`` are left out too, since columns and their order decide the models of docs/guide/predictors.md."""
+on every switch without circuits. The features of ``classes`` and ``regimes`` that others
+lack, and ``gap``, are left out too, since columns and their order decide the models of docs/guide/predictors.md."""
 
 
 def group_of(names: Sequence[str]) -> str:
@@ -385,30 +409,6 @@ def feature(name: str) -> Feature:
         return _BY_NAME[name]
     except KeyError:
         raise ForetailError(f"unknown feature {name!r}: choose from {', '.join(_BY_NAME)}") from None
-
-
-def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
-    """What the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.
-
-    `params` is by feature name. ForetailError unless all of them have one arithmetic, in cells of a power of two.
-    """
-    constants = {
-        key: int(value)
-        for of_feature in params.values()
-        for key, value in re.findall(r"\b(cell_bytes|average_shift)=(\d{1,9})\b", of_feature)
-    }
-    for name, of_feature in params.items():
-        expected = feature(name).params(constants.get("cell_bytes", 0), constants.get("average_shift", 0))
-        if of_feature != expected:
-            raise ForetailError(
-                f"feature {name!r} has the arithmetic {of_feature!r} where the others have {expected!r}: "
-                "train on one dataset or on datasets of one arithmetic"
-            )
-    if (cell_bytes := constants.get("cell_bytes", 1)).bit_count() != 1:
-        raise ForetailError(f"cells of {cell_bytes} bytes are no power of two: train with a cell_bytes that is")
-    if (shift := constants.get("average_shift", 0)) > 24:
-        raise ForetailError(f"average_shift is {shift}: use 0 to 24")
-    return constants
 
 
 def training_columns(names: Iterable[str], own_queues: bool) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
-from foretail.features.catalog import arithmetic_of
+from foretail.features.arithmetic import arithmetic_of
 from foretail.features.dataset.manifest import Rules
 from foretail.models.ensemble.scorers import served_by
 from foretail.pipelines.comparison.predictions import (

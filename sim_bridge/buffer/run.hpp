@@ -325,7 +325,7 @@ private:
         if (tracks_queues) tracked_.advance(queues);
         FeatureVector* const features = out_.features && observes_ ? &out_.features[i] : scorer_ ? &seen_ : nullptr;
         if (features) {
-            read_real_features(*features, arrival, queues, averages, tracked_, scale, wanted);
+            read_real_features(*features, arrival, queues, averages, tracked_, nullptr, scale, wanted);
             read_traffic_features(*features, arrival.port, arrival_rates_, wanted);
             read_packet_features(*features, arrival, CircuitTimes::never, scale, wanted);
         }

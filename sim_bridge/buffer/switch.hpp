@@ -120,7 +120,8 @@ public:
     [[nodiscard]] FeatureVector features(const Arrival& arrival) const {
         FeatureVector out{};
         with_wanted(features_, scale_, [&](auto wanted, auto scale) {
-            read_real_features(out, arrival, queues_, averages_, tracked_, scale, wanted);
+            read_real_features(out, arrival, queues_, averages_, tracked_, ingress_ ? &*ingress_ : nullptr, scale,
+                               wanted);
             const QueueIndex queue = queues_.queue_of(arrival);
             read_packet_features(out, arrival, queues_.until_circuit(queue, arrival.time), scale, wanted);
             const Bytes length = queues_.length(queue);

@@ -169,6 +169,8 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
               {"lateness_limit_ns",
                static_cast<std::int64_t>(s.emulation.lateness_share * static_cast<double>(s.base_rtt_ns()))},
               {"lost_packets", lost},
+              {"spurious_timeouts", shared.spurious_timeouts().load()},
+              {"undone_reductions", shared.undone_reductions().load()},
               {"foreign_packets", interfaces.foreign()},
               {"packets_read", interfaces.packets_read()},
               {"packets_written", interfaces.packets_written()},

@@ -23,7 +23,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import arithmetic_of
+from foretail.features.arithmetic import arithmetic_of
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of

@@ -48,6 +48,8 @@ SHOWN = {
 }
 """Columns of the table, and the metrics of ``foretail evaluate`` behind them."""
 WAITED, RATIO = "waited_percent", "emulator_over_it"
+UNDONE = ("spurious_timeouts", "undone_reductions")
+"""What the kernel's TCP found to be needless, of an emulation's summary."""
 DIGITS = 12
 """Of a hash in the table."""
 
@@ -159,6 +161,7 @@ def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
             "flows_sha256": file_digest(run.folder / "flows.bin"),
             "cpu_seconds": found.cpu_seconds + emulated.get("host_cpu_seconds", 0.0),
             "why_invalid": emulated.get("why_invalid", ""),
+            **{count: emulated.get(count) for count in UNDONE},
         }
 
 
@@ -194,6 +197,11 @@ def show(settings: RefereeSettings, run: Run) -> Shown:
     notes = [
         *(f"not emulated: {name}: {reason}" for name, reason in not_run.items()),
         *(f"late: {row.scenario}, seed {row.seed}: {row.why_invalid}" for row in late.itertuples()),
+        *(
+            f"the kernel took back: {row.scenario}, seed {row.seed}: {row.spurious_timeouts:.0f} timeouts that were "
+            f"needless (F-RTO), {row.undone_reductions:.0f} reductions of windows in all"
+            for row in rows[rows["network"] == EMULATOR].itertuples()
+        ),
     ]
     return Shown(rows, [_table(rows, settings)], notes=notes, verdict=_verdict(rows, plan, len(reasons), len(not_run)))
 

@@ -7,6 +7,7 @@ from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
     FLOW_FEATURES,
+    LOSSLESS_FEATURES,
     PAPER_FEATURES,
     REAL_FEATURES,
     SHADOW_COLUMNS,
@@ -26,10 +27,10 @@ NAMES = tuple(f.name for f in FEATURES)
 def test_those_of_the_paper_come_first_and_a_state_stays_together() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert NAMES[:4] == PAPER_FEATURES == ("queue", "queue_average", "occupancy", "occupancy_average")
-    assert NAMES[:14] == REAL_FEATURES
-    assert NAMES[14:21] == VIRTUAL_FEATURES
+    assert NAMES[:16] == REAL_FEATURES
+    assert NAMES[16:23] == VIRTUAL_FEATURES
     states = [f.state for f in FEATURES]
-    assert states == ["real"] * 14 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 6
+    assert states == ["real"] * 16 + ["virtual"] * 12 + ["traffic"] * 4 + ["packet"] * 6
 
 
 def test_models_know_the_features_of_a_group_in_this_order() -> None:
@@ -42,11 +43,12 @@ def test_models_know_the_features_of_a_group_in_this_order() -> None:
     assert FEATURE_GROUPS["all"] == (*NAMES[:6], *SWITCH_FEATURES, "first_rtt", "message_left")
 
 
-def test_a_switch_without_a_virtual_lqd_can_hold_the_groups_threshold_and_regimes() -> None:
+def test_a_switch_without_a_virtual_lqd_can_hold_these_groups() -> None:
     assert FEATURE_GROUPS["regimes"] == (*FEATURE_GROUPS["threshold"], "peak_arrival_rate")
     assert {feature(name).state for name in FEATURE_GROUPS["regimes"]} == {"real", "traffic"}
     assert {f.name for f in FEATURES if f.state == "traffic"} <= set(FEATURE_GROUPS["regimes"])
     assert not set(FEATURE_GROUPS["regimes"]) & set(TRACKED_FEATURES)
+    assert FEATURE_GROUPS["classes"] == (*FEATURE_GROUPS["threshold"], "lossless_occupancy", "paused_queues")
 
 
 def test_every_value_is_exact_in_float32() -> None:
@@ -56,7 +58,7 @@ def test_every_value_is_exact_in_float32() -> None:
 def test_params_are_the_constants_of_the_arithmetic() -> None:
     params = {f.name: f.params(512, 13) for f in FEATURES}
     for name in (
-        *("pressure", "fill", "queue_share", "active_queues", "short_packet"),
+        *("pressure", "fill", "queue_share", "active_queues", "paused_queues", "short_packet"),
         *("queues_over_share", "threshold_rank", "first_rtt"),
     ):
         assert params.pop(name) == ""
@@ -102,6 +104,8 @@ def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("until_circuit").cost == FeatureCost(48, 0, 4)
     assert feature("left_like_last").cost == FeatureCost(24, 48, 11)
     assert feature("gap_tracked").cost == FeatureCost(104, 64, 10)
+    assert feature("lossless_occupancy").cost == FeatureCost(0, 32, 3)
+    assert feature("paused_queues").cost == FeatureCost(1, 16, 2)
     assert feature("gap").cost == FeatureCost(0, 0, 2)
     assert feature("queue_share").cost == feature("fill").cost == FeatureCost(0, 0, 2)
     assert feature("active_queues").cost == FeatureCost(0, 16, 4)
@@ -128,7 +132,7 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
 def test_all_has_no_approximations_of_others() -> None:
     assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
     beside = {"queue_share", "active_queues", "gap", "threshold_headroom", "until_circuit"}
-    beside |= {"arrivals_rate_slow", "peak_arrival_rate", *FLOW_FEATURES}
+    beside |= {"arrivals_rate_slow", "peak_arrival_rate", *FLOW_FEATURES, *LOSSLESS_FEATURES}
     assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, *beside}
 
 

@@ -205,7 +205,9 @@ void check_feature_sets() {
                 assert(alone[i][k] == all[i][k]);
                 varies = varies || all[i][k] != all[0][k];
             }
-            const FeatureSet constant = of_flows | FeatureSet{Feature::until_circuit};  // no flows and no circuits
+            // There are no flows, no circuits and no lossless queues.
+            const FeatureSet constant =
+                of_flows | FeatureSet{Feature::until_circuit, Feature::lossless_occupancy, Feature::paused_queues};
             assert(varies != constant.has(static_cast<Feature>(k)));
         }
     }

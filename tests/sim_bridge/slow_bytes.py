@@ -325,6 +325,7 @@ def run_bytes(
                 real.averages.sum.value(),
                 *exact_features(queue, real.lengths(), buffer, cell_bytes),
                 *real.tracked.read(queue, packet.size, real.lengths()),
+                *(0, 0),  # every packet may be lost
                 max(threshold - length, 0) // cell_bytes,
                 *seen.read(now, queue, virtual.lengths()),
                 *traffic.read(queue),

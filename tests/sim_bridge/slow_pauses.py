@@ -110,6 +110,7 @@ class SlowPauses:
         self.paused: list[tuple[int, int]] = []  #: queues at ingress, in the order in which they were paused
         self.shared_bytes = self.headroom_bytes = self.most_headroom_bytes = 0
         self.pauses = self.resumes = self.drops = 0
+        self.seen: list[tuple[int, int]] = []  #: lossless bytes and paused queues that each data packet finds
         self.unsent = [message.size_bytes for message in messages]
         self.missing = [message.size_bytes for message in messages]
         self.ended_ns = [-1] * len(messages)
@@ -208,6 +209,9 @@ class SlowPauses:
         packet = self.take_arrived(interface)
         self.schedule(interface, now, partial(self.reaches_switch, host))
         queue = self.ingress[host, packet.queue]
+        if not packet.is_answer:
+            of_lossless = [one for (_, number), one in self.ingress.items() if number in self.star.lossless]
+            self.seen.append((sum(one.shared + one.headroom for one in of_lossless), len(self.paused)))
         if packet.queue in self.star.lossless:
             key = (host, packet.queue)
             full = self.shared_bytes + packet.size > self.star.buffer_bytes

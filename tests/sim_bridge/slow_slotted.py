@@ -150,6 +150,7 @@ def run_slotted(
                     averages.sum.value(),
                     *exact_features(queue, lengths(), buffer),
                     *tracked.read(queue, 1, lengths()),
+                    *(0, 0),  # every packet may be lost
                     max(thresholds.t[queue] - len(queues[queue]), 0),
                     *seen.read(slot, queue, thresholds.t),
                     *traffic.read(queue),

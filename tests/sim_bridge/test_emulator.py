@@ -122,6 +122,8 @@ def test_linux_sends_the_flows_that_ns3_would(emulator: Path, tmp_path: Path) ->
     assert flows["retransmissions"].sum() > 0
     emulation = run.summary["emulation"]
     assert emulation["lost_packets"] == 0
+    assert 0 <= emulation["spurious_timeouts"] <= flows["timeouts"].sum()
+    assert 0 <= emulation["undone_reductions"] <= flows["retransmissions"].sum()
     on_the_wire = switch["data_out"]["packets"] + switch["control_out"]["packets"] - emulation["packets_written"]
     assert 0 <= on_the_wire < 100
     assert run.is_valid == (run.why_invalid == "")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import require_distinct_policies
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES, LOSSLESS_FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, OCCUPANCY_DTYPE, FlowClass, Records, read_records
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
@@ -237,6 +238,23 @@ def test_messages_take_as_long_as_in_the_slow_model(star: Star, data: st.DataObj
     (lossless,) = (switch["lossless"] for switch in summary["switches"])
     assert (lossless["pauses"], lossless["resumes"]) == (slow.pauses, slow.resumes)
     assert (lossless["drops"]["packets"], lossless["most_headroom_bytes"]) == (0, slow.most_headroom_bytes)
+
+
+@examples(max_examples=draws(200), deadline=None)
+@given(star=stars(), data=st.data())
+def test_features_tell_what_lossless_packets_take(
+    star: Star, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    messages = data.draw(some_messages(star.hosts))
+    slow = SlowPauses(star, messages)
+    slow.run()
+    folder = tmp_path_factory.mktemp("run")
+    finished(star_document(star, messages, trace=True, features__cell_bytes=64), folder)
+    records = read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)
+    places = [[feature.name for feature in FEATURES].index(name) for name in LOSSLESS_FEATURES]
+    found = records["features"][records["flow_class"] != FlowClass.CONTROL][:, places]
+    assert found.tolist() == [[lossless_bytes // 64, paused] for lossless_bytes, paused in slow.seen[: len(found)]]
+    assert len(found) >= len(messages)
 
 
 # States.

@@ -26,7 +26,8 @@ from foretail.export.folder import check_name
 from foretail.export.p4.planning.encoding import score_bits
 from foretail.export.p4.text.syntax import CONTROL
 from foretail.export.templates import environment
-from foretail.features.catalog import VIRTUAL_FEATURES, arithmetic_of, feature
+from foretail.features.arithmetic import arithmetic_of
+from foretail.features.catalog import VIRTUAL_FEATURES, feature
 from foretail.features.feature import TICK_NS, VALUE_BITS
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -15,12 +15,14 @@
 
 #include "buffer/features/shift_average.hpp"
 #include "buffer/features/tracked_queues.hpp"
+#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, as they are and as an ingress tracks them, a virtual one at `lqd`, a virtual LQD after its update, one of the
+// queues, as they are and as an ingress tracks them, and at where their packets came in, which is null where nobody
+// keeps it; a virtual one at `lqd`, a virtual LQD after its update, one of the
 // traffic at `rates`, which have the arrival, and one of the packet at nothing else but the time to its circuit; what
 // costs a look at every queue is only sought when `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                                                         \
@@ -37,7 +39,10 @@ namespace foretail::buffer {
     FEATURE(occupancy_tracked, tracked_cells, feature_value(scale.cells(tracked_occupancy)))                    \
     FEATURE(gap_tracked, tracked_cells, feature_value(scale.cells(tracked.longest(queues) - tracked_length)))   \
     FEATURE(pressure_tracked, tracked,                                                                          \
-            pressure_of(tracked_length, std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))
+            pressure_of(tracked_length, std::max<Bytes>(queues.capacity() - tracked_occupancy, 0)))             \
+    FEATURE(lossless_occupancy, cells,                                                                          \
+            feature_value(scale.cells(ingress ? ingress->lossless_bytes() + ingress->headroom_bytes() : 0)))    \
+    FEATURE(paused_queues, none, feature_value(ingress ? static_cast<std::int64_t>(ingress->paused().size()) : 0))
 #define FORETAIL_VIRTUAL_FEATURES(FEATURE)                                                                       \
     FEATURE(threshold_headroom, cells, feature_value(scale.cells(threshold - queue_length)))                     \
     FEATURE(threshold, cells, feature_value(scale.cells(threshold)))                                             \
@@ -201,7 +206,8 @@ inline constexpr FeatureSet of_tracked_queues{Feature::queue_tracked, Feature::o
 
 template <class Queues, class Averages, class Scale, class Wanted>
 void read_real_features(FeatureVector& __restrict out, const Arrival& arrival, const Queues& queues,
-                        const Averages& averages, const TrackedQueues& tracked, Scale scale, Wanted wanted) {
+                        const Averages& averages, const TrackedQueues& tracked, const IngressQueues* ingress,
+                        Scale scale, Wanted wanted) {
     const QueueIndex queue = queues.queue_of(arrival);
     const Bytes free = queues.capacity() - queues.occupancy();
     const Bytes tracked_length = wanted.has_any(of_tracked_queues) ? tracked.length(queues, queue) : 0;

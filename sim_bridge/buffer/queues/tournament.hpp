@@ -64,7 +64,7 @@ private:
         if (key(challenger) != key(other)) return key(challenger) > key(other);
         return tie_ == Tie::lowest_port ? challenger < other : challenger > other;
     }
-    void scan() const {
+    [[gnu::always_inline]] void scan() const {
         champion_ = tie_ == Tie::lowest_port ? best_by(std::greater<>{}) : best_by(std::greater_equal<>{});
         stale_ = false;
     }

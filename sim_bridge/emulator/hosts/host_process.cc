@@ -126,6 +126,9 @@ public:
             if (senders_[i].socket.get() >= 0) shared_.flow(i).timeouts = timeouts_of(senders_[i].socket.get());
         }
         shared_.lost(static_cast<std::size_t>(host_)) = packets_lost_by_interface();
+        const TcpCounts counts = tcp_counts();
+        shared_.spurious_timeouts() += counts.spurious_timeouts;
+        shared_.undone_reductions() += counts.undone_reductions;
     }
 
 private:

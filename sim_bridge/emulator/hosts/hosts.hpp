@@ -38,6 +38,8 @@ public:
     [[nodiscard]] FlowState& flow(std::size_t index) { return flows_[index]; }
     [[nodiscard]] std::atomic<std::int64_t>& lost(std::size_t host) { return lost_[host]; }
     [[nodiscard]] std::atomic<std::int64_t>& delivered() { return head_->delivered; }
+    [[nodiscard]] std::atomic<std::int64_t>& spurious_timeouts() { return head_->spurious_timeouts; }
+    [[nodiscard]] std::atomic<std::int64_t>& undone_reductions() { return head_->undone_reductions; }
     /// How host 0's command ended, as a shell says it; -1 while it runs.
     [[nodiscard]] std::atomic<int>& exit_code() { return head_->exit_code; }
     /// What a host says when it cannot go on; the first one counts.
@@ -46,7 +48,7 @@ public:
 
 private:
     struct Head {
-        std::atomic<std::int64_t> delivered{0};
+        std::atomic<std::int64_t> delivered{0}, spurious_timeouts{0}, undone_reductions{0};
         std::atomic<int> writers{0}, written{0}, exit_code{-1};
         std::array<char, 512> complaint{};
     };

@@ -244,6 +244,23 @@ std::int64_t packets_lost_by_interface() {
     throw std::runtime_error("/proc/self/net/dev does not show a host's interface");
 }
 
+TcpCounts tcp_counts() {
+    std::ifstream file("/proc/self/net/netstat");
+    TcpCounts counts;
+    for (std::string names, values; std::getline(file, names) && std::getline(file, values);) {
+        if (!names.starts_with("TcpExt:")) continue;
+        std::istringstream names_left(names), values_left(values);
+        std::string name, value;
+        for (names_left >> name, values_left >> value; names_left >> name && values_left >> value;) {
+            if (name == "TCPSpuriousRTOs") counts.spurious_timeouts += std::stoll(value);
+            if (name == "TCPFullUndo" || name == "TCPPartialUndo" || name == "TCPDSACKUndo" || name == "TCPLossUndo")
+                counts.undone_reductions += std::stoll(value);
+        }
+        return counts;
+    }
+    throw std::runtime_error("/proc/self/net/netstat does not show what TCP counts");
+}
+
 std::string offered_controls() {
     std::ifstream file("/proc/sys/net/ipv4/tcp_available_congestion_control");
     std::string names;

@@ -64,6 +64,14 @@ Descriptor enter_host_namespace(const HostSettings& host);
 /// Packets of this namespace's interface that its queue had no room for.
 std::int64_t packets_lost_by_interface();
 
+/// What TCP has counted in a namespace.
+struct TcpCounts {
+    std::int64_t spurious_timeouts = 0;  ///< timeouts that F-RTO (RFC 5682) found to be needless
+    std::int64_t undone_reductions = 0;  ///< of windows, whatever told that nothing was lost
+};
+/// That of this namespace.
+TcpCounts tcp_counts();
+
 /// The congestion controls that this kernel offers, and whether one is among them.
 std::string offered_controls();
 bool offers_control(const std::string& name);
