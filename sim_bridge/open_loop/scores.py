@@ -40,6 +40,10 @@ def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
     return 100 * credence / lqd if lqd else None
 
 
+LARGEST_SHARE = 100
+"""A recovered loss beyond it, either way, is a share of next to nothing."""
+
+
 def worth_in_words(
     recovered: float | None,
     sent_percent: float | None,
@@ -51,8 +55,11 @@ def worth_in_words(
 
     `policy`: that which sends it, where the predictor was trained to decide while that runs; None for Credence.
     """
+    has_share = recovered is not None and abs(recovered) <= LARGEST_SHARE
     if recovered is None:
         recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
+    elif not has_share:
+        recovers = "Always accepting loses next to nothing against LQD there, so a share of it says nothing"
     else:
         recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
         recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
@@ -61,9 +68,10 @@ def worth_in_words(
     if recovered is None or not baselines:
         return worth
     best = baselines[0]
+    share = f"recovers {100 * best['recovered_loss']:.3g} % and " if has_share else ""
     beside = (
-        f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, recovers "
-        f"{100 * best['recovered_loss']:.3g} % and sends {best['sent_percent_of_lqd']:.4g} %"
+        f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, {share}sends "
+        f"{best['sent_percent_of_lqd']:.4g} %"
     )
     if sent_percent is None or policy is None:
         return f"{beside}."

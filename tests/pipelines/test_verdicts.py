@@ -119,6 +119,12 @@ def test_the_worth_of_predictions_never_stands_alone() -> None:
     )
     assert "so they lose more" in worth_in_words(-1.0, 90.0)
     assert worth_in_words(None, None).startswith("Always accepting loses nothing")
+    tuned = [{"title": "DT, alpha 64", "recovered_loss": -11_645.0, "sent_percent_of_lqd": 100.1}]
+    of_nothing = worth_in_words(95_915.0, 99.61, tuned)
+    assert "loses next to nothing against LQD there, so a share of it says nothing; Credence" in of_nothing
+    assert of_nothing.endswith(
+        "DT, alpha 64, chosen without a predictor on the runs that trained the model, sends 100.1 %."
+    )
 
 
 @pytest.mark.parametrize(
