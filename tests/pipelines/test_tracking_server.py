@@ -68,7 +68,8 @@ def running(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def foretail(folder: Path, port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+    retries = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}  # each later one takes twice as long
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"} | retries
     command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -92,7 +93,8 @@ def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Pa
     slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
     assert foretail(folder, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots").returncode == 0
     with running(folder, port) as process:
-        environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+        retries = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}  # each later one takes twice as long
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"} | retries
         command = [sys.executable, "-m", "foretail.pipelines.cli", *SWEEP]
         with subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
