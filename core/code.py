@@ -53,7 +53,7 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
     while waiting:
         name = waiting.pop()
         if name == _NATIVE:
-            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
+            files[name] = _sha256(cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES))
         paths = list(_files_of(name)) if name in what else _module(name)
         if name in what and not paths:
             raise ValueError(f"{name} is neither a module nor a package below foretail")
@@ -65,7 +65,7 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
                 files[key], imports = _python(path)
                 waiting += imports
             elif path.suffix in _DATA:
-                files[key] = hashlib.sha256(path.read_bytes()).hexdigest()
+                files[key] = _sha256(hashlib.sha256(path.read_bytes()).hexdigest())
     return _digest(sorted(files.items()))
 
 
@@ -88,14 +88,16 @@ def cpp_digest(root: Path, *folders: Path) -> str:
         texts[path] = text if path.suffix in _CMAKE else _without_comments(text)
         for included in _INCLUDE.findall(text):
             waiting += [place / included for place in (path.parent, root) if (place / included).is_file()][:1]
-    return _digest(sorted((path.relative_to(root.resolve()).as_posix(), text) for path, text in texts.items()))
+    return _digest(sorted((path.relative_to(root.resolve()).as_posix(), _sha256(text)) for path, text in texts.items()))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(pairs: Iterable[tuple[str, str]]) -> str:
-    digest = hashlib.sha256()
-    for name, text in pairs:
-        digest.update(f"{name}\0{hashlib.sha256(text.encode()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+    """The SHA-256 of names and of the SHA-256 of what each stands for."""
+    return _sha256("".join(f"{name}\0{sha256}\n" for name, sha256 in pairs))
 
 
 def _without_comments(text: str) -> str:
@@ -112,14 +114,15 @@ def _without_comments(text: str) -> str:
     return re.sub(r" *\n[ \n]*", "\n", re.sub(" +", " ", _CPP_TOKEN.sub(kept, text)))
 
 
-def _module(name: str) -> list[Path]:
+@functools.cache
+def _module(name: str) -> tuple[Path, ...]:
     """The file of a module, and those of the packages around it; none for a name that is not a module."""
     parts = name.split(".")
     packages = [PACKAGE.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
     module = PACKAGE.joinpath(*parts).with_suffix(".py")
     if not (module.is_file() or packages[-1].is_file()):
-        return []
-    return [path for path in (*packages, module) if path.is_file()]
+        return ()
+    return tuple(path for path in (*packages, module) if path.is_file())
 
 
 def _files_of(name: str) -> Iterator[Path]:
@@ -132,7 +135,7 @@ def _files_of(name: str) -> Iterator[Path]:
 
 @functools.cache
 def _python(path: Path) -> tuple[str, tuple[str, ...]]:
-    """A module without comments and docstrings, and the names of what it imports of Foretail."""
+    """The SHA-256 of a module without comments and docstrings, and the names of what it imports of Foretail."""
     with _PARSING:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[str] = []
@@ -145,7 +148,7 @@ def _python(path: Path) -> tuple[str, tuple[str, ...]]:
             if isinstance(body, list):
                 body[:] = [one for one in body if not _is_text(one)]
     named = tuple(name.removeprefix(_PREFIX) for name in imports if name.startswith(_PREFIX))
-    return ast.dump(tree), named
+    return _sha256(ast.dump(tree)), named
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -83,6 +83,20 @@ def writing(path: Path) -> Iterator[None]:
         raise ForetailError(f"cannot write {path}: {reason}; {remedy}") from error
 
 
+@contextmanager
+def holding_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of an empty file, which is made when missing and stays; other threads and processes wait for it.
+
+    ForetailError if the file system refuses the file.
+    """
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = file.open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _new_partial(target: Path) -> tuple[Path, int]:
     """Make a partial folder beside `target` and lock it, so that nobody takes it for an abandoned one."""
     while True:

@@ -15,7 +15,7 @@ from typing import Any
 from foretail.core.code import cpp_digest
 from foretail.core.digest import examine
 from foretail.core.errors import ForetailError
-from foretail.core.files import staged_folder
+from foretail.core.files import holding_lock, staged_folder
 
 ROOM = Path(__file__).parent
 """Include path of the buffer library."""
@@ -44,6 +44,8 @@ def compiler() -> str:
 def cached(kind: str, file: str, depends_on: Iterable[Any], build: Callable[[Path], None]) -> Path:
     """Return a file of the user's cache, ``$XDG_CACHE_HOME/foretail`` or ``~/.cache/foretail``; build it when missing.
 
+    Of several processes that miss the same file one builds it, and the others wait.
+
     Parameters
     ----------
     kind : folder in the cache
@@ -53,8 +55,10 @@ def cached(kind: str, file: str, depends_on: Iterable[Any], build: Callable[[Pat
     """
     target = _place(kind, depends_on)
     if not _is_whole(target, file):
-        with staged_folder(target, replace=True) as folder:
-            build(folder)
+        with holding_lock(target.with_name(f".{target.name}.lock")):
+            if not _is_whole(target, file):
+                with staged_folder(target, replace=True) as folder:
+                    build(folder)
     return target / file
 
 

@@ -7,7 +7,6 @@ run makes one: reading from a store that is not there is an error.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import random
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from foretail.core.errors import ForetailError, without_passwords
-from foretail.core.files import writing
+from foretail.core.files import holding_lock, writing
 
 MOST_PATH_BYTES = 490
 """Of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
@@ -305,11 +304,7 @@ def locked(address: str) -> Iterator[None]:
     if file is None:
         yield
         return
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = (file.parent / f".{file.name}.lock").open("w")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with holding_lock(file.with_name(f".{file.name}.lock")):
         yield
 
 

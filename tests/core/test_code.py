@@ -42,6 +42,7 @@ def rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(code, "PACKAGE", tmp_path)
     monkeypatch.setattr(code, "_python", code._python.__wrapped__)
+    monkeypatch.setattr(code, "_module", code._module.__wrapped__)
     return tmp_path
 
 

@@ -24,11 +24,6 @@ struct Rule : foretail::buffer::PolicyTraits {{
 """
 
 
-@pytest.fixture(autouse=True)
-def _compiles_in_half_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXXFLAGS", "-O1")
-
-
 def rule(folder: Path, body: str) -> str:
     """A policy in a header, whose decision begins with `body`."""
     header = folder / "rule.hpp"
