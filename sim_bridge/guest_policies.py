@@ -120,7 +120,7 @@ class GuestPolicy:
         self._run_compiler(self.copied_to(folder), "-o", folder / _LIBRARY, "-ldl")
 
     def _run_compiler(self, copy: Path, *options: str | Path) -> None:
-        # -O1: -O3 takes twice as long to compile, and its runs are a twentieth faster at most. $CXXFLAGS can say -O3.
+        # -O1: -O3 takes twice as long to compile, and its runs are a tenth faster at most. $CXXFLAGS can say -O3.
         errors = run_compiler(
             [
                 *(compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),

@@ -210,6 +210,7 @@ RULES = [
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
+    Rule(r"speed.md: (schedule|train|replay) ", "compose"),
     Rule(r"benchmark.md: |(CHANGELOG|sharing-rule).md: benchmark ", "compose"),
     Rule(r"message-end.md: run message_end", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),

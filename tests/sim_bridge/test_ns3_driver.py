@@ -410,14 +410,15 @@ def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         build_driver()
 
 
-def test_a_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_an_empty_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ns3" / "lib").mkdir(parents=True)
     (tmp_path / "ns3" / "lib" / "libns3.44-core.so").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(ForetailError, match="does not build"):
         build_driver(tmp_path / "ns3")
     assert not list((tmp_path / "cache").rglob("foretail-ns3"))
-    assert not list((tmp_path / "cache" / "foretail" / "ns3-driver").iterdir())
+    left = list((tmp_path / "cache" / "foretail" / "ns3-driver").iterdir())
+    assert [(file.suffix, file.stat().st_size) for file in left] == [(".lock", 0)]
 
 
 def test_drivers_with_other_flags_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
