@@ -21,10 +21,10 @@
 namespace foretail::buffer {
 
 // FEATURE(name, constants of its arithmetic, value), in the order of the columns. A real feature may look at the
-// queues, as they are and as an ingress tracks them, and at where their packets came in, which is null where nobody
-// keeps it; a virtual one at `lqd`, a virtual LQD after its update, one of the
-// traffic at `rates`, which have the arrival, and one of the packet at nothing else but the time to its circuit; what
-// costs a look at every queue is only sought when `wanted`.
+// queues, as they are and as an ingress tracks them, and at `ingress`, the queues that packets came in by, or null
+// where nobody keeps them; a virtual one at `lqd`, a virtual LQD after its update; one of the traffic at `rates`, which
+// have the arrival; and one of the packet at nothing else but the time to its circuit. What costs a look at every queue
+// is only sought when `wanted`.
 #define FORETAIL_REAL_FEATURES(FEATURE)                                                                         \
     FEATURE(queue, cells, feature_value(scale.cells(queues.length(queue))))                                     \
     FEATURE(queue_average, average, feature_value(averages.queue(queue)))                                       \
