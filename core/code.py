@@ -53,7 +53,7 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
     while waiting:
         name = waiting.pop()
         if name == _NATIVE:
-            files[name] = _sha256(cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES))
+            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
         paths = list(_files_of(name)) if name in what else _module(name)
         if name in what and not paths:
             raise ValueError(f"{name} is neither a module nor a package below foretail")
@@ -65,7 +65,7 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
                 files[key], imports = _python(path)
                 waiting += imports
             elif path.suffix in _DATA:
-                files[key] = _sha256(hashlib.sha256(path.read_bytes()).hexdigest())
+                files[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     return _digest(sorted(files.items()))
 
 

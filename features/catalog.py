@@ -385,10 +385,10 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
 }
 """By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
 an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes`` how much of the buffer
-lossless packets take. In ``all`` are no approximations of
-others; ``threshold_headroom`` tells the label on the queues of the shadow Credence, and ``until_circuit`` is one number
-on every switch without circuits. The features of ``classes`` and ``regimes`` that others
-lack, and ``gap``, are left out too, since columns and their order decide the models of docs/guide/predictors.md."""
+lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the queues
+of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most switches. ``queue_share``,
+``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out too, since columns and their
+order decide the models of docs/guide/predictors.md."""
 
 
 def group_of(names: Sequence[str]) -> str:
