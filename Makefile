@@ -45,7 +45,7 @@ test: lint .venv/.driver ## lint, types, layers and the tests that every change 
 quick: .venv/.dev ## the short tests, without ns-3 (ARGS goes to pytest)
 	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow and not nightly' --hypothesis-profile=quick $(ARGS)
 
-nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=small, which CI runs, takes some minutes
+nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=small takes about an hour
 	@$(MAKE) --no-print-directory sanitize
 	@$(MAKE) --no-print-directory torture ARGS='--minutes $(if $(SMALL),1,60) --seed 1' & torture=$$!; \
 		$(MAKE) --no-print-directory fuzz ARGS='--seconds $(if $(SMALL),0,60)'; wait $$torture
