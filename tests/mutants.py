@@ -122,8 +122,8 @@ def main() -> None:
     for module in at:
         name = module.split("/")[-1]
         asked = [
-            f"{module.split('/')[0]}/test_*{name}.py",
-            *(f"*/test_{test}.py" for test in ALSO.get(name, "").split()),
+            f"{module.split('/')[0]}/**/test_*{name}.py",
+            *(f"**/test_{test}.py" for test in ALSO.get(name, "").split()),
         ]
         tests[module] = [str(test) for pattern in asked for test in sorted(Path("tests").glob(pattern))]
     for library in LIBRARIES:

@@ -27,23 +27,24 @@ FLAGS = "-g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-
 SLOW = "not debug and not allocations and not load_and_burst and not vast and not priorities"
 """Left out of what follows, so that all of it, compilers included, takes some 360 s of CPU time."""
 
+NETWORK = "tests/sim_bridge/native/test_native_network.py"
 PROGRAMS = (  # programs with the sanitizers: checks of the headers, laws of congestion control, simulations
-    "tests/sim_bridge/test_headers.py::test_the_library_passes_its_own_assertions",
-    "tests/sim_bridge/test_headers.py::test_feature_parameters_are_those_of_the_catalog",
-    "tests/sim_bridge/test_transports.py",
-    "tests/sim_bridge/test_ns3_driver.py",
-    *(f"tests/sim_bridge/test_native_network.py::test_drawn_settings_have_the_same_bytes[{n}]" for n in range(4)),
-    "tests/sim_bridge/test_native_network.py::test_racks_have_the_same_bytes[0]",
-    "tests/sim_bridge/test_native_network.py::test_settings_that_are_wrong_are_refused_in_one_sentence",
+    "tests/sim_bridge/buffer/test_headers.py::test_the_library_passes_its_own_assertions",
+    "tests/sim_bridge/buffer/test_headers.py::test_feature_parameters_are_those_of_the_catalog",
+    "tests/sim_bridge/packets/test_transports.py",
+    "tests/sim_bridge/ns3/test_ns3_driver.py",
+    *(f"{NETWORK}::test_drawn_settings_have_the_same_bytes[{n}]" for n in range(4)),
+    f"{NETWORK}::test_racks_have_the_same_bytes[0]",
+    f"{NETWORK}::test_settings_that_are_wrong_are_refused_in_one_sentence",
 )
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadscope")
 MODULE = (  # the native module in pytest's own process
-    "tests/sim_bridge/test_native_doors.py",
-    "tests/sim_bridge/test_slotted.py",
-    "tests/sim_bridge/test_replay.py",
-    "tests/sim_bridge/test_push_outs.py",
-    "tests/sim_bridge/test_cell_fabric.py",
-    "tests/sim_bridge/test_native_snapshots.py",
+    "tests/sim_bridge/buffer/test_native_doors.py",
+    "tests/sim_bridge/buffer/test_slotted.py",
+    "tests/sim_bridge/buffer/test_replay.py",
+    "tests/sim_bridge/buffer/test_push_outs.py",
+    "tests/sim_bridge/circuits/test_cell_fabric.py",
+    "tests/sim_bridge/native/test_native_snapshots.py",
     "tests/gym/test_environment.py",
 )
 

@@ -15,7 +15,7 @@ from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree
-from tests.sim_bridge.slow_bytes import Geometry, Packet
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet
 from tests.traces import RUN, Arrivals
 
 

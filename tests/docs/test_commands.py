@@ -75,7 +75,7 @@ RULES = [
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"driver.md: evaluate network=ns3", "compose"),
-    Rule(r"native.md: (evaluate|run) ", "compose"),  # tests/sim_bridge/test_native_network.py runs the stages
+    Rule(r"native.md: (evaluate|run) ", "compose"),  # tests/sim_bridge/native/test_native_network.py runs the stages
     Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
@@ -91,7 +91,7 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
-    Rule(r"predictors.md: run message_end", "compose"),  # tests/studies/test_message_end.py runs it
+    Rule(r"predictors.md: run message_end", "compose"),  # tests/studies/benchmark/test_message_end.py runs it
     Rule(
         r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
         "compose",
@@ -109,19 +109,19 @@ RULES = [
     Rule(r"closed-loop.md: run ", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"worst-cases.md: run ", "compose"),
-    Rule(r"prediction-errors.md: run ", "compose"),  # tests/studies/test_prediction_errors.py runs it
+    Rule(r"prediction-errors.md: run ", "compose"),  # tests/studies/slots/test_prediction_errors.py runs it
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
     # tests/studies runs these
     Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
-    Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/test_training_methods.py runs it
+    Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/predictors/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
     Rule(r"drop-costs.md: (run|export) ", "compose"),
-    Rule(r"slow-settings.md: run ", "compose"),  # tests/studies/test_alpha_search.py runs
+    Rule(r"slow-settings.md: run ", "compose"),  # tests/studies/search/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: run ", "compose"),  # tests/studies/test_recovery.py runs one of them
+    Rule(r"findings.md: run ", "compose"),  # tests/studies/networks/test_recovery.py runs one of them
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(r"schedule.md: schedule forecast=", "run"),
@@ -145,11 +145,11 @@ RULES = [
     Rule(r"schedule.md: demand datasets=", "compose"),
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
     Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
-    # docs/guide/deploy.md; tests/export/test_deploy.py and test_deploy_bmv2.py put models into switches
+    # docs/guide/deploy.md; tests/export/p4/runtime/test_deploy.py and test_deploy_bmv2.py put models into switches
     Rule(r"deploy.md: (deploy|export) ", "compose"),
-    # docs/guide/emulator.md; tests/pipelines/test_emulate.py runs the stages
+    # docs/guide/emulator.md; tests/pipelines/stages/test_emulate.py runs the stages
     Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
-    # docs/results/circuits-emulated.md; tests/studies/test_voqs.py and test_rack_traces.py run the stages
+    # docs/results/circuits-emulated.md; tests/studies/circuits/test_voqs.py and test_rack_traces.py run the stages
     Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
@@ -194,7 +194,7 @@ RULES = [
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
     Rule(r"scenario.md: train --config-dir", "run", ns3=True),
     Rule(r"scenario.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
-    # docs/guide/switch-config.md; tests/pipelines/test_sonic_config.py runs such commands
+    # docs/guide/switch-config.md; tests/pipelines/settings/test_sonic_config.py runs such commands
     Rule(r"switch-config.md: (evaluate|train) ", "compose"),
     Rule(
         r"CHANGELOG.md: evaluate config=",
@@ -205,7 +205,7 @@ RULES = [
     Rule(r"lossless.md: (train|evaluate) ", "compose"),
     # docs/guide/other-systems.md
     Rule(r"other-systems.md: (demand|schedule) ", "compose"),
-    Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/test_balancing.py runs such networks
+    Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/native/test_balancing.py runs such networks
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),
     # elsewhere

@@ -22,7 +22,7 @@ from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
 from foretail.sim_bridge.circuits.demand.matrices import random_hose, ring
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from tests.export.bmv2 import needs_p4_tools
+from tests.export.p4.bmv2 import needs_p4_tools
 
 
 def planned(nodes: int = 6, degree: int = 2, k: int = 4) -> PlannedSchedule:

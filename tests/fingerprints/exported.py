@@ -32,14 +32,14 @@ from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, name_of, to_json
 from foretail.models.demand.regression import LinearEntries
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from tests.export.p4_texts import small_ensemble
+from tests.export.p4.p4_texts import small_ensemble
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble, redrawn
 from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS, stumps
 
-STORED = Path(__file__).parents[1] / "models" / "ensemble_v1.json"
+STORED = Path(__file__).parents[1] / "models" / "ensemble" / "ensemble_v1.json"
 
 
 def ensembles() -> dict[str, Ensemble]:

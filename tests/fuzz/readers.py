@@ -49,7 +49,7 @@ from foretail.sim_bridge.imports.pcap.ports import PortTable
 from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
-from tests.export.p4_texts import small_ensemble, texts_of
+from tests.export.p4.p4_texts import small_ensemble, texts_of
 from tests.traces import RUN, write_bursts
 
 TWO = (FeatureInput("queue", "cell_bytes=256", 10), FeatureInput("occupancy", "cell_bytes=256", 10))
@@ -158,7 +158,10 @@ def _read_artifact(path: Path) -> None:
 
 
 def _sonic(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((Path(__file__).parents[1] / "sim_bridge" / "sonic").glob("*.json"))]
+    return [
+        path.read_bytes()
+        for path in sorted((Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic").glob("*.json"))
+    ]
 
 
 def _read_arrivals(path: Path) -> None:

@@ -30,7 +30,7 @@ from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.scenarios import settings, with_racks
-from tests.sim_bridge.drawn_settings import drawn_settings
+from tests.sim_bridge.native.drawn_settings import drawn_settings
 
 SHIFT = 15
 

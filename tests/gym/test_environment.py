@@ -42,7 +42,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
 from tests.examples import draws
-from tests.sim_bridge.slow_bytes import Geometry, Packet
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals, small_ensembles
 from tests.traces import RUN, write_bursts
 

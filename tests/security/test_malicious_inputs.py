@@ -40,7 +40,7 @@ from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines.reporting.page import render_page
 from foretail.pipelines.reporting.run_record import RunRecord
-from tests.export.p4_texts import texts_of
+from tests.export.p4.p4_texts import texts_of
 from tests.forests import stump
 from tests.fuzz.readers import READERS, TWO
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from foretail.pipelines.runs.verification import verify
-from tests.pipelines.test_cluster import HEAD, started
+from tests.pipelines.runs.test_cluster import HEAD, started
 from tests.torture import checks, faults
 from tests.torture.commands import COMMANDS, copy_template
 from tests.torture.faults import Ended

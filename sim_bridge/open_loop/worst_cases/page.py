@@ -150,9 +150,9 @@ short proofs below show why.
 python -m foretail.sim_bridge.open_loop.worst_cases
 ```
 
-The command searches again. `--json tests/sim_bridge/worst_cases.json` keeps what it finds, and `--page
-tests/sim_bridge/worst_cases.json > docs/results/worst-cases.md` writes this page. The cases are tests
-(`tests/sim_bridge/test_worst_cases.py`).
+The command searches again. `--json tests/sim_bridge/open_loop/worst_cases.json` keeps what it finds, and `--page
+tests/sim_bridge/open_loop/worst_cases.json > docs/results/worst-cases.md` writes this page. The cases are tests
+(`tests/sim_bridge/open_loop/test_worst_cases.py`).
 
 ## The cases
 
@@ -185,7 +185,8 @@ Theorem 1 that hold by both readings of η and under every rule are in
 - Most claims are about long sequences and large buffers, which a short sequence in a small buffer may not reach.
   Harmonic's is about shares that are not rounded down to whole packets.
 - Credence's factor N is claimed for at most N arrivals a slot. At any load our safeguard exceeds it where N does not
-  divide B. It rounds B / N down, which is what makes perfect predictions exact (`tests/sim_bridge/test_theorems.py`).
+  divide B. It rounds B / N down, which is what makes perfect predictions exact
+  (`tests/sim_bridge/buffer/test_theorems.py`).
 
 {PROOFS}
 """

@@ -1,0 +1,307 @@
+"""The multilayer perceptron and the ONNX graph that it is saved as."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.models.drop.contract import check_predictor, synthetic_arrivals
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.scoring.metrics import rank
+from foretail.models.scoring.operating_point import choose_network_threshold
+from tests.forests import PAPER_INPUTS
+
+if TYPE_CHECKING:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+
+if TYPE_CHECKING:
+    from foretail.models.drop.network import Network
+
+
+X, Y = synthetic_arrivals(rows=20_000, seed=3)
+UNSEEN, THEIR_LABELS = synthetic_arrivals(rows=20_000, seed=4)
+BEYOND = np.concatenate([UNSEEN, np.zeros((1, 4), np.int32), np.full((1, 4), (1 << 24) - 1, np.int32)])
+
+
+@pytest.fixture(scope="module")
+def trained() -> MultilayerPerceptron:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    return MultilayerPerceptron(width=16, steps=500).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def network(trained: MultilayerPerceptron) -> Network:
+    return trained.to_network(PAPER_INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("MultilayerPerceptron", {"steps": 20}),
+        ("MultilayerPerceptron", {"layers": 1, "width": 1, "steps": 1, "batch_rows": 3, "seed": 5}),
+        ("SequenceNetwork", {"arrivals": 2, "width": 4, "rounds": 2, "round_steps": 5}),
+        ("SequenceNetwork", {"arrivals": 4, "width": 3, "rounds": 1, "round_steps": 3, "batch_rows": 9}),
+        ("SequenceNetwork", {"arrivals": 1, "width": 8, "rounds": 2, "round_steps": 2}),
+    ],
+)
+def test_it_keeps_the_contract(kind: str, settings: dict[str, Any]) -> None:
+    from foretail.models.drop import neural
+
+    check_predictor(getattr(neural, kind)(**settings))
+
+
+def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron) -> None:
+    probability = trained.probability(UNSEEN)
+    precision = rank(THEIR_LABELS, probability).average_precision
+    assert THEIR_LABELS.mean() < 0.03
+    assert precision is not None
+    assert precision > 0.5  # chance: the share of drops
+    assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
+
+
+def test_weights_are_odds(trained: MultilayerPerceptron) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    heavy = MultilayerPerceptron(width=16, steps=500).fit(X, Y, np.where(Y, 10.0, 1.0))
+    np.testing.assert_allclose(_odds(heavy), 10 * _odds(trained), rtol=1e-3)  # alike drops are drawn alike
+
+
+def _odds(predictor: MultilayerPerceptron) -> Any:
+    probability = predictor.probability(UNSEEN[:50])
+    return probability / (1 - probability)
+
+
+def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
+    from foretail.models.drop.neural import SequenceNetwork
+
+    random = np.random.default_rng(1)
+    x = random.integers(0, 1000, (4000, 8)).astype(np.int32)
+    y = (x[:, 0] > 800) & (x[:, 5] > 500)  # of the first of four arrivals, and of the third
+    trained = SequenceNetwork(arrivals=4, width=16, rounds=20, round_steps=30, learning_rate=0.01).fit(x, y)
+    precision = rank(y, trained.probability(x)).average_precision
+    assert precision is not None
+    assert precision > 0.95
+    assert trained.losses_[-1] < trained.losses_[0]
+    network = trained.to_network([FeatureInput(f"f{i}", "", 24) for i in range(8)])
+    np.testing.assert_allclose(network.probability(x), trained.probability(x), rtol=1e-4, atol=1e-6)
+    with pytest.raises(ForetailError, match="8 columns is not a window of 16 arrivals"):
+        SequenceNetwork(arrivals=16).fit(x, y)
+    with pytest.raises(ForetailError, match="a power of two"):
+        SequenceNetwork(arrivals=3).fit(x[:, :6], y)
+
+
+def test_training_ends_when_its_loss_no_longer_falls() -> None:
+    from foretail.models.drop.neural import SequenceNetwork
+
+    x = np.zeros((100, 2), np.int32)
+    y = np.arange(100) % 2 == 0  # nothing to learn
+    trained = SequenceNetwork(arrivals=1, width=2, rounds=1000, round_steps=1, learning_rate=1e-6).fit(x, y)
+    assert len(trained.losses_) < 1000
+
+
+def test_a_gpu_is_not_made_up() -> None:
+    import torch
+
+    from foretail.models.drop.neural import MultilayerPerceptron, SequenceNetwork
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
+        with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
+            predictor.fit(X, Y)
+
+
+def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:
+    import torch
+
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.manual_seed(99)
+        before = torch.random.get_rng_state()
+        again = MultilayerPerceptron(width=16, steps=500).fit(X, Y)
+        assert torch.equal(torch.random.get_rng_state(), before)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert again.to_network(PAPER_INPUTS).content == trained.to_network(PAPER_INPUTS).content
+    other = MultilayerPerceptron(width=16, steps=500, seed=2).fit(X, Y)
+    assert other.to_network(PAPER_INPUTS).content != trained.to_network(PAPER_INPUTS).content
+
+
+def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network: Network) -> None:
+    found, expected = network.probability(BEYOND), trained.probability(BEYOND)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    batches = np.concatenate([network.probability(part) for part in np.array_split(BEYOND, 3)])
+    np.testing.assert_allclose(batches, found, rtol=1e-5, atol=1e-7)
+
+
+def test_a_network_survives_its_file(network: Network, tmp_path: Path) -> None:
+    import onnx
+
+    from foretail.models.drop.network import Network
+
+    moved = network.with_threshold(0.125)
+    moved.save(tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    again = Network.load(tmp_path / "model.onnx")
+    assert (again.features, again.threshold, again.sha256) == (PAPER_INPUTS, 0.125, moved.sha256)
+    assert again.sha256 != network.sha256
+    assert np.array_equal(again.exceeds(UNSEEN), network.probability(UNSEEN) > 0.125)
+    onnx.checker.check_model(again.content, full_check=True)
+
+
+def test_the_threshold_has_the_highest_f1_of_all(network: Network) -> None:
+    probability = network.probability(UNSEEN)
+    point = choose_network_threshold(probability, THEIR_LABELS)
+    predicted = probability > point.probability
+    assert int((predicted & THEIR_LABELS).sum()) == point.confusion.tp
+    assert int((predicted & ~THEIR_LABELS).sum()) == point.confusion.fp
+    assert point.confusion.rows == len(UNSEEN)
+    best = point.confusion.f1
+    assert best is not None
+    for other in np.quantile(probability, np.linspace(0, 1, 200)):
+        claimed = probability > other
+        assert 2 * (claimed & THEIR_LABELS).sum() <= best * (claimed.sum() + THEIR_LABELS.sum()) + 1e-9
+    region = np.arange(len(UNSEEN)) % 2 == 0
+    half = choose_network_threshold(probability, THEIR_LABELS, region)
+    assert half.confusion.rows == region.sum()
+    with pytest.raises(ForetailError, match="hold no drop"):
+        choose_network_threshold(probability, np.zeros_like(THEIR_LABELS))
+    everything = choose_network_threshold(np.full(3, 0.5), np.ones(3, np.bool_))
+    assert everything.probability < 0.5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"layers": 0}, r"predictor\.layers"),
+        ({"width": 1.5}, r"predictor\.width"),
+        ({"steps": 0}, r"predictor\.steps"),
+        ({"batch_rows": 1}, r"predictor\.batch_rows"),
+        ({"learning_rate": 0}, r"predictor\.learning_rate is 0"),
+        ({"seed": -1}, r"predictor\.seed"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    with pytest.raises(ForetailError, match=says):
+        MultilayerPerceptron(**parameters).fit(X, Y)
+
+
+def test_other_inputs_are_refused(trained: MultilayerPerceptron, network: Network) -> None:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    with pytest.raises(ForetailError, match="not trained"):
+        MultilayerPerceptron().to_network(PAPER_INPUTS)
+    with pytest.raises(ForetailError, match="4 features, but 3"):
+        trained.to_network(PAPER_INPUTS[:3])
+    with pytest.raises(ForetailError, match="needs 4 feature columns, but got 3"):
+        network.probability(X[:, :3])
+    with pytest.raises(ForetailError, match="integers"):
+        network.probability(X.astype(float))
+    with pytest.raises(ForetailError, match="outside"):
+        network.probability(-1 - X)
+
+
+def _without(network: Network, key: str, value: str | None) -> bytes:
+    import onnx
+
+    model = onnx.load_from_string(network.content)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == key)
+    if value is None:
+        model.metadata_props.remove(entry)
+    else:
+        entry.value = value
+    return bytes(model.SerializeToString())
+
+
+def test_another_file_is_refused(network: Network, tmp_path: Path) -> None:
+    import onnx
+
+    from foretail.models.drop.network import Network
+
+    wrong_output = onnx.load_from_string(network.content)
+    wrong_output.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    files = [
+        b"",
+        b"junk",
+        _without(network, "foretail.features", None),
+        _without(network, "foretail.features", "[]"),
+        _without(network, "foretail.features", '[{"name": "queue"}]'),
+        _without(network, "foretail.threshold", "nan"),
+        _without(network, "foretail.threshold", "1.5"),
+        wrong_output.SerializeToString(),
+    ]
+    for content in files:
+        (tmp_path / "model.onnx").write_bytes(content)
+        with pytest.raises(ForetailError, match=r"model\.onnx is not a network of Foretail"):
+            Network.load(tmp_path / "model.onnx")
+    with pytest.raises(ForetailError, match="cannot be read"):
+        Network.load(tmp_path / "missing.onnx")
+    broken = onnx.load_from_string(network.content)
+    broken.graph.node[0].op_type = "NoSuchOperator"
+    with pytest.raises(ForetailError, match="onnxruntime refuses the network"):
+        Network.from_bytes(broken.SerializeToString()).probability(X)
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "names"),
+    [
+        ("torch", "foretail.models.drop.neural", "the package torch"),
+        ("onnxruntime", "foretail.models.drop.network", "onnx and onnxruntime"),
+    ],
+)
+def test_a_missing_package_is_named(package: str, module: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ForetailError, match=names + r".*pip install 'foretail\[nn\]'"):
+        importlib.import_module(module)
+
+
+def test_the_modules_whose_layers_can_be_read() -> None:
+    import torch
+
+    from foretail.models.drop import neural
+
+    nn = torch.nn
+    known = "let Linear layers and one of ReLU, LeakyReLU, Hardsigmoid, Tanh alternate"
+    for wrong in (
+        nn.Sequential(nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(8, 4), nn.ReLU()),
+    ):
+        with pytest.raises(ForetailError, match=known):
+            neural.layers_of(wrong)
+    layers = neural.layers_of(nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.LeakyReLU(0.5), nn.Linear(3, 1)))
+    assert [(layer.activation, layer.slope) for layer in layers] == [("leaky_relu", 0.5), ("relu", 0.01)]
+
+
+def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretail.export.network import export_network
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples" / "torch_predictor"))
+    example = importlib.import_module("torch_predictor").TorchNetwork
+    check_predictor(example(steps=60))
+    learned = example().fit(X[:4000], Y[:4000])
+    assert learned._probability(X[:5]).dtype == np.float32
+    network = learned.to_network(PAPER_INPUTS)
+    np.testing.assert_allclose(network.probability(BEYOND), learned.probability(BEYOND), rtol=1e-4, atol=1e-6)
+    certificate = export_network(network, tmp_path / "c", rows=(UNSEEN.astype(np.int64), THEIR_LABELS))
+    assert certificate.on_rows is not None
+    assert certificate.on_rows.decide_otherwise == 0

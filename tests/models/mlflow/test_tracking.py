@@ -1,0 +1,455 @@
+"""Tracking in MLflow on a temporary SQLite file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from foretail.core.errors import ForetailError
+from foretail.models.drop.contract import synthetic_arrivals
+from foretail.models.ensemble import model_files
+from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.mlflow.figures import write_figures
+from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registry import load_ensemble
+from foretail.models.mlflow.store import sqlite_file, tracking_uri
+from foretail.models.mlflow.tracking import TrackedRun, nest, track
+from foretail.models.mlflow.versions import register_model, versions_of
+from foretail.models.scoring.metrics import Confusion, scores
+from tests.docs.pages import ROOT, blocks
+from tests.forests import PAPER_INPUTS, Trained, paper_forest
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    return paper_forest()
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/deep/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]:
+    x, y = synthetic_arrivals(rows=5000, seed=2)
+    probability = trained.ensemble.probability(x)
+    predicted = trained.ensemble.exceeds(x)
+    with track("drops", CONFIG, uri=uri, run_name="first", tags={"sweep_id": "s1"}) as tracked:
+        tracked.log_dataset("tiny-1", "ab" * 32, "12" * 32, "store/abc", rows=20_000, drops=180, context="train")
+        tracked.log_dataset("tiny-1", "ab" * 32, "12" * 32, "store/abc", rows=5000, drops=int(y.sum()), context="test")
+        found = scores(y, predicted, ports=10, score=probability, asked=x[:, 2] > 2048)
+        found["asked"]["closed_form_eta"] = None
+        tracked.log_scores("test", found)
+        tracked.log_figures("test", "whole", y, predicted, probability)
+        tracked.log_model(trained.ensemble)
+    return tracked, register_model("foretail-drop", "candidate", tracked.run_id, uri, "the first", {"kind": "forest"})
+
+
+@pytest.fixture
+def stored(run: tuple[TrackedRun, RegisteredModel | None], uri: str) -> Any:
+    import mlflow
+    import mlflow.xgboost
+
+    return mlflow.MlflowClient(uri).get_run(run[0].run_id)
+
+
+def _artifact(stored: Any, path: str) -> Path:
+    return Path(stored.info.artifact_uri.removeprefix("file://")) / path
+
+
+def test_a_run_holds_config_scores_and_status(stored: Any) -> None:
+    assert stored.info.status == "FINISHED"
+    assert stored.info.run_name == "first"
+    assert stored.data.tags["sweep_id"] == "s1"
+    assert stored.data.params["predictor.trees"] == "4"
+    assert stored.data.params["predictor.class_weight"] == "null"
+    assert stored.data.params["features.names"] == '["queue"]'
+    assert json.loads(_artifact(stored, "config.json").read_text()) == CONFIG
+    assert 0 < stored.data.metrics["test/whole/f1"] <= 1
+    assert "test/asked/closed_form_eta" not in stored.data.metrics
+    assert json.loads(_artifact(stored, "scores/test.json").read_text())["asked"]["closed_form_eta"] is None
+
+
+def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
+    inputs = {i.tags[0].value: i.dataset for i in stored.inputs.dataset_inputs}
+    assert set(inputs) == {"train", "test"}  # MLflow keeps one input per name and digest
+    for dataset in inputs.values():
+        assert dataset.digest == ("ab" * 32)[:36]
+        assert json.loads(dataset.source) == {"uri": "store/abc", "sha256": "ab" * 32, "traffic_sha256": "12" * 32}
+    assert json.loads(inputs["train"].profile) == {"rows": 20_000, "drops": 180}
+    assert json.loads(inputs["test"].profile)["rows"] == 5000
+
+
+def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained) -> None:
+    x, y = synthetic_arrivals(rows=5000, seed=2)
+    confusion = json.loads(_artifact(stored, "figures/test_whole_confusion.json").read_text())
+    assert Confusion(**confusion) == Confusion.count(y, trained.ensemble.exceeds(x))
+    curve = pd.read_parquet(_artifact(stored, "figures/test_whole_precision_recall.parquet"))
+    assert curve["recall"].iloc[-1] == 1
+    assert (curve["true_positives"] + curve["false_positives"]).iloc[-1] == 5000
+    for name in ("confusion", "precision_recall"):
+        with Image.open(_artifact(stored, f"figures/test_whole_{name}.png")) as image:
+            assert image.width > 300
+
+
+def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
+    drop = np.arange(4000) % 400 == 0
+    score = np.where(drop, np.arange(4000) % 7, np.arange(4000) % 5)
+    write_figures(tmp_path, "test", "whole", drop, score > 3, score)
+    (matrix,), (curve,) = (drawn[f"test_whole_{name}"].axes for name in ("confusion", "precision_recall"))
+    counted = Confusion.count(drop, score > 3)
+    cells = {(round(x), round(y)): text.get_text() for text in matrix.texts for x, y in [text.get_position()]}
+    assert {place: int(text.replace(",", "")) for place, text in cells.items()} == {
+        (0, 0): counted.tn,
+        (1, 0): counted.fp,
+        (0, 1): counted.fn,
+        (1, 1): counted.tp,
+    }
+    assert "3," in cells[0, 0]
+    assert [label.get_text() for label in matrix.get_xticklabels()] == ["accept", "drop"]
+    assert [label.get_text() for label in matrix.get_yticklabels()] == ["transmits", "drops"]
+    steps, point = curve.lines
+    assert steps.get_drawstyle() == "steps-post"
+    assert len(np.asarray(steps.get_xydata())) == len(np.unique(score))
+    assert np.asarray(point.get_xydata()).tolist() == [[counted.recall, counted.precision]]
+
+
+def test_the_ensemble_is_found_through_the_registry(
+    run: tuple[TrackedRun, RegisteredModel | None], stored: Any, uri: str, trained: Trained
+) -> None:
+    assert run[1] == RegisteredModel("foretail-drop", "1", "candidate")
+    assert stored.data.tags["ensemble_sha256"] == trained.ensemble.sha256
+    for address in ("models:/foretail-drop@candidate", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
+        assert load_ensemble(address, uri) == trained.ensemble
+
+
+def test_mlflow_loads_the_model_without_a_pickle(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
+    kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
+    assert not kinds & {".pkl", ".pickle", ".joblib"}
+    with track("drops", {}, uri=uri):
+        loaded = mlflow.pyfunc.load_model("models:/foretail-drop@candidate")
+    columns = [item.name for item in PAPER_INPUTS]
+    rows = pd.DataFrame(trained.rows, columns=columns)[columns[::-1]]
+    assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_mlflow_loads_the_model_without_what_trained_it(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    script = (
+        "import json, sys\n"
+        "for package in ('xgboost', 'skops', 'treelite', 'optuna'): sys.modules[package] = None\n"
+        "import mlflow, pandas\n"
+        f"mlflow.set_tracking_uri({uri!r})\n"
+        "model = mlflow.pyfunc.load_model('models:/foretail-drop@candidate')\n"
+        f"rows = pandas.DataFrame({trained.rows[:50].tolist()}, columns={[item.name for item in PAPER_INPUTS]})\n"
+        "print(json.dumps(model.predict(rows).tolist()))\n"
+        "assert not {'sklearn', 'torch', 'foretail.pipelines', 'foretail.export'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
+
+
+def test_the_lines_of_the_page_run_in_the_folder_that_one_works_in(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, tmp_path: Path
+) -> None:
+    (program,) = [text for language, text in blocks(ROOT / "docs/guide/tracking.md") if language == "python"]
+    outputs, hidden = sqlite_file(uri), ("MLFLOW_TRACKING_URI",)
+    assert outputs is not None
+    variables = {name: value for name, value in os.environ.items() if name not in hidden}
+
+    def done() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    assert "outputs/mlflow.db is not there: run foretail train first" in done().stderr
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "mlflow.db").symlink_to(outputs)
+    assert done().stdout == "[False False]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
+
+
+def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
+    other = paper_forest(trees=1, depth=2)
+    runs = []
+    for _ in range(2):
+        with track("drops", {}, uri=uri) as tracked:
+            tracked.log_model(other.ensemble)
+        runs.append(tracked.run_id)
+    first, again, moved, back = (
+        register_model("foretail-moving", "best", run, uri) for run in (runs[0], runs[0], runs[1], runs[0])
+    )
+    with pytest.raises(ForetailError, match="refuses to register"):
+        register_model("foretail-moving", "not an alias", runs[0], uri)
+    with pytest.raises(ForetailError, match="saved its model"), track("drops", {}, uri=uri) as empty:
+        register_model("foretail-moving", "best", empty.run_id, uri)
+    assert (first, again, moved, back) == (
+        RegisteredModel("foretail-moving", "1", "best"),
+        RegisteredModel("foretail-moving", "1", "best", "1"),
+        RegisteredModel("foretail-moving", "2", "best", "1"),
+        RegisteredModel("foretail-moving", "1", "best", "2"),
+    )
+    assert first.sentence() == "models:/foretail-moving@best is version 1 now"
+    assert again.sentence() == "models:/foretail-moving@best is version 1 now, as before"
+    assert moved.sentence() == "models:/foretail-moving@best is version 2 now; before: version 1"
+    assert [(one.version, one.aliases) for one in versions_of(runs, uri)] == [("2", ()), ("1", ("best",))]
+    assert load_ensemble("models:/foretail-moving@best", uri) == other.ensemble
+    assert load_ensemble("models:/foretail-drop@candidate", uri) == trained.ensemble
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("disk\nfull"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    with pytest.raises(type(error)), track("drops", {"a": 1}, uri=uri) as tracked:
+        raise error
+    stored = mlflow.MlflowClient(uri).get_run(tracked.run_id)
+    assert stored.info.status == status
+    assert stored.data.tags.get("error") == ("RuntimeError: disk" if status == "FAILED" else None)
+    assert mlflow.active_run() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("models:/foretail-drop", "not a model address"),
+        ("runs:/", "not a model address"),
+        ("runs:/abc", "has no model"),
+        ("models:/foretail-drop@nobody", "has no model"),
+        ("models:/nothing/1", "has no model"),
+        ("models:/m-1234", "has no model"),
+    ],
+)
+def test_addresses_without_a_model_are_refused(address: str, says: str, run: object, uri: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        load_ensemble(address, uri)
+
+
+@pytest.fixture(scope="module")
+def foreign(uri: str) -> tuple[str, dict[str, Any]]:
+    """A run of somebody else with models of three flavors and one of none: its id, and name -> classifier."""
+    import mlflow
+    import mlflow.xgboost
+    import xgboost
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = synthetic_arrivals(rows=2000, seed=3)
+    boosted = xgboost.XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1).fit(x, y)
+    forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(x, y)
+    trusted = ["sklearn.tree._tree.Tree"]
+    with warnings.catch_warnings(), track("drops", {}, uri=uri) as tracked:
+        warnings.simplefilter("ignore")  # MLflow's own, on what it cannot infer
+        mlflow.xgboost.log_model(boosted, name="boosted", pip_requirements=["xgboost"])
+        for name, form in (("forest", "skops"), ("pickled", "cloudpickle")):
+            mlflow.sklearn.log_model(
+                forest,
+                name=name,
+                serialization_format=form,
+                skops_trusted_types=trusted if form == "skops" else None,
+                pip_requirements=["scikit-learn"],
+            )
+        mlflow.log_text("flavors: {python_function: {loader_module: x}}\n", "none/MLmodel")
+        mlflow.log_text("flavors: {xgboost: {data: ../../secret}}\n", "outside/MLmodel")
+        mlflow.log_text("not a model", "nothing/file.txt")
+    return tracked.run_id, {"boosted": boosted, "forest": forest, "pickled": forest}
+
+
+@pytest.mark.parametrize("name", ["boosted", "forest", "pickled"])
+def test_models_of_others_are_read_from_their_flavor(
+    name: str, foreign: tuple[str, dict[str, Any]], uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "_read_apart", model_files.read_foreign)  # saves seconds
+    run_id, models = foreign
+    read = from_xgboost if name == "boosted" else from_sklearn
+    expected = read(models[name], PAPER_INPUTS)
+    for address in (f"runs:/{run_id}/{name}", _logged_model(uri, run_id, name)):
+        loaded = load_ensemble(address, uri, PAPER_INPUTS, allow_pickle=name == "pickled")
+        assert loaded.trees[0].value.tolist() == expected.trees[0].value.tolist()
+        assert replace(loaded, origin=expected.origin) == expected
+
+
+def _logged_model(uri: str, run_id: str, name: str) -> str:
+    import mlflow
+    import mlflow.xgboost
+
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_run(run_id).info.experiment_id
+    found = client.search_logged_models([experiment], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'")
+    return f"models:/{found[0].model_id}"
+
+
+@pytest.mark.parametrize(
+    ("path", "features", "says"),
+    [
+        ("boosted", None, "does not say the range"),
+        ("pickled", PAPER_INPUTS, "is a pickle"),
+        ("none", PAPER_INPUTS, "has flavors python_function, but"),
+        ("outside", PAPER_INPUTS, "points outside its own folder"),
+        ("nothing", PAPER_INPUTS, "is not an MLflow model"),
+        ("nothing/file.txt", PAPER_INPUTS, "not a model file"),
+        ("absent", PAPER_INPUTS, "has no model"),
+    ],
+)
+def test_models_of_others_that_cannot_be_read_are_refused(
+    path: str, features: Any, says: str, foreign: tuple[str, dict[str, Any]], uri: str
+) -> None:
+    address = f"runs:/{foreign[0]}/{path}"
+    with pytest.raises(ForetailError, match=says) as caught:
+        load_ensemble(address, uri, features)
+    assert address in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_run_of_an_ensemble_stands_for_it(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    run_id = run[0].run_id
+    for address in (f"runs:/{run_id}", f"runs:/{run_id}/model", f"runs:/{run_id}/ensemble.json"):
+        assert load_ensemble(address, uri) == trained.ensemble
+    assert load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS) == trained.ensemble
+    with pytest.raises(ForetailError, match="its own features"):
+        load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS[::-1])
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"this is not a database, " * 100)
+    with (
+        pytest.raises(ForetailError, match=r"MLflow cannot use sqlite.*tracking\.uri") as caught,
+        track("drops", {}, uri=f"sqlite:///{tmp_path}/mlflow.db"),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = Path("/outputs")
+    assert tracking_uri(None, folder) == "sqlite:////outputs/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    assert tracking_uri(None, folder) == "http://server"
+    assert tracking_uri("sqlite:///x.db", folder) == "sqlite:///x.db"
+
+
+def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    before = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
+    with track("drops", {}, uri=uri):
+        assert mlflow.get_tracking_uri() == uri
+    assert (mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")) == before
+
+
+def _inside(uri: str, parent: TrackedRun) -> list[Any]:
+    import mlflow
+    import mlflow.xgboost
+
+    inside = f"tags.`mlflow.parentRunId` = '{parent.run_id}'"
+    return list(mlflow.MlflowClient(uri).search_runs([parent.experiment_id], inside))
+
+
+def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str
+) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    with track("studies", {}, uri=uri, run_name="study") as study:
+        with track("studies", {"a": 1}, uri=uri, run_name="point", parent_run_id=study.run_id) as point:
+            assert point.run_id != study.run_id
+        for _ in range(2):
+            nest(point.run_id, study.run_id, uri)
+            nest(run[0].run_id, study.run_id, uri)
+    copies = {found.info.run_name: found for found in _inside(uri, study)}
+    assert set(copies) == {"point", "first"}
+    assert len(_inside(uri, study)) == 2
+    original = mlflow.MlflowClient(uri).get_run(run[0].run_id)
+    copy = copies["first"]
+    assert copy.data.tags["reused_run_id"] == run[0].run_id
+    assert (copy.data.params, copy.data.metrics) == (original.data.params, original.data.metrics)
+    assert {i.tags[0].value for i in copy.inputs.dataset_inputs} == {"train", "test"}
+    assert [copies["point"].info.status, copy.info.status] == ["FINISHED", "FINISHED"]
+
+
+def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    with (
+        pytest.raises(ForetailError, match=r"no parent run 0{32}.*tracking\.parent_run_id") as caught,
+        track("drops", {}, uri=uri, parent_run_id="0" * 32),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert mlflow.active_run() is None
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
+    import mlflow
+    import mlflow.xgboost
+
+    script = (
+        "from foretail.models.mlflow.versions import register_model\n"
+        "from foretail.models.mlflow.tracking import track\n"
+        "from tests.forests import paper_forest\n"
+        "trained = paper_forest()\n"
+        "with track('sweep', {'a': 1}, uri='sqlite:///outputs/mlflow.db') as run:\n"
+        "    run.log_model(trained.ensemble)\n"
+        "register_model('m', 'latest', run.run_id, run.uri)\n"
+    )
+    root = Path(__file__).parents[3]
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for _ in range(2)
+    ]
+    printed = [job.communicate(timeout=120)[0].decode() for job in jobs]
+    assert printed == ["", ""]
+    assert [job.returncode for job in jobs] == [0, 0]
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+    experiment = client.get_experiment_by_name("sweep")
+    assert experiment is not None
+    assert len(client.search_runs([experiment.experiment_id])) == 2
+    assert {int(v.version) for v in client.search_model_versions("name = 'm'")} == {1, 2}
+    assert {p.name for p in (tmp_path / "outputs").iterdir()} == {"mlflow.db", "mlartifacts", ".mlflow.db.lock"}

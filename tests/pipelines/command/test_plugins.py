@@ -1,0 +1,481 @@
+"""Predictors and targets of other packages, found by their entry points, and what they may do wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.pipelines import cli
+from foretail.sim_bridge.circuits.demand.matrices import ring
+from tests.forests import paper_forest
+from tests.pipelines.stages.test_stage_faults import assert_one_sentence
+from tests.traces import write_bursts
+
+pytestmark = pytest.mark.slow
+
+STUMP = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.models.drop.forest import RandomForest
+from foretail.models.drop.predictor import DropPredictor, TreePredictor, parameter
+
+
+@dataclass(eq=False)
+class Stump(TreePredictor):
+    cut_share: float = parameter(0.5, low=0, high=1)
+    jobs: int = parameter(1, low=1)
+
+    def _fit(self, x, y, weight):
+        self.forest_ = RandomForest(trees=1, depth=1, bootstrap=False, features_per_split=x.shape[1]).fit(x, y, weight)
+
+    def _probability(self, x):
+        return self.forest_.probability(x)
+
+    def _ensemble(self, features):
+        return self.forest_.to_ensemble(features)
+
+
+class Raises(Stump):
+    def _fit(self, x, y, weight):
+        raise RuntimeError("no licence")
+
+
+class Exits(Stump):
+    def _fit(self, x, y, weight):
+        raise SystemExit(0)
+
+
+class IsNaN(Stump):
+    def _probability(self, x):
+        return np.full(len(x), np.nan)
+
+
+class Forgets(Stump):
+    def _probability(self, x):
+        return {}["queue"]
+
+
+class KnowsMore(Stump):
+    def _probability(self, x):
+        return np.where(x[:, 0] == 0, 0.75, self.forest_.probability(x))
+
+
+class IsWide(Stump):
+    def _ensemble(self, features):
+        return None
+
+
+class Writes(Stump):
+    def _fit(self, x, y, weight):
+        super()._fit(x, y, weight)
+        y[:] = True
+
+
+class IsNeither(DropPredictor):
+    def _fit(self, x, y, weight): ...
+    def _probability(self, x): ...
+"""
+TARGET = """
+import json
+from dataclasses import replace
+
+from foretail.export.onnx.target import Onnx
+
+
+class Table(Onnx):
+    name = "my_table"
+
+
+class Other(Onnx):
+    name = "another"
+
+
+class Fails(Onnx):
+    name = "fails"
+
+    def render(self, lowered, prefix, max_cells):
+        raise KeyError("queue")
+"""
+DEMAND = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.models.demand.predictor import DemandPredictor
+from foretail.models.drop.predictor import parameter
+
+
+@dataclass(eq=False)
+class Twice(DemandPredictor):
+    factor: float = parameter(2.0, low=0)
+
+    def _fit(self, runs): ...
+
+    def _predict(self, history):
+        return self.factor * history[-1] if self.factor < 9 else history[-1] * np.nan
+"""
+
+
+TRAFFIC = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Steady(Workload):
+    """A packet for port 0 and one for another in each slot."""
+
+    far: int = 1
+
+    def chunks(self, ports, buffer, slots, draw):
+        slot = np.repeat(np.arange(slots), 3)
+        yield Slotted(slot, np.where(np.arange(3 * slots) % 3 == 2, self.far, 0).astype(np.int32))
+'''
+
+CIRCUITS = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.sim_bridge.circuits.schedules.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Shifts(Scheduler):
+    """Every uplink reaches the node that is `step` further in each slot."""
+
+    step: int = 1
+
+    def matchings(self, demand, degree, seed):
+        if self.step == 9:
+            raise RuntimeError("no licence")
+        shift = self.step * np.arange(1, degree + 1)[np.newaxis, :, np.newaxis]
+        return ((np.arange(demand.nodes) + shift) % demand.nodes).astype(np.int32)
+'''
+
+RULE = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretail.models.scoring.threshold_rules import ThresholdRule
+
+
+@dataclass(frozen=True)
+class Precise(ThresholdRule):
+    """The most drops found of the thresholds whose predicted drops are right at least this often."""
+
+    precision: float = 0.9
+
+    def worth(self, counts):
+        claimed = np.maximum(counts.tp + counts.fp, 1)
+        return np.where(counts.tp >= self.precision * claimed, counts.tp, -1.0)
+
+
+class IsNaN(Precise):
+    def worth(self, counts):
+        return np.full(len(counts.tp), np.nan)
+
+
+class Short(Precise):
+    def worth(self, counts):
+        return super().worth(counts)[1:]
+
+
+class Raises(Precise):
+    def worth(self, counts):
+        raise RuntimeError("no licence")
+
+
+class Writes(Precise):
+    def worth(self, counts):
+        counts.tp[:] = 0
+        return super().worth(counts)
+'''
+
+
+def package(folder: Path, entry_points: str, **modules: str) -> None:
+    """Install a package as pip does: modules, and the metadata that name its entry points."""
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    about = folder / "guest-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(entry_points)
+
+
+def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where the packages of `folder` are installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "foretail.pipelines.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("traces")
+    paths = [str(write_bursts(folder / f"trace-{seed}", seed).path) for seed in (1, 2, 3)]
+    return f"datasets=[{','.join(paths)}]"
+
+
+MINE = ("--config-dir", "conf", "predictor=mine")
+
+
+def train(folder: Path, traces: str, *overrides: str) -> subprocess.CompletedProcess[str]:
+    split = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    fixed = ["tracking.enabled=false", "operating_point.region=whole", "allow_constant_features=true"]
+    return foretail(folder, "train", *overrides, traces, *split, *fixed, "hydra.run.dir=run")
+
+
+def result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
+    return found
+
+
+def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.predictors]\nmy_stump = stump:Stump\n", stump=STUMP)
+    done = train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25")
+    assert done.returncode == 0, done.stderr
+    assert result(tmp_path)["parameters"] == {"cut_share": 0.25, "jobs": 1}
+
+    for wrong, complaint in (
+        ("predictor.cut_share=2", "predictor.cut_share = 2 is out of range: it must be a number >= 0 and <= 1"),
+        ("predictor=my_stum", "predictor=my_stum is unknown: choose from boosted_forest"),
+        ("predictor=my_stum", "my_stump"),
+    ):
+        assert_one_sentence(train(tmp_path, traces, "predictor=my_stump", wrong), complaint)
+
+    again = train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25")
+    assert again.returncode == 0
+    assert result(tmp_path)["reused"] is True
+    (tmp_path / "stump.py").write_text(STUMP.replace("depth=1", "depth=2"))
+    changed = train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25")
+    assert changed.returncode == 0
+    assert result(tmp_path)["reused"] is False, "another source is another predictor"
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: str) -> None:
+    (tmp_path / "stump.py").write_text(STUMP)
+    (tmp_path / "conf" / "predictor").mkdir(parents=True)
+    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stump\nname: mine\ncut_share: 0.75\n")
+    done = train(tmp_path, traces, *MINE)
+    assert done.returncode == 0, done.stderr
+    assert result(tmp_path)["parameters"] == {"cut_share": 0.75, "jobs": 1}
+    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stump\n")
+    assert_one_sentence(train(tmp_path, traces, *MINE), "predictor.name is missing")
+    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stamp\nname: mine\n")
+    assert_one_sentence(train(tmp_path, traces, *MINE), "no attribute 'Stamp'")
+    (tmp_path / "stump.py").write_text("1 / 0")
+    assert_one_sentence(train(tmp_path, traces, *MINE), "ZeroDivisionError")
+    assert_one_sentence(train(tmp_path, traces, "--config-dir", "cnf", "predictor=mine"), "cnf")
+
+
+def test_a_package_that_ends_its_import_is_one_sentence(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.predictors]\nbad = stump:Stump\n", stump="import sys\n\nsys.exit(0)\n")
+    assert_one_sentence(train(tmp_path, traces, "predictor=bad"), "cannot be loaded: SystemExit: 0")
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("Raises", "the plug-in stump.Raises fails in fit: RuntimeError: no licence"),
+        ("Exits", "the plug-in stump.Exits fails in fit: SystemExit: 0"),
+        ("Forgets", "the plug-in stump.Forgets fails in probability: KeyError: 'queue'"),
+        ("KnowsMore", "where its probability gives 0.75: let to_ensemble say what the model decides"),
+        ("IsNaN", "the plug-in stump.IsNaN breaks a rule: probability must be finite, not nan"),
+        ("IsWide", "the plug-in stump.IsWide breaks a rule: to_ensemble must return an Ensemble, not a NoneType"),
+        ("Writes", "the plug-in stump.Writes breaks a rule: fit must not change the labels"),
+        ("IsNeither", "the plug-in stump.IsNeither is neither trees nor a network"),
+        ("Nothing", "cannot be loaded"),
+    ],
+)
+def test_what_a_predictor_does_wrong_is_one_sentence(tmp_path: Path, traces: str, kind: str, complaint: str) -> None:
+    package(tmp_path, f"[foretail.predictors]\nbad = stump:{kind}\n", stump=STUMP)
+    assert_one_sentence(train(tmp_path, traces, "predictor=bad"), complaint)
+    if kind == "Raises":
+        done = train(tmp_path, traces, "predictor=bad", "--debug")
+        assert 'raise RuntimeError("no licence")' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry_points", "complaint"),
+    [
+        (
+            "random_forest = stump:Stump",
+            "the package guest offers random_forest in foretail.predictors, which Foretail",
+        ),
+        ("My-Stump = stump:Stump", "the package guest offers 'My-Stump' in foretail.predictors, which is not a name"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(tmp_path: Path, traces: str, entry_points: str, complaint: str) -> None:
+    package(tmp_path, f"[foretail.predictors]\n{entry_points}\n", stump=STUMP)
+    assert_one_sentence(train(tmp_path, traces, "predictor=mlp"), complaint)
+
+
+def test_two_packages_with_one_name_are_refused(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.predictors]\nmine = stump:Stump\n", stump=STUMP)
+    (tmp_path / "guest-1.0.dist-info").rename(tmp_path / "other-1.0.dist-info")
+    (tmp_path / "other-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    package(tmp_path, "[foretail.predictors]\nmine = stump:Raises\n", stump=STUMP)
+    assert_one_sentence(train(tmp_path, traces, "predictor=mine"), "both offer mine in foretail.predictors")
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
+    offered = (
+        "[foretail.targets]\nmy_table = table:Table\nfails = table:Fails\nwrong = table:Other\nnone = table:Nothing\n"
+    )
+    package(tmp_path, offered, table=TARGET)
+    paper_forest(trees=2, depth=2).ensemble.save(tmp_path / "model.json")
+    export = ("export", "model=model.json", "hydra.run.dir=run")
+    done = foretail(tmp_path, *export, "target=my_table")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run/my_table/certificate.json").read_text())["target"] == "my_table"
+    for target, complaint in (
+        ("fails", "the plug-in table.Fails fails in render: KeyError: 'queue'"),
+        ("wrong", "wrong of the package guest is not a Target of that name"),
+        ("none", "none of the package guest cannot be loaded from table:Nothing"),
+        ("p5", "target = p5 is unknown: choose from c, p4, onnx, sonic, fails, my_table, none, wrong"),
+    ):
+        assert_one_sentence(foretail(tmp_path, *export, f"target={target}"), complaint)
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.demand_predictors]\ntwice = twice:Twice\n", twice=DEMAND)
+    tiny = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]", "tracking.enabled=false"]
+    command = ["demand", "demand_predictor=[twice]", *tiny, "hydra.run.dir=run"]
+    done = foretail(tmp_path, *command)
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "run/predictors").rglob("twice.json")
+    assert json.loads(file.read_text())["parameters"] == {"factor": 2.0}
+    assert_one_sentence(foretail(tmp_path, "export", f"model={file}"), "twice comes from a plug-in and has no target")
+    wrong = foretail(tmp_path, *command, "demand_predictor.twice.factor=9")
+    assert_one_sentence(wrong, "the plug-in twice.Twice breaks a rule: predict must be finite, not nan")
+    assert wrong.returncode == cli.EXIT_BAD_INPUT
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
+    slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")
+    collect = ("collect", "source=slotted", "slotted.workload=steady", *slots)
+    done = foretail(tmp_path, *collect, "slotted.settings={far: 2}")
+    assert done.returncode == 0, done.stderr
+    (manifest,) = (tmp_path / "outputs/store").rglob("manifest.json")
+    assert json.loads(manifest.read_text())["scenario"]["workload"] == {"name": "steady", "far": 2}
+    for settings, complaint in (
+        ("{far: 9}", "the plug-in steady.Steady breaks a rule: port must be in [0, 4), not [9]"),
+        ("{near: 1}", "steady has no parameter near: it takes far"),
+    ):
+        assert_one_sentence(foretail(tmp_path, *collect, f"slotted.settings={settings}"), complaint)
+    unknown = foretail(tmp_path, *collect, "slotted.workload=stedy")
+    assert_one_sentence(unknown, "workload stedy is unknown: choose from poisson_bursts", "steady")
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
+    np.save(tmp_path / "demand.npy", ring(6, 2).demand)
+    schedule = ("schedule", "demand=demand.npy", "degree=2", "scheduler=shifts", "hydra.run.dir=run")
+    done = foretail(tmp_path, *schedule, "scheduler_settings={step: 1}", "outputs=[json,c,p4]")
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path)
+    assert (found["scheduler"], found["k"], found["period_slots"]) == ("shifts", None, 1)
+    assert found["theta_single_hop"] == 0.5, "one of the two uplinks carries the ring"
+    for overrides, complaint in (
+        (("scheduler_settings={step: 6}",), "the plug-in shifts.Shifts breaks a rule: a schedule sends to a node"),
+        (("scheduler_settings={step: 9}",), "the plug-in shifts.Shifts fails in matchings: RuntimeError: no licence"),
+        (("scheduler_settings={step: far}",), "step of shifts must not be 'far'"),
+        (("scheduler_settings={hop: 1}",), "shifts has no parameter hop: it takes step"),
+        (("scheduler_settings=1",), "the settings of shifts are 1: write them as {NAME: VALUE}"),
+        (("k=3",), "k means nothing to scheduler=shifts"),
+        (
+            ("scheduler=shift",),
+            "scheduler = shift is unknown: choose from vermilion, round_robin, mars, expander, opera, shifts",
+        ),
+    ):
+        assert_one_sentence(foretail(tmp_path, *schedule, *overrides), complaint)
+
+
+@pytest.mark.nightly
+def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
+    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
+    small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
+    designs = ("run", "vermilion_fig8_7", "size=small", "jobs=1", "tracking=off", "hydra.run.dir=run")
+    done = foretail(tmp_path, *designs, *small)
+    assert done.returncode == 0, done.stderr
+    theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}
+    assert theta["shifts"] == 0.25, "one of the four uplinks carries the ring"
+    assert theta["vermilion"] >= 2 / 3
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)
+    chosen = {}
+    for precision in (0.2, 1.0):
+        maximise = ("operating_point.maximise=precise", f"operating_point.settings={{precision: {precision}}}")
+        done = train(tmp_path, traces, "predictor=random_forest", *maximise)
+        assert done.returncode == 0, done.stderr
+        chosen[precision] = result(tmp_path)["threshold_probability"]
+    assert chosen[0.2] < chosen[1.0], "who may be wrong more often predicts more drops"
+    again = train(tmp_path, traces, "predictor=random_forest", *maximise)
+    assert again.returncode == 0
+    assert result(tmp_path)["reused"] is True
+    (tmp_path / "precise.py").write_text(RULE + "\n# of another version\n")
+    assert train(tmp_path, traces, "predictor=random_forest", *maximise).returncode == 0
+    assert result(tmp_path)["reused"] is False, "another source is another rule"
+    for overrides, complaint in (
+        (("operating_point.maximise=precis",), "operating_point.maximise = precis is unknown: choose from f1"),
+        ((maximise[0], "operating_point.settings={precision: high}"), "precision of precise must not be 'high'"),
+        (("operating_point.settings={beta: 2}",), "operating_point.settings means nothing to operating_point.maximise"),
+    ):
+        assert_one_sentence(train(tmp_path, traces, *overrides), complaint)
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("IsNaN", "the plug-in precise.IsNaN breaks a rule: worth must be finite, not nan"),
+        ("Short", "the plug-in precise.Short breaks a rule: worth must give one number per threshold, shape"),
+        ("Raises", "the plug-in precise.Raises fails in worth: RuntimeError: no licence"),
+        ("Writes", "the plug-in precise.Writes breaks a rule: worth must not change the tp"),
+        ("Nothing", "cannot be loaded"),
+    ],
+)
+def test_what_a_threshold_rule_does_wrong_is_one_sentence(
+    tmp_path: Path, traces: str, kind: str, complaint: str
+) -> None:
+    package(tmp_path, f"[foretail.threshold_rules]\nbad = precise:{kind}\n", precise=RULE)
+    assert_one_sentence(train(tmp_path, traces, "operating_point.maximise=bad"), complaint)

@@ -1,0 +1,469 @@
+"""Promotion: who passes the gate takes the alias, everybody else leaves the holder where it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.manifest import Rules, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
+from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
+from foretail.models.mlflow.tracking import track
+from foretail.models.mlflow.versions import alias_holder, move_alias
+from foretail.pipelines import cli
+from foretail.pipelines.errors import GateRefused
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.promotion import gate
+from foretail.pipelines.promotion.gate import Check
+from foretail.pipelines.promotion.model_card import markdown, model_card
+from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.outcome import TrainResult
+from tests.composed import composed
+from tests.forests import paper_forest
+from tests.traces import write_bursts
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+TRAINED_ON = ("run-1", "run-2", "run-3")
+HELD_OUT = ("run-5", "run-6", "run-7")
+MODELS = {
+    "strong": ("features=virtual", "predictor.trees=2", "predictor.depth=3", "tracking.alias=strong"),
+    "weak": ("features=paper", "predictor.trees=1", "predictor.depth=1", "tracking.alias=weak"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("promote")
+    for seed in (1, 2, 3, 5, 6, 7):
+        write_bursts(folder / f"run-{seed}", seed)
+    return folder
+
+
+def shared(folder: Path, *datasets: str) -> list[str]:
+    return [
+        f"store_dir={folder / 'store'}",
+        f"tracking.uri={uri(folder)}",
+        f"datasets=[{','.join(str(folder / name) for name in datasets)}]",
+    ]
+
+
+def uri(folder: Path) -> str:
+    return f"sqlite:///{folder / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> dict[str, TrainResult]:
+    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
+    return {
+        name: train(typed(composed("train", *shared(folder, *TRAINED_ON), *split, *own), TrainConfig), folder / name)
+        for name, own in MODELS.items()
+    }
+
+
+def promoted(
+    folder: Path, name: str, model: str, *overrides: str, datasets: tuple[str, ...] = HELD_OUT
+) -> PromoteResult:
+    """Promote a model of its own name in the registry, so that tests do not meet."""
+    given = ("baseline=always_accept", f"tracking.registered_model={name}", f"model={model}", *overrides)
+    config = typed(composed("promote", *shared(folder, *datasets), *given), PromoteConfig)
+    return promote_model(config, folder / "promoted" / name)
+
+
+def holders(folder: Path, name: str) -> Mapping[str, str]:
+    aliases = MlflowClient(uri(folder)).get_registered_model(name).aliases
+    return {alias: str(version) for alias, version in aliases.items()}
+
+
+def held(folder: Path, name: str, alias: str, trained: TrainResult) -> str:
+    """Give an alias of a new registered model to a model, without any gate; returns the version."""
+    ensemble = trained.ensemble
+    return move_alias(name, alias, ensemble, lineage(ensemble.sha256, uri(folder)).runs, None, {}, uri(folder)).version
+
+
+STRONG, WEAK = "models:/foretail-drop@strong", "models:/foretail-drop@weak"
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path, trained: dict[str, TrainResult]) -> PromoteResult:
+    (folder / "shift.csv").write_text("tested on,F1\nhigher *load*,0.5\ncubic,\n")
+    return promoted(folder, "first", STRONG, "p4=true", f"shift={folder / 'shift.csv'}")
+
+
+def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
+    folder: Path, trained: dict[str, TrainResult], first: PromoteResult
+) -> None:
+    assert first.promoted is not None
+    assert first.failure() is None
+    assert holders(folder, "first") == {"champion": first.promoted.version}
+    assert load_ensemble("models:/first@champion", uri(folder)) == trained["strong"].ensemble
+    document = first.document()
+    assert document["gate"]["holder_version"] is None
+    assert [run["seed"] for run in document["held_out"]] == [5, 6, 7]
+    assert all(run["candidate"]["asked_recovered_loss"] > 0.5 for run in document["held_out"])
+    exported = next(check for check in document["gate"]["checks"] if check["name"] == "c")["figures"]
+    assert exported["rows_run"] > sum(run["rows"] for run in document["held_out"])
+    assert {path.name for path in (folder / "promoted" / "first").iterdir()} == {
+        "c",
+        "p4",
+        "ensemble.json",
+        "model_card.md",
+    }
+    assert [table.title for table in first.tables()] == ["Held-out runs", "Gate"]
+
+
+def test_the_gate_is_tracked_with_its_runs(folder: Path, first: PromoteResult) -> None:
+    client = MlflowClient(uri(folder))
+    run = client.get_run(first.tracked["run_id"])
+    assert run.info.status == "FINISHED"
+    assert {key: run.data.tags[key] for key in run.data.tags if key.startswith("gate")} == {
+        "gate": "passed",
+        "gate.asked_f1": "passed",
+        "gate.asked_recovered_loss": "passed",
+        "gate.c": "passed",
+        "gate.p4": "passed",
+    }
+    assert run.inputs is not None
+    assert [item.tags[0].value for item in run.inputs.dataset_inputs] == ["held-out"] * 3
+    files = {item.path for item in client.list_artifacts(run.info.run_id)}
+    assert files >= {"gate.json", "model_card.md", "c", "p4"}
+    (check,) = [check for check in first.checks if check.name == "asked_f1"]
+    assert check.difference is not None
+    assert run.data.metrics["gate/asked_f1/low"] == pytest.approx(check.difference.low)
+    version = client.get_model_version("first", first.promoted.version)  # type: ignore[union-attr]
+    assert version.tags["model_card"] == f"runs:/{run.info.run_id}/model_card.md"
+
+
+def test_the_card_holds_what_the_documents_say(
+    folder: Path, trained: dict[str, TrainResult], first: PromoteResult
+) -> None:
+    card = (folder / "promoted" / "first" / "model_card.md").read_text()
+    outcome = trained["strong"].outcome
+    assert trained["strong"].ensemble.sha256 in card
+    for item in outcome["datasets"]:
+        assert item["content_sha256"] in card
+        assert f"{item['rows']:,} | {item['drops']:,}" in card
+    for side in outcome["scores"].values():
+        for named in side.values():
+            assert f"{named['f1']:.4g}" in card
+    assert f"{outcome['threshold_probability']:.4g}" in card
+    assert f"recovered loss {outcome['replay']['recovered_loss']:.4g}" in card
+    assert f"in % of LQD, {outcome['replay']['sent_percent_of_lqd']:.4g}." in card
+    for run in first.document()["held_out"]:
+        assert f"| {run['candidate']['sent_percent_of_lqd']:.4g} | - |" in card
+    report = json.loads((folder / "promoted" / "first" / "p4" / "report.json").read_text())
+    assert f"| rows | {report['chosen']['rows']:,} |" in card
+    library = folder / "promoted" / "first" / "c" / "drop_predictor.so"
+    assert f"so | {library.stat().st_size:,} |" in card
+    assert "| higher \\*load\\* | 0.5 |\n| cubic | - |" in card
+    assert "cell\\_bytes=256" in card
+    assert "| counted | lowest\\_port | tail |" in card
+    assert "| 4 | 60,000 |" in card
+    assert "own queues" not in card
+
+
+def test_a_run_says_what_it_was_given_and_a_study_shows_what_it_found_in_the_store(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    given = lineage(trained["weak"].ensemble.sha256, uri(folder))
+    assert [(item.name, item.context) for item in given.datasets] == [
+        (f"bursts-{seed} {side}", side) for seed, side in ((1, "train"), (2, "validation"), (3, "test"))
+    ]
+    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
+    with track("foretail", {}, uri=uri(folder)) as study:
+        settings = (*shared(folder, *TRAINED_ON), *split, *MODELS["weak"], f"tracking.parent_run_id={study.run_id}")
+        assert train(typed(composed("train", *settings), TrainConfig), folder / "weak").reused
+    inside = f"tags.`mlflow.parentRunId` = '{study.run_id}'"
+    (copy,) = MlflowClient(uri(folder)).search_runs([study.experiment_id], inside)
+    assert copy.data.tags["reused_run_id"] == given.runs[0]
+    assert copy.data.metrics["test/asked/f1"] == trained["weak"].outcome["scores"]["test"]["asked"]["f1"]
+
+
+def test_names_from_data_stay_text_in_the_card() -> None:
+    assert markdown("a|b <script>\n# [x](y) `z` *_~$") == "a\\|b \\<script\\> # \\[x\\](y) \\`z\\` \\*\\_\\~\\$"
+    assert [markdown(value) for value in (None, True, 12345, 0.123456, 1e6, "")] == [
+        "-",
+        "yes",
+        "12,345",
+        "0.1235",
+        "1,000,000",
+        "",
+    ]
+
+
+def test_a_tuned_policy_has_to_be_beaten(folder: Path, trained: dict[str, TrainResult]) -> None:
+    """The settings come from the training; on these bursts a threshold is as good as LQD."""
+    result = promoted(folder, "tuned", STRONG, "baseline=tuned")
+    tuned = next(check for check in result.checks if check.name == "tuned_baseline")
+    best = trained["strong"].outcome["replay"]["baselines"][0]
+    assert f"against {best['title']}, tuned on the runs that trained the model" in tuned.reason
+    assert result.promoted is None or tuned.passed
+    pairs = [
+        run["candidate"]["asked_recovered_loss"] - run["candidate"]["baselines"][0]["recovered_loss"]
+        for run in result.document()["held_out"]
+    ]
+    assert tuned.difference is not None
+    assert tuned.difference.mean == pytest.approx(sum(pairs) / len(pairs))
+    assert f"| {best['title']} |" in (folder / "promoted" / "tuned" / "model_card.md").read_text()
+
+
+@pytest.mark.nightly
+def test_a_worse_model_leaves_the_champion_where_it_is(
+    folder: Path, first: PromoteResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = holders(folder, "first")
+    given = (
+        "baseline=always_accept",
+        f"model={WEAK}",
+        "tracking.registered_model=first",
+        f"hydra.run.dir={folder / 'refused'}",
+    )
+    assert cli.main(["promote", *shared(folder, *HELD_OUT), *given]) == cli.EXIT_REFUSED
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == 1
+    assert "the gate refused asked_f1" in said.err
+    assert "champion stays with version 1" in said.err
+    assert "Gate" in said.out
+    assert holders(folder, "first") == before
+    document = json.loads((folder / "refused" / "result.json").read_text())
+    assert [model["address"] for model in document["used_models"]] == [WEAK]
+    assert document["promoted"] is None
+    assert {check["name"]: check["passed"] for check in document["gate"]["checks"]} == {
+        "asked_f1": False,
+        "asked_recovered_loss": False,
+        "c": True,
+    }
+    tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
+    assert (tags["gate"], tags["gate.asked_f1"], tags["gate.c"]) == ("refused", "refused", "passed")
+    assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
+
+
+@pytest.mark.nightly
+def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    assert held(folder, "better", "challenger", trained["weak"]) == "1"
+    after = promoted(folder, "better", str(folder / "strong"), "to=challenger").promoted
+    assert after is not None
+    assert holders(folder, "better") == {"challenger": after.version, "previous_challenger": "1"}
+    assert load_ensemble("models:/better@challenger", uri(folder)) == trained["strong"].ensemble
+    assert load_ensemble("models:/better@previous_challenger", uri(folder)) == trained["weak"].ensemble
+    with pytest.raises(ForetailError, match="is this very model already, version 2"):
+        promoted(folder, "better", STRONG, "to=challenger")
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "halfway", "champion", trained["weak"])
+    first = promoted(folder, "halfway", STRONG)
+    after = holders(folder, "halfway")
+    shutil.rmtree(folder / "promoted" / "halfway")
+    again = promoted(folder, "halfway", STRONG)
+    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
+    assert again.gate["held_out"] == first.gate["held_out"]
+    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
+    assert holders(folder, "halfway") == after
+    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
+    with pytest.raises(ForetailError, match="is this very model already"):
+        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
+
+
+def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
+    for seen, name in (("run-1", "bursts-1 train"), ("run-2", "bursts-2 validation")):
+        with pytest.raises(ForetailError, match=f"{seen} is not a held-out run: the model was given it as {name}"):
+            promoted(folder, "seen", STRONG, datasets=("run-5", seen))
+    if not (folder / "other-1").exists():
+        write_bursts(folder / "other-1", 1, rules=Rules("counted", "lowest_port", "head"))
+    with pytest.raises(
+        ForetailError, match="other-1 is not a held-out run: its scenario and seed are those of bursts-1"
+    ):
+        promoted(folder, "seen", STRONG, datasets=("run-5", "other-1"))
+    tested = [Dataset.open(folder / name) for name in ("run-3", "run-5")]  # on run-3 it was only scored
+    gate.refuse_seen(tested, lineage(trained["strong"].ensemble.sha256, uri(folder)), "the model")
+
+
+def test_runs_that_cannot_judge_are_refused(folder: Path, trained: dict[str, TrainResult]) -> None:
+    write_bursts(folder / "calm", 9, switches=(SwitchGeometry(4, 10**7, (10**9,) * 4),))
+    with pytest.raises(ForetailError, match=r"calm cannot tell predictors apart.*hold out a congested run"):
+        promoted(folder, "calm", STRONG, datasets=("run-5", "calm"))
+    with pytest.raises(ForetailError, match="one held-out run gives no interval"):
+        promoted(folder, "calm", STRONG, datasets=("run-5",))
+    shutil.copytree(folder / "run-5", folder / "copy-5")
+    with pytest.raises(ForetailError, match="runs of one scenario and seed"):
+        promoted(folder, "calm", STRONG, datasets=("run-5", "copy-5"))
+    write_bursts(folder / "cells", 10, cell_bytes=512)
+    with pytest.raises(ForetailError, match="use a model that was trained on such features"):
+        promoted(folder, "calm", STRONG, datasets=("run-5", "cells"))
+    with pytest.raises(Exception, match="calm not found"):
+        holders(folder, "calm")
+
+
+def test_a_model_that_nobody_tracked_is_refused(folder: Path, trained: dict[str, TrainResult], tmp_path: Path) -> None:
+    paper_forest().ensemble.save(tmp_path / "ensemble.json")
+    with pytest.raises(ForetailError, match=r"no run in .* made the ensemble .*train it with tracking"):
+        promoted(folder, "unknown", str(tmp_path))
+    with track("foretail", {}, uri=uri(folder)) as run:
+        run.log_model(paper_forest().ensemble)
+    with pytest.raises(ForetailError, match="names no dataset that it was given"):
+        promoted(folder, "unknown", str(tmp_path))
+    with track("foretail", {}, uri=uri(folder)) as run:
+        run.log_document({}, "nothing.json")
+    with pytest.raises(ForetailError, match="has no model"):
+        promoted(folder, "unknown", f"runs:/{run.run_id}")
+
+
+def test_what_a_student_was_given_includes_what_its_teacher_was_given(folder: Path, trained: object) -> None:
+    student, network = paper_forest(trees=1, depth=1, seed=3).ensemble, "ef" * 32
+    with track("foretail", {}, uri=uri(folder)) as run:
+        run.log_dataset("a-1", "ab" * 32, "12" * 32, "a", rows=1, drops=1, context="train")
+        run.set_tags({"teacher_sha256": network})
+        run.log_model(student)
+    with pytest.raises(ForetailError, match="made the network efefefefefef that the ensemble imitates"):
+        lineage(student.sha256, uri(folder))
+    with track("foretail", {}, uri=uri(folder)) as teacher:
+        teacher.log_dataset("b-2", "cd" * 32, "34" * 32, "b", rows=1, drops=1, context="train")
+        teacher.set_tags({"network_sha256": network})
+    found = lineage(student.sha256, uri(folder))
+    assert found.runs == (run.run_id,)
+    assert set(found.datasets) == {
+        UsedDataset("a-1 train", "train", "ab" * 32, "12" * 32),
+        UsedDataset("b-2 train", "train", "cd" * 32, "34" * 32),
+    }
+
+
+@pytest.mark.nightly
+def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
+    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tampered(config: ExportConfig, run_dir: Path, model: Ensemble) -> Any:
+        result = export_drop_predictor(config, run_dir, model)
+        library = result.predictor.library
+        library.write_bytes(library.read_bytes() + b"\0")
+        return result
+
+    monkeypatch.setattr(gate, "export_drop_predictor", tampered)
+    result = promoted(folder, "tampered", STRONG, "p4=true", f"p4_profile={tiny_switch(folder)}")
+    assert [check.passed for check in result.checks] == [True, True, False, False]
+    assert "is not the file that was proven" in result.checks[2].reason
+    assert "too large for the P4 profile" in result.checks[3].reason
+    assert isinstance(result.failure(), GateRefused)
+    assert alias_holder("tampered", "champion", uri(folder)) is None
+
+
+def tiny_switch(folder: Path) -> Path:
+    profile = folder / "tiny.yaml"
+    if not profile.exists():
+        source = (ROOT / "export" / "p4" / "planning" / "profiles" / "rmt.yaml").read_text()
+        profile.write_text(source.replace("stages: 32", "stages: 1"))
+    return profile
+
+
+def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "race", "champion", trained["strong"])
+    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
+        held(folder, "race", "champion", trained["weak"])
+    runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
+    with pytest.raises(ForetailError, match="no longer holds the ensemble"):
+        move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
+    assert holders(folder, "race") == {"champion": "1"}
+
+
+def test_a_promotion_that_another_one_overtakes_leaves_nothing(
+    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(target: str, *given: object) -> Check:
+        held(folder, "overtaken", "champion", trained["weak"])
+        return Check(target, True, "proven")
+
+    monkeypatch.setattr("foretail.pipelines.promotion.promoting.check_export", overtaken)
+    with pytest.raises(ForetailError, match=r"overtaken@champion has moved from version none to 1 meanwhile"):
+        promoted(folder, "overtaken", STRONG)
+    assert list((folder / "promoted" / "overtaken").iterdir()) == []
+    assert holders(folder, "overtaken") == {"champion": "1"}
+
+
+def test_an_outcome_of_another_version_is_named() -> None:
+    document = {"outcome": {"features": []}, "config": {}, "gate": {"checks": []}, "lineage": {"runs": ["abc"]}}
+    with pytest.raises(ForetailError, match="outcome of run abc is that of another version of Foretail"):
+        model_card(document)
+
+
+KILLED = """
+import os, sys
+from mlflow import MlflowClient
+from foretail.pipelines import cli
+set_alias = MlflowClient.set_registered_model_alias
+def kill(self, name, alias, version):
+    if alias == "champion":
+        os._exit(9)
+    set_alias(self, name, alias, version)
+MlflowClient.set_registered_model_alias = kill
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_killed_promotion_leaves_the_old_champion(
+    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
+) -> None:
+    assert held(folder, "killed", "champion", trained["weak"]) == "1"
+    given = [
+        *shared(folder, *HELD_OUT),
+        "baseline=always_accept",
+        f"model={STRONG}",
+        "tracking.registered_model=killed",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 9, done.stderr
+    assert holders(folder, "killed")["champion"] == "1"
+    assert load_ensemble("models:/killed@champion", uri(folder)) == trained["weak"].ensemble
+    again = promoted(folder, "killed", STRONG).promoted
+    assert again is not None
+    assert holders(folder, "killed") == {"champion": again.version, "previous_champion": "1"}
+
+
+def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str, TrainResult]) -> None:
+    held(folder, "deleted", "champion", trained["strong"])
+    MlflowClient(uri(folder)).delete_model_version("deleted", "1")
+    assert alias_holder("deleted", "champion", uri(folder)) is None
+    row = ("deleted", "champion", 1)  # as a registry that does not clean up would have it
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.execute("INSERT INTO registered_model_aliases (name, alias, version) VALUES (?, ?, ?)", row)
+    with pytest.raises(ForetailError, match=r"deleted@champion points at version 1, which is deleted"):
+        alias_holder("deleted", "champion", uri(folder))
+
+
+def test_a_server_that_does_not_answer_is_one_sentence(
+    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(
+        ForetailError, match=r"no tracking server answers at http://127.0.0.1:9: start it.*tracking\.uri"
+    ) as caught:
+        promoted(folder, "nowhere", str(folder / "strong"), "tracking.uri=http://127.0.0.1:9")
+    assert "\n" not in str(caught.value)

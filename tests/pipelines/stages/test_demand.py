@@ -1,0 +1,456 @@
+"""The demand stage: what it trains on, chooses by and scores, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from scipy.stats import ttest_1samp
+
+from foretail.configs.schema.network.circuits import DemandConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.reader import Dataset
+from foretail.features.demand.sequences import DemandSequence, carried_demand
+from foretail.features.rows.splits import SIDES
+from foretail.models.demand.averages import LastValue, Seasonal
+from foretail.models.demand.predictor_file import PREDICTORS, load
+from foretail.models.demand.scores import choose_trust, score
+from foretail.pipelines import cli
+from foretail.pipelines.comparison.statistics import interval_text
+from foretail.pipelines.demand.comparison import DemandResult
+from foretail.pipelines.runs.result import plain
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.demand import demand
+from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
+from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
+from tests.composed import composed, options
+from tests.features.test_demand_sequences import TOPOLOGY, make_flows
+from tests.pipelines.command.test_cli import foretail
+from tests.traces import make_arrivals, write_trace
+
+pytestmark = pytest.mark.slow
+
+TINY = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]"]
+OFF = "tracking.enabled=false"
+
+
+def compared(folder: Path, *overrides: str) -> DemandResult:
+    return demand(typed(composed("demand", *TINY, *overrides), DemandConfig), folder / "run")
+
+
+def document_of(result: DemandResult) -> dict[str, Any]:
+    found: dict[str, Any] = plain(result.document())
+    return found
+
+
+def run_of(job: str, seed: int, noise: float = 0.2, run: str = "a") -> DemandSequence:
+    return repeated(JOBS[job](4, 2, 1), 12, 1, run, seed, placed_at_random=True, noise=noise)
+
+
+def test_figures_are_those_of_the_runs_of_each_side(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]", "split.train=[5,6]")
+    (found,) = document_of(result)["workloads"].values()
+    train = [run_of("hybrid_parallel", seed) for seed in (5, 6)]
+    validation, test = (run_of("hybrid_parallel", seed) for seed in (3, 4))
+    for name, predictor in (("last_value", LastValue()), ("seasonal", Seasonal())):
+        predictor.fit(train)
+        chosen_by = score(predictor, [validation], 2, [2, 4], routings=["single_hop"], warm_up=6)
+        trust = choose_trust(chosen_by, "single_hop")
+        expected = score(predictor, [test], 2, [trust], routings=["single_hop"], warm_up=6)
+        got = found["predictors"][name]
+        assert got["trust"] == trust
+        assert got["validation"]["schedules_by_trust"].keys() == {"2", "4"}
+        assert got["test"]["error"] == dataclasses.asdict(expected.error)
+        worth, told = expected.schedules["single_hop", trust], got["test"]["schedules_by_trust"][str(trust)]
+        assert told["by_run"] == {"hybrid_parallel, seed 4": dataclasses.asdict(worth.by_run["a"])}
+        for figure in ("predicted", "true", "ratio", "least_ratio"):
+            assert told[figure] == getattr(worth, figure)
+    assert found["last_value"].items() <= found["predictors"]["last_value"].items()
+    assert (
+        found["predictors"]["seasonal"]["test"]["error"]["relative"] < found["last_value"]["test"]["error"]["relative"]
+    )
+
+
+def test_a_perfect_prediction_is_as_good_as_the_truth_and_better_than_the_last_value(tmp_path: Path) -> None:
+    for routing in ("single_hop", "multi_hop"):
+        result = compared(tmp_path, OFF, "demand_predictor=seasonal", "noise=0", f"routing={routing}")
+        table, by_trust = result.tables()
+        assert [ratios[2:] for ratios in by_trust.rows] == [("1", "1", 1.0)]  # of one run: no interval
+        (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        assert (row["workload"], row["predictor"], row["k"]) == ("hybrid_parallel", "seasonal", 4)
+        assert row["error"] == pytest.approx(0, abs=1e-12)
+        assert row["theta"] == row["truth"]
+        assert isinstance(row["last value"], float)
+        assert isinstance(row["truth"], float)
+        assert row["last value"] < row["truth"]
+        assert routing.replace("_", "-") in table.title
+        first, second = result.verdict()
+        assert f"seasonal, best on the validation runs, carries {row['theta']:.4g} times" in first
+        assert second == "One test run cannot tell whether the difference to the last value is chance."
+
+
+def test_differences_are_paired_by_run(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]", "split.test=[4,5,6]", "noise=0.5")
+    found = document_of(result)["workloads"]["hybrid_parallel"]
+    assert found["best_on_validation"] == "seasonal"
+    seasonal, last = (found["predictors"][name] for name in ("seasonal", "last_value"))
+    ours, theirs = (of["test"]["schedules_by_trust"][str(of["trust"])]["by_run"] for of in (seasonal, last))
+    assert list(ours) == [f"hybrid_parallel, seed {seed}" for seed in (4, 5, 6)]
+    less = {
+        "last_value": [ours[run]["predicted"] - theirs[run]["predicted"] for run in ours],
+        "truth": [ours[run]["predicted"] - ours[run]["true"] for run in ours],
+    }
+    for of, differences in less.items():
+        expected = ttest_1samp(differences, 0.0).confidence_interval(0.95)
+        told = seasonal["theta_minus"][of]
+        assert told["pairs"] == 3
+        assert told["mean"] == pytest.approx(np.mean(differences))
+        assert (told["low"], told["high"]) == pytest.approx(tuple(expected))
+    assert last["theta_minus"]["last_value"] == {"mean": 0, "low": 0, "high": 0, "pairs": 3}
+    for trust, ratio in seasonal["theta_over_truth_by_trust"].items():
+        by_run = seasonal["test"]["schedules_by_trust"][trust]["by_run"].values()
+        assert ratio["mean"] == pytest.approx(np.mean([run["ratio"] for run in by_run]))
+        assert ratio["low"] < ratio["mean"] < ratio["high"]
+    (note,) = (note for note in result.tables()[0].notes if "best on the validation runs is seasonal" in note)
+    assert interval_text(result.comparisons[0].differences("seasonal")["last_value"]) in note
+
+
+def test_the_test_seeds_choose_nothing(tmp_path: Path) -> None:
+    one, other = (
+        document_of(compared(tmp_path, OFF, f"split.test=[{seed}]"))["workloads"]["hybrid_parallel"]["predictors"]
+        for seed in (4, 9)
+    )
+    for name in one:
+        assert one[name]["validation"] == other[name]["validation"]
+        assert one[name]["trust"] == other[name]["trust"]
+        assert one[name]["test"] != other[name]["test"]
+
+
+def test_a_mixture_swings_between_two_jobs(tmp_path: Path) -> None:
+    result = compared(tmp_path, OFF, "collectives=[ring,hybrid_parallel+ring]", "mixture_period_steps=5")
+    assert [found.workload for found in result.comparisons] == ["ring", "hybrid_parallel+ring"]
+    (sequence,) = result.comparisons[1].split.test
+    expected = mixed(run_of("hybrid_parallel", 8), run_of("ring", 9), 5, "a")
+    assert np.array_equal(sequence.demand, expected.demand)
+    assert sequence.run == "hybrid_parallel+ring, seed 4"
+
+
+@pytest.mark.nightly
+def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
+    folders = []
+    for seed in (1, 2, 3):
+        folder = tmp_path / f"run_{seed}"
+        arrivals = make_arrivals(1000, seed=seed)
+        arrivals.records["flow"] = np.arange(1000) % 40
+        write_trace(folder, arrivals, scenario=TOPOLOGY, seed=seed)
+        (folder / "run").mkdir()
+        flows = make_flows(*((100 * start, 100, 50, start % 2, 2 + start % 2) for start in range(40)))
+        (folder / "run" / "flows.bin").write_bytes(flows.tobytes())
+        folders.append(str(folder))
+    overrides = [f"datasets=[{','.join(folders)}]", "degree=1", "steps=8", "warm_up=2"]
+    overrides += [OFF, "demand_predictor=last_value", "split={train:[2],validation:[1],test:[3]}"]
+    for kind in ("offered", "carried"):
+        tracked = (f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.enabled=true") * (kind == "carried")
+        result = compared(tmp_path, *overrides, "interval_ns=500", f"demand={kind}", *tracked)
+        found = document_of(result)["workloads"]["datasets"]
+        assert found["runs"] == {"train": ["run_2, seed 2"], "validation": ["run_1, seed 1"], "test": ["run_3, seed 3"]}
+        (sequence,) = result.comparisons[0].split.test
+        assert (sequence.nodes, len(sequence), sequence.interval_ns) == (2, 8, 500)
+        if kind == "offered":  # five flows of 50 bytes in 500 ns; an uplink carries a byte in a ns
+            assert np.allclose(sequence.demand, np.array([[0, 0.5], [0, 0]]))
+        else:
+            assert np.array_equal(sequence.demand, carried_demand(Dataset.open(tmp_path / "run_3"), 500, 8).demand)
+            assert result.tracked is not None
+            inputs = MlflowClient(result.tracked["uri"]).get_run(result.tracked["run_id"]).inputs
+            assert inputs is not None
+            assert {item.tags[0].value for item in inputs.dataset_inputs} == set(SIDES)
+    drawn = document_of(compared(tmp_path, *overrides[:-1], "interval_ns=500", "split=drawn"))["workloads"]["datasets"]
+    assert sorted(run for side in SIDES for run in drawn["runs"][side]) == [f"run_{s}, seed {s}" for s in (1, 2, 3)]
+    for bad, complaint in (
+        ("uplink_bps=5", "is an ns-3 run and knows its uplinks: leave uplink_bps out"),
+        ("interval_ns=null", "give interval_ns=..., the time of one"),
+        ("split.test=[3,4]", "seed 4 of the split has no run"),
+        ("split.train=[4]", "seed 4 of the split has no run"),
+    ):
+        with pytest.raises(ForetailError, match=complaint):
+            compared(tmp_path, *overrides, "interval_ns=500", bad)
+
+
+def test_runs_may_be_drawn(tmp_path: Path) -> None:
+    drawn = ["split=drawn", "split.seeds=[3,5,6,8,9]", "split.test_fraction=0.4", "demand_predictor=last_value"]
+    one, other = (document_of(compared(tmp_path, OFF, *drawn, f"split.seed={seed}")) for seed in (1, 2))
+    assert one["seeds"] == {"draw": 1, "schedule": 1, "job": 1}
+    sides, others = (found["workloads"]["hybrid_parallel"]["runs"] for found in (one, other))
+    assert [len(sides[side]) for side in SIDES] == [2, 1, 2]
+    everything = sorted(run for side in SIDES for run in sides[side])
+    assert everything == [f"hybrid_parallel, seed {seed}" for seed in (3, 5, 6, 8, 9)]
+    assert sides != others
+
+
+@pytest.mark.nightly
+def test_logs_are_runs_by_number_or_drawn(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{seed}.npy" for seed in range(1, 5)]
+    for seed, path in enumerate(paths, 1):
+        np.save(path, run_of("hybrid_parallel", seed).demand)
+    logs = f"logs=[{','.join(map(str, paths))}]"
+    lean = ["degree=2", "warm_up=6", "trusts=[2,4]", OFF, "demand_predictor=[last_value,seasonal]"]
+    found = demand(typed(composed("demand", *lean, logs), DemandConfig), tmp_path / "run")
+    generated = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]")
+    told, expected = (next(iter(document_of(of)["workloads"].values()))["predictors"] for of in (found, generated))
+    assert document_of(found)["workloads"]["logs"]["runs"]["test"] == [str(paths[3])]
+    for name in expected:
+        assert told[name]["trust"] == expected[name]["trust"]
+        assert told[name]["theta_minus"] == expected[name]["theta_minus"]
+    drawn = demand(typed(composed("demand", *lean, logs, "split=drawn"), DemandConfig), tmp_path / "run")
+    runs = document_of(drawn)["workloads"]["logs"]["runs"]
+    assert [len(runs[side]) for side in SIDES] == [2, 1, 1]
+    for bad, complaint in (
+        (["split.test=[5]"], "of the logs' runs, numbered 1 to 4, seed 5 of the split has no run.*or give split=drawn"),
+        (["split.train=[1]"], "the run with seed 2 is on no side of the split.*or give split=drawn"),
+        (["warm_up=12"], "has no step 12"),
+        (["uplink_bps=5"], "in bytes: give interval_ns"),
+        (["datasets=[somewhere]"], "datasets and logs are both given"),
+    ):
+        with pytest.raises(ForetailError, match=complaint):
+            demand(typed(composed("demand", *lean, logs, *bad), DemandConfig), tmp_path / "run")
+
+
+def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path: Path) -> None:
+    paths, packets = [], []
+    for seed in (1, 2, 3):
+        paths.append(tmp_path / f"{seed}-click.txt")
+        packets.append(emulate(racks=4, weeks=12, load=0.9, voq_packets=50, seed=seed))
+        write_etalon_log(paths[-1], *packets[-1])
+    logs = f"log=[{','.join(map(str, paths))}]"
+    store = f"store_dir={tmp_path / 'store'}"
+    given = composed("collect", "source=etalon", logs, "seeds=[1,2,3]", store)
+    datasets = [str(run.path) for run in collect(typed(given, CollectConfig), tmp_path / "run").runs]
+    lean = [OFF, f"datasets=[{','.join(datasets)}]", "interval_ns=600_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
+    lean += ["demand_predictor=last_value", "split={train:[1],validation:[2],test:[3]}"]
+    etalon = ["demand=carried", "uplink_bps=80_000_000_000"]
+    found = demand(typed(composed("demand", *lean, *etalon), DemandConfig), tmp_path / "run")
+    (sequence,) = found.comparisons[0].split.test
+    sent = packets[2][0][packets[2][0]["payload_bytes"] > 0]
+    arrived_ns = sent["time_ns"] - 1000 * sent["latency_us"].astype(np.int64)
+    arrived_ns -= arrived_ns.min()
+    expected = np.zeros(sequence.demand.shape)
+    kept = arrived_ns < 600_000 * len(sequence)
+    at = arrived_ns[kept] // 600_000, sent["source"][kept] - 1, sent["destination"][kept] - 1
+    np.add.at(expected, at, sent["payload_bytes"][kept] + HEADER_BYTES)
+    assert len(sequence) in (11, 12)  # weeks of 600 us
+    assert np.allclose(sequence.demand, expected / 6_000_000)
+    for bad in (etalon[:1], etalon[1:]):
+        with pytest.raises(ForetailError, match=r"is a packet log of Etalon, .* give demand=carried and uplink_bps"):
+            demand(typed(composed("demand", *lean, *bad), DemandConfig), tmp_path / "run")
+
+
+@pytest.mark.nightly
+def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    result = compared(
+        tmp_path,
+        "demand_predictor=[last_value,seasonal]",
+        "collectives=[ring,hybrid_parallel]",
+        "demand_predictor.seasonal.period=6",
+        f"tracking.uri={uri}",
+        "tracking.sweep_id=s1",
+    )
+    document = document_of(result)
+    client = MlflowClient(uri)
+    outer = client.get_run(document["tracked"]["run_id"])
+    assert (outer.info.status, outer.data.tags["sweep_id"]) == ("FINISHED", "s1")
+    assert (outer.data.params["nodes"], outer.data.params["split.test"]) == ("4", "[4]")
+    artifact = Path(client.download_artifacts(outer.info.run_id, "result.json", str(tmp_path)))
+    assert json.loads(artifact.read_text())["workloads"] == document["workloads"]
+    inner = client.search_runs(
+        [document["tracked"]["experiment_id"]], f"tags.mlflow.parentRunId = '{outer.info.run_id}'"
+    )
+    assert len(inner) == 4
+    for run in inner:
+        of_run = document["workloads"][run.data.params["workload"]]
+        figures = of_run["predictors"][run.data.params["predictor"]]
+        worth = figures["test"]["schedules_by_trust"][run.data.params["trust"]]
+        assert run.data.metrics["test/theta/predicted"] == worth["predicted"]
+        assert run.data.metrics["test/theta/true"] == worth["true"]
+        assert run.data.metrics["test/theta_minus_truth/mean"] == figures["theta_minus"]["truth"]["mean"]
+        ratio = figures["theta_over_truth_by_trust"]["2"]["mean"]
+        assert run.data.metrics["test/theta_over_truth/2"] == ratio
+        assert run.data.metrics["test/error/relative"] == figures["test"]["error"]["relative"]
+        assert run.info.status == "FINISHED"
+    for workload in ("ring", "hybrid_parallel"):
+        for name in ("last_value", "seasonal"):
+            file = f"predictors/{workload}/{name}.json"
+            logged = Path(client.download_artifacts(outer.info.run_id, file, str(tmp_path)))
+            assert logged.read_bytes() == (tmp_path / "run" / file).read_bytes()
+    assert any(outer.info.run_id in note for note in result.tables()[-1].notes)
+
+
+def test_the_predictors_in_the_run_folder_are_those_that_were_scored(tmp_path: Path) -> None:
+    workloads = ["ring", "hybrid_parallel"]
+    result = compared(
+        tmp_path, OFF, "demand_predictor=[seasonal,linear_entries]", f"collectives=[{','.join(workloads)}]"
+    )
+    for found in result.comparisons:
+        for name, evaluation in found.evaluations.items():
+            again = load(tmp_path / "run" / "predictors" / found.workload / f"{name}.json")
+            trusts = [evaluation.trust]
+            figures = score(again, found.split.test, 2, trusts, routings=["single_hop"], warm_up=6)
+            assert figures.error == evaluation.test.error
+
+
+def test_settings_are_the_parameters_of_the_predictors() -> None:
+    assert options("demand_predictor") == sorted(PREDICTORS)
+    for name, kind in PREDICTORS.items():
+        settings = composed("demand", f"demand_predictor={name}").demand_predictor[name]
+        assert set(settings) - {"name"} == set(kind.constraints())
+
+
+def test_parameters_reach_the_predictors(tmp_path: Path) -> None:
+    chosen = f"demand_predictor=[{','.join(PREDICTORS)}]"
+    few = ["demand_predictor.history_attention.steps=5", "demand_predictor.boosted_entries.trees=3"]
+    result = compared(tmp_path, OFF, chosen, *few, "demand_predictor.seasonal.period=2")
+    assert {name: type(predictor) for name, predictor in result.predictors.items()} == PREDICTORS
+    parameters = {name: found["parameters"] for name, found in document_of(result)["predictors"].items()}
+    assert parameters["history_attention"]["steps"] == 5
+    assert parameters["boosted_entries"]["trees"] == 3
+    assert parameters["seasonal"] == {"period": 2, "longest": 64}
+    assert parameters["linear_entries"]["shared"] is True
+
+
+BAD = {
+    "unknown predictor": (
+        ["demand_predictor=[oracle]"],
+        "demand_predictor=oracle is unknown: choose from boosted_entr",
+    ),
+    "no predictor": (["demand_predictor=[]"], "the setting demand_predictor is missing"),
+    "last one deleted": (["demand_predictor=seasonal", "~demand_predictor.seasonal"], "demand_predictor is empty"),
+    "parameter": (["demand_predictor.seasonal.period=0"], "demand_predictor.seasonal.period = 0 is out of range"),
+    "other's parameter": (["+demand_predictor.seasonal.rank=2"], "rank is given, but seasonal takes period, longest"),
+    "name": (["+demand_predictor={../x: {name: seasonal}}"], "'../x' names a file"),
+    "overlap": (["split.test=[1]"], "split.test and split.train both hold seed 1"),
+    "by time": (["split=by_time", "split.seeds=[1]"], "demand is split by run"),
+    "drawn too much": (["split=drawn", "split.test_fraction=0.9"], "leaves nothing to train on"),
+    "drawn too few": (["split=drawn", "split.seeds=[1,2]"], "2 runs with different traffic cannot fill"),
+    "no log": (["logs=[nowhere.csv]"], "there is no file nowhere.csv"),
+    "a folder": (["logs=[/]"], "/ is neither .npy, .csv, .parquet nor .txt"),
+    "rate": (["uplink_bps=5"], "uplink_bps is for datasets"),
+    "no sequences": (["collectives=[]"], "there are no sequences of demand"),
+    "collective": (["collectives=[broadcast]"], "collectives = broadcast is unknown: choose from ring, all_to_all"),
+    "three jobs": (["collectives=[ring+ring+ring]"], "or two of them as A+B"),
+    "twice": (["collectives=[ring,ring]"], "collectives names ring twice"),
+    "interval": (["interval_ns=5"], "interval_ns is for datasets"),
+    "warm-up": (["warm_up=12"], "warm_up = 12 leaves none of steps = 12"),
+    "large": (["nodes=1024", "steps=1000000"], "more than 134217728 numbers: cut it, or give steps=..."),
+    "no trust": (["trusts=[]"], "trusts is empty"),
+    "one trust twice": (["trusts=[2,4,2]"], "trusts holds 2 twice"),
+    "indivisible": (["nodes=5", "trusts=[3]"], "choose k = 4"),
+    "degree": (["degree=5"], "give 1 to 4 uplinks"),
+    "store": (["tracking.uri=nonsense://x"], "MLflow cannot use nonsense://x"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_logs_without_steps_to_score_get_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = [run_of("hybrid_parallel", seed).demand for seed in range(3)]
+    logs = {"a": busy[0], "b": busy[1], "c": busy[2], "short": busy[2][:1], "idle": 0 * busy[2]}
+    for name, matrices in logs.items():
+        np.save(tmp_path / f"{name}.npy", matrices)
+    monkeypatch.chdir(tmp_path)
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "degree=2", "trusts=[2]", OFF]
+    for order, complaint in (
+        ("short,b,c", "no training sequence has a second step"),
+        ("a,short,c", "run short.npy has no step 6"),
+        ("a,b,short", "run short.npy has no step 6"),
+        ("a,idle,c", "no step of idle.npy from step 6 on has demand"),
+        ("a,b,idle", "no step of idle.npy from step 6 on has demand"),
+    ):
+        given = ",".join(f"{name}.npy" for name in order.split(","))
+        assert cli.main(["demand", f"logs=[{given}]", *sides]) == cli.EXIT_BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert complaint in line
+        assert {path.name for path in tmp_path.iterdir()} == {f"{name}.npy" for name in logs}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_sentence_and_nothing_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides, complaint = BAD[case]
+    monkeypatch.chdir(tmp_path)
+    tracking = [] if case == "store" else [OFF]
+    generated = ("collectives", "nodes", "noise", "job_seed")  # means nothing to logs
+    left_out = {o.split("=")[0] for o in overrides} | set(generated if case in ("no log", "a folder") else ())
+    given = [setting for setting in TINY if setting.split("=")[0] not in left_out]
+    code = cli.main(["demand", *given, *tracking, *overrides])
+    lines = capsys.readouterr().err.splitlines()
+    assert code == cli.EXIT_BAD_INPUT
+    assert len(lines) == 1
+    assert complaint in lines[0]
+    assert lines[0].endswith((".", "?"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    for wanted in (
+        "Predicted demand: 4 nodes, degree 2, single-hop",
+        "linear_entries",
+        "minus last value",
+        "k chosen from",
+        "k = 4",
+    ):
+        assert wanted in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
+    names = ("last_value", "linear_entries", "seasonal")
+    predictors = [f"predictors/hybrid_parallel/{name}.json" for name in names]
+    figure = ["throughput.csv", "throughput.pdf", "throughput.png", "throughput.svg"]
+    assert written == ["digest.json", *predictors, "result.json", *figure]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
+    assert result["tracked"] is None
+    assert result["files"] == figure
+    numbers = pd.read_csv(tmp_path / "run" / "throughput.csv")
+    for name, group in numbers.groupby("predictor"):
+        (row,) = (row for row in result["tables"][0]["rows"] if row[1] == name)
+        told = dict(zip(result["tables"][0]["columns"], row, strict=True))
+        assert group[["theta", "truth", "last_value"]].mean().tolist() == pytest.approx(
+            [told["theta"], told["truth"], told["last value"]]
+        )
+
+
+@pytest.mark.nightly
+@pytest.mark.ns3
+def test_runs_of_ns3_are_demand_from_their_first_flow_on(tmp_path: Path) -> None:
+    given = composed("collect", "scenario=tiny", "seeds=[1,2,3,4,5]", f"store_dir={tmp_path / 'store'}")
+    runs = collect(typed(given, CollectConfig), tmp_path / "run").runs
+    datasets = f"datasets=[{','.join(str(run.path) for run in runs)}]"
+    lean = [OFF, datasets, "interval_ns=200_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
+    lean += ["demand_predictor=[last_value,linear_entries]", "split={train:[1,2],validation:[3],test:[4,5]}"]
+    traffic = {}
+    for kind in ("offered", "carried"):
+        found = demand(typed(composed("demand", *lean, f"demand={kind}"), DemandConfig), tmp_path / "run")
+        split = found.comparisons[0].split
+        sequences = [sequence for side in SIDES for sequence in getattr(split, side)]
+        assert [sequence.run for sequence in sequences] == [f"dataset, seed {seed}" for seed in range(1, 6)]
+        for sequence in sequences:
+            assert 10 <= len(sequence) <= 20  # flows start during 4 ms
+            assert sequence.demand[:2].any()
+        traffic[kind] = sum(sequence.demand.sum() for sequence in sequences)
+        pairs = found.comparisons[0].differences("linear_entries")["truth"].pairs
+        assert pairs == 2
+    assert traffic["carried"] < 1.2 * traffic["offered"]

@@ -1,0 +1,258 @@
+"""``foretail collect source=...`` and what can be done with the datasets, as a user does it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.reader import Dataset
+from foretail.pipelines.settings.validation import refuse_unused, typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.train import train
+from foretail.sim_bridge.imports.credence_artifact import COLUMNS
+from foretail.sim_bridge.imports.pcap.synthetic import write_switch
+from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
+from tests.composed import composed
+from tests.pipelines.command.test_cli import foretail
+
+pytestmark = pytest.mark.slow
+
+
+def result_of(folder: Path, stage: str) -> dict[str, Any]:
+    (path,) = (folder / "outputs" / stage).rglob("result.json")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def etalon_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "click.txt"
+    write_etalon_log(path, *emulate(racks=4, weeks=60, load=0.95, voq_packets=50, seed=2))
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact_logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("artifact")
+    paths = []
+    for number in (1, 2, 3):
+        draw = np.random.default_rng(number)
+        occupancy = draw.integers(0, 1_000_000, 4000)
+        queue = (occupancy * draw.random(4000)).astype(np.int64)
+        drop = (occupancy > 800_000) & (queue > 400_000) & (draw.random(4000) < 0.9)
+        rows = np.stack([queue, queue // 2, occupancy, occupancy // 2, drop], axis=1)
+        paths.append(folder / f"{number}.csv")
+        np.savetxt(paths[-1], rows, "%d", header=" ".join(COLUMNS), comments="")
+    return paths
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: Path) -> None:
+    done = foretail(tmp_path, "collect", "source=etalon", f"log={etalon_log}", "etalon.buffer_bytes=300_000")
+    assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
+    (run,) = result_of(tmp_path, "collect")["runs"]
+    assert run["drops"] > 100
+    assert run["drops"] == run["counters"]["data_drops.buffer_full"] + run["counters"]["data_drops.pushed_out"]
+    assert run["imported"]["survey"]["active_voqs"] == 12
+    manifest = Dataset.open(Path(run["path"])).manifest
+    assert manifest.scenario["open_loop"] is True
+    assert manifest.scenario["drops_visible"] is False
+    assert manifest.scenario["log_sha256"] == run["imported"]["log_sha256"]
+    assert [switch.ports for switch in manifest.switches] == [3] * 4
+    done = foretail(
+        tmp_path, "train", f"datasets=[{run['path']}]", "split=by_time", "split.gap_ns=2_000_000", "tracking=off"
+    )
+    assert done.returncode == 0, done.stderr
+    assert result_of(tmp_path, "train")["scores"]["test"]["whole"]["f1"] > 0.2
+
+
+SWITCH = ["source=pcap", "pcap.ports=4", "pcap.buffer_bytes=100_000", "pcap.port_rates_bps=[10_000_000_000]"]
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    write_switch(folder, ports=4, packets=6000, seed=1)
+    return folder
+
+
+def test_the_table_tells_what_was_left_out_of_a_capture(tmp_path: Path) -> None:
+    write_switch(tmp_path, ports=4, packets=1000, seed=1)
+    capture = bytearray((tmp_path / "ingress.pcap").read_bytes())
+    for number in range(1000):
+        place = 24 + number * (16 + 96) + 12
+        capture[place : place + 4] = struct.pack("<I", 1004)  # with a check sequence that the file does not declare
+    capture[24 + 16 + 16 : 24 + 16 + 18] = struct.pack(">H", 16)
+    (tmp_path / "ingress.pcap").write_bytes(capture)
+    given = (f"log={tmp_path / 'ingress.pcap'}", f"pcap.table={tmp_path / 'ports.csv'}")
+    (table,) = collect(config(tmp_path, *SWITCH, *given), tmp_path).tables()
+    assert "1: 1 frames whose IP header contradicts itself were left out" in table.notes
+    assert any(note.startswith("1: 999 packets are counted without bytes that followed them") for note in table.notes)
+
+
+@pytest.mark.nightly
+def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None:
+    egress = ",".join(f"{{file: {captures / f'port{port}.pcap'}, port: {port}}}" for port in range(4))
+    ingress = f"log={captures / 'ingress.pcap'}"
+    done = foretail(tmp_path, "collect", *SWITCH, ingress, f"pcap.table={captures / 'ports.csv'}")
+    assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
+    (run,) = result_of(tmp_path, "collect")["runs"]
+    assert run["drops"] == run["counters"]["data_drops.buffer_full"] + run["counters"]["data_drops.pushed_out"] > 100
+    assert (run["imported"]["survey"]["packets"], run["imported"]["survey"]["active_ports"]) == (6000, 4)
+    manifest = Dataset.open(Path(run["path"])).manifest
+    assert manifest.switches[0].port_rates_bps == (10**10,) * 4
+    assert (manifest.scenario["open_loop"], manifest.scenario["drops_visible"]) == (True, True)
+    given = [f"datasets=[{run['path']}]", "split=by_time", "split.gap_ns=100_000", "allow_constant_features=true"]
+    done = foretail(tmp_path, "train", *given, "tracking=off")
+    assert done.returncode == 0, done.stderr
+
+    again = collect(config(tmp_path, *SWITCH, ingress, f"pcap.captures=[{egress}]"), tmp_path).runs[0]
+    assert (again.rows, again.drops) == (run["rows"], run["drops"])
+    alone = collect(config(tmp_path, *SWITCH, f"pcap.captures=[{egress}]"), tmp_path).runs[0]
+    assert Dataset.open(alone.path).manifest.scenario["drops_visible"] is False
+    assert alone.drops < run["drops"]  # what left one after the other hardly queues again
+    (captures / "copy.csv").write_bytes((captures / "ports.csv").read_bytes())
+    copied = collect(config(tmp_path, *SWITCH, ingress, f"pcap.table={captures / 'copy.csv'}"), tmp_path).runs[0]
+    moved = collect(config(tmp_path, *SWITCH, ingress, f"pcap.table={captures / 'ports.csv'}"), tmp_path).runs[0]
+    assert copied.path == moved.path  # files count by their content
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ([], "unknown: give either pcap.table=FILE"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", f"pcap.table={__file__}"], "known twice"),
+        ([f"pcap.table={__file__}"], "give that capture too"),
+        (["pcap.captures=[{file: nowhere, port: 0}]"], "pcap.captures: there is no file nowhere"),
+        ([f"log={__file__}", "pcap.table=nowhere"], "pcap.table: there is no file nowhere"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.ports=null"], "give 'pcap.ports=NUMBER'"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.buffer_bytes=null"], "give 'pcap.buffer_bytes=NUMBER'"),
+        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.port_rates_bps=[1000,1000]"], "has 2 rates: give one"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", "seeds=[1,2]"], "are one dataset: give one number"),
+        ([f"pcap.captures=[{{file: {__file__}, port: 1}},{{file: {__file__}, port: 1}}]"], "holds 1 twice"),
+    ],
+)
+def test_captures_need_a_switch(tmp_path: Path, overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        config(tmp_path, *SWITCH, *overrides)
+
+
+BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+WHOLE = "operating_point.region=whole"
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_logs: list[Path]) -> None:
+    logs = ",".join(map(str, artifact_logs))
+    done = foretail(tmp_path, "collect", "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")
+    assert done.returncode == 0, done.stderr
+    datasets = ",".join(run["path"] for run in result_of(tmp_path, "collect")["runs"])
+    own = "features.own_queues=true"
+    done = foretail(tmp_path, "train", f"datasets=[{datasets}]", *BY_FILE, WHOLE, own, "tracking=off")
+    assert done.returncode == 0, done.stderr
+    found = result_of(tmp_path, "train")
+    assert found["scores"]["test"].keys() == {"whole"}
+    assert found["scores"]["test"]["whole"]["f1"] > 0.5
+    assert found["replay"] is None
+    assert found["ports"] == 20
+    assert all("unit=bytes" in item["params"] for item in found["features"])
+    refused = foretail(tmp_path, "replay", f"datasets=[{datasets}]")
+    assert (refused.returncode, "cannot be replayed: replay a trace" in refused.stderr) == (2, True), refused.stderr
+
+
+def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: list[Path], etalon_log: Path) -> None:
+    store = f"store_dir={tmp_path / 'store'}"
+    logs = ",".join(map(str, artifact_logs))
+    settings = config(tmp_path, "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")
+    paths = [run.path for run in collect(settings, tmp_path).runs]
+    trace = collect(config(tmp_path, "source=etalon", f"log={etalon_log}", "seeds=[3]"), tmp_path).runs[0].path
+    for datasets, overrides, complaint in (
+        (paths, [*BY_FILE, WHOLE], r"features\.own_queues=true"),
+        (paths, [*BY_FILE, "features.own_queues=true"], r"set operating_point\.region=whole"),
+        (paths, [*BY_FILE, WHOLE, "features=virtual"], "has no feature threshold"),
+        (paths, ["split=by_time", "split.seeds=[1,2,3]"], "in the order of their fates"),
+        ([*paths[:2], trace], [*BY_FILE, WHOLE], "train on datasets of one kind"),
+    ):
+        given = f"datasets=[{','.join(map(str, datasets))}]"
+        with pytest.raises(ForetailError, match=complaint):
+            train(typed(composed("train", store, "tracking=off", given, *overrides), TrainConfig), tmp_path)
+    assert not (tmp_path / "store" / "model").exists() or not list((tmp_path / "store" / "model").iterdir())
+
+
+def config(folder: Path, *overrides: str) -> CollectConfig:
+    return typed(composed("collect", f"store_dir={folder / 'store'}", *overrides), CollectConfig)
+
+
+@pytest.mark.nightly
+def test_the_store_knows_a_log_by_its_content(tmp_path: Path, etalon_log: Path) -> None:
+    first = collect(config(tmp_path, "source=etalon", f"log={etalon_log}"), tmp_path).runs[0]
+    copy = tmp_path / "copy"
+    copy.write_bytes(etalon_log.read_bytes())
+    again = collect(config(tmp_path, "source=etalon", f"log={copy}"), tmp_path).runs[0]
+    assert (again.reused, again.path) == (True, first.path)
+    smaller = collect(config(tmp_path, "source=etalon", f"log={copy}", "etalon.buffer_bytes=100_000"), tmp_path).runs[0]
+    assert not smaller.reused
+    assert smaller.drops > first.drops
+    fixed = collect(
+        config(tmp_path, "source=etalon", f"log={copy}", "etalon.port_rate_bps=5_000_000_000"), tmp_path
+    ).runs[0]
+    geometry = Dataset.open(fixed.path).manifest.switches[0]
+    assert geometry.port_rates_bps == (5_000_000_000,) * 3
+
+
+def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
+    log = tmp_path / "cut"
+    log.write_bytes(etalon_log.read_bytes()[:-10])
+    done = foretail(tmp_path, "collect", "source=etalon", f"log={log}")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "is truncated" in done.stderr
+    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["log=x"], "give source=pcap, etalon or credence_artifact"),
+        (["source=etalon"], "give log=FILE"),
+        (["source=etalon", "log=nowhere"], "there is no file nowhere"),
+        (["source=etalon", "log=3"], "which is not a path"),
+        (["source=somewhere"], "source = somewhere is unknown"),
+        (["source=etalon", "log=[/dev/null,/dev/null]"], "no file /dev/null"),
+        (["source=etalon", f"log=[{__file__},{__file__}]"], r"give every log a number of its own, .*seeds=\[1,2\]"),
+        (["source=etalon", f"log={__file__}", "etalon.record_bytes=100"], "choose from 112, 116"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        config(tmp_path, *overrides)
+
+
+@pytest.mark.parametrize(
+    ("source", "override"),
+    [
+        ("etalon", "scenario=tiny"),
+        ("etalon", "scenario.background.load=0.5"),
+        ("etalon", "policy=dt"),
+        ("credence_artifact", "ns3_prefix=/opt/ns3"),
+        ("credence_artifact", "etalon.racks=4"),
+        ("ns3", "credence_artifact.ports=20"),
+        ("ns3", "slotted.ports=20"),
+        ("etalon", "pcap.ports=20"),
+    ],
+)
+def test_settings_of_another_source_are_refused(source: str, override: str) -> None:
+    config = CollectConfig(source=source)
+    refuse_unused(config, [f"source={source}", "seeds=[2]", "jobs=2", "log=x"])
+    with pytest.raises(ForetailError, match=f"means nothing to source={source}"):
+        refuse_unused(config, [override])

@@ -1,0 +1,326 @@
+"""``foretail replay arrivals=FILE``: the figures of the slow model, and one sentence about whatever is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from foretail.configs.schema.policies import OF_ARRIVALS
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES, FLOW_FEATURES, feature, training_columns
+from foretail.features.dataset.reader import Dataset
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.scoring.metrics import scores
+from foretail.pipelines import cli
+from foretail.sim_bridge._native import slotted
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from tests.forests import paper_forest, stump
+from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
+
+pytestmark = pytest.mark.slow
+
+PORTS, BUFFER = 4, 12
+
+
+def bursts(seed: int = 3) -> tuple[list[int], list[int]]:
+    """Slots and ports of bursts that fill the buffer from one port, each followed by traffic to all and some rest."""
+    draw = np.random.default_rng(seed)
+    slots, ports = [], []
+    for slot in range(160):
+        phase, hot = slot % 16, slot // 16 % PORTS
+        for _ in range(PORTS if phase < 12 else 0):
+            slots.append(slot)
+            ports.append(hot if phase < 6 or draw.random() < 0.3 else int(draw.integers(0, PORTS)))
+    return slots, ports
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_csv(path: Path, slots: list[int], ports: list[int], **columns: list[int]) -> None:
+    rows = zip(slots, ports, *columns.values(), strict=True)
+    path.write_text("\n".join([",".join(("slot", "port", *columns)), *(",".join(map(str, row)) for row in rows), ""]))
+
+
+def replayed(folder: Path, *overrides: str, file: str = "a.csv") -> dict[str, Any]:
+    switch = [f"ports={PORTS}", f"buffer={BUFFER}"]
+    assert cli.main(["replay", f"arrivals={file}", *switch, "hydra.run.dir=run", *overrides]) == 0
+    document: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
+    return document
+
+
+def test_every_policy_transmits_what_the_slow_model_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slots, ports = bursts()
+    write_csv(folder / "a.csv", slots, ports)
+    found = replayed(folder, "optimum=true")
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert (found["stage"], found["ports"], found["buffer"], found["arrivals"]) == (
+        "replay",
+        PORTS,
+        BUFFER,
+        len(slots),
+    )
+    assert set(found["policies"]) == set(OF_ARRIVALS)
+    lqd = run_slotted("lqd", PORTS, BUFFER, slots, ports)
+    for policy, figures in found["policies"].items():
+        slow = run_slotted(policy, PORTS, BUFFER, slots, ports, predictions=lqd.lqd_drop)
+        assert figures["transmitted"] == slow.transmitted, policy
+        assert figures["dropped"] == len(slots) - slow.transmitted
+        assert figures["throughput_ratio_to_lqd"] == slow.transmitted / lqd.transmitted
+        assert figures["throughput_ratio_to_optimum"] == slow.transmitted / found["optimum"] <= 1
+        assert f"{policy} " in said.out
+    predictions = found["predictions"]
+    assert (predictions["source"], predictions["eta"], predictions["closed_form_eta"]) == ("perfect", 1, 1)
+    assert predictions["recovered_loss"] == 1
+    assert predictions["scores"]["whole"]["rows"] == len(slots)
+    assert 0 < predictions["scores"]["asked"]["rows"] < len(slots)
+    assert predictions["scores"]["whole"]["f1"] == 1
+
+
+def test_a_column_of_predictions_is_used_unless_others_are_asked_for(folder: Path) -> None:
+    slots, ports = bursts()
+    lqd = run_slotted("lqd", PORTS, BUFFER, slots, ports)
+    draw = np.random.default_rng(5)
+    told = [int(label) ^ int(draw.random() < 0.2) for label in lqd.lqd_drop]
+    write_csv(folder / "a.csv", slots, ports, prediction=told)
+    found = replayed(folder, "policies=[dt,credence]")
+    assert list(found["policies"]) == ["dt", "credence", "lqd"]
+    credence = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=told)
+    assert found["policies"]["credence"]["transmitted"] == credence.transmitted
+    assert found["optimum"] is None
+    predictions = found["predictions"]
+    assert (predictions["source"], predictions["column"]) == ("column", "prediction")
+    follow = run_slotted("followlqd", PORTS, BUFFER, *reduced(slots, ports, told)).transmitted
+    accept = run_slotted("followlqd", PORTS, BUFFER, slots, ports).transmitted
+    assert predictions["eta"] == lqd.transmitted / follow
+    assert predictions["inverse_eta"] == follow / lqd.transmitted
+    assert predictions["recovered_loss"] == (follow - accept) / (lqd.transmitted - accept)
+    sent = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=told).transmitted
+    assert predictions["credence_packets"] == sent
+    assert predictions["sent_percent_of_lqd"] == 100 * sent / lqd.transmitted
+    asked = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=lqd.lqd_drop).asked
+    expected = scores(
+        np.array(lqd.lqd_drop, np.bool_), np.array(told, np.bool_), ports=PORTS, asked=np.array(asked, np.bool_)
+    )
+    assert predictions["scores"] == expected
+    assert predictions["closed_form_eta"] == expected["whole"]["closed_form_eta"]
+    assert replayed(folder, "predictions=perfect")["predictions"]["scores"]["whole"]["f1"] == 1
+    ignored = replayed(folder, "predictions=accept")["predictions"]
+    assert (ignored["recovered_loss"], ignored["scores"]["whole"]["precision"]) == (0, None)
+    write_csv(folder / "b.csv", slots, ports, forest=told)
+    renamed = replayed(folder, "prediction_column=forest", file="b.csv")["predictions"]
+    assert renamed == predictions | {"column": "forest"}
+
+
+def test_flips_come_from_their_seed(folder: Path) -> None:
+    write_csv(folder / "a.csv", *bursts())
+    flips = ["policies=[credence]", "predictions=flipped", "flip_probability=0.3"]
+    first, again = (replayed(folder, *flips)["predictions"] for _ in range(2))
+    other = replayed(folder, *flips, "prediction_seed=2")["predictions"]
+    assert first == again
+    assert first["scores"] != other["scores"]
+    wrong = first["scores"]["whole"]["false_positives"] + first["scores"]["whole"]["false_negatives"]
+    assert 0.2 < wrong / first["scores"]["whole"]["rows"] < 0.4
+
+
+def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
+    slots, ports = bursts()
+    priority = [slot % 2 for slot in slots]
+    first_rtt = [slot % 3 == 0 for slot in slots]
+    write_csv(folder / "a.csv", slots, ports, priority=priority, first_rtt=list(map(int, first_rtt)))
+    found = replayed(
+        folder,
+        *("parameters.alpha=[0.25,1]", "parameters.first_rtt_alpha=8", "parameters.rtt_slots=7"),
+        *("parameters.low_pass_slots=20", "parameters.spare_bandwidth=0.5", "parameters.bucket_packets=2"),
+        *("rules.counting=uncounted", "rules.tie=highest_port", "rules.victim=head"),
+        *("rules.order=lower_classes_first", "parameters.scheduler=deficit_round_robin", "parameters.quanta=[1,3]"),
+    )
+    rules: dict[str, Any] = {"counting": "uncounted", "tie": "highest_port", "victim": "head"}
+    classes: dict[str, Any] = {"queues": 2, "scheduler": "deficit_round_robin", "quanta": [1, 3]}
+    rules |= {"order": "lower_classes_first", "priority": np.array(priority, np.uint8), **classes}
+    slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
+    for policy in ("cs", "cp", "dt", "harmonic", "abm", "reverie", "occamy"):
+        native = slotted(
+            policy,
+            PORTS,
+            BUFFER,
+            slot,
+            port,
+            first_rtt=np.array(first_rtt, np.uint8),
+            **rules,
+            alpha=[0.25, 1.0],
+            first_rtt_alpha=8.0,
+            rtt_slots=7,
+            low_pass_slots=20,
+            spare_bandwidth=0.5,
+            bucket_packets=2,
+        )
+        assert found["policies"][policy]["transmitted"] == native["transmitted"], policy
+    lqd = slotted("lqd", PORTS, BUFFER, slot, port, **rules)
+    assert found["policies"]["lqd"]["transmitted"] == lqd["transmitted"]
+    assert found["predictions"]["scores"]["whole"]["true_positives"] == int(lqd["lqd_drop"].sum())
+
+
+def inputs(cell_bytes: int, shift: int) -> tuple[FeatureInput, ...]:
+    known = [item for item in FEATURES if item.name not in FLOW_FEATURES]  # slots know no flows
+    return tuple(FeatureInput(item.name, item.params(cell_bytes, shift), item.bits) for item in known)
+
+
+def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
+    slots, ports = bursts()
+    first_rtt = (np.arange(len(slots)) % 5 < 2).astype(np.uint8)
+    write_csv(folder / "a.csv", slots, ports, first_rtt=first_rtt.tolist())
+    slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
+    lqd = slotted("lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True)
+    x, truth = lqd["features"][:, : -len(FLOW_FEATURES)], lqd["lqd_drop"].view(np.bool_)
+    assert x[:, [item.name for item in FEATURES].index("first_rtt")].tolist() == first_rtt.tolist()
+    model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1024, 13))
+    model.save(folder / "ensemble.json")
+    found = replayed(folder, "model=ensemble.json", "policies=[credence]", "own_queues=true")
+    told = model.exceeds(x)
+    assert 0 < np.count_nonzero(told) < len(told)
+    asked = slotted("credence", PORTS, BUFFER, slot, port, lqd["lqd_drop"])["asked"].view(np.bool_)
+    expected = scores(truth, told, ports=PORTS, score=model.probability(x), asked=asked)
+    assert found["predictions"]["scores"].keys() == expected.keys()
+    for region, named in expected.items():
+        assert found["predictions"]["scores"][region] == pytest.approx(named)
+    assert (found["predictions"]["source"], found["predictions"]["ensemble_sha256"]) == ("model", model.sha256)
+    credence = slotted("credence", PORTS, BUFFER, slot, port, told.view(np.uint8))
+    assert found["policies"]["credence"]["transmitted"] == credence["transmitted"]
+
+
+def test_a_model_of_what_only_a_simulation_knows_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_csv(folder / "a.csv", *bursts())
+    study = FeatureInput("incast", feature("incast").params(1, 5), 1)
+    Ensemble((study,), (stump((0.0, 1.0), cut=0),), Fraction(1, 2)).save(folder / "ensemble.json")
+    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
+    assert cli.main(["replay", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
+    assert "reads feature incast, which slotted arrivals do not tell" in capsys.readouterr().err
+
+
+def test_parquet_and_csv_give_the_same_result(folder: Path) -> None:
+    slots, ports = bursts()
+    write_csv(folder / "a.csv", slots, ports)
+    pq.write_table(pa.table({"port": pa.array(ports, pa.int8()), "slot": slots}), folder / "a.parquet")
+    of_csv, of_parquet = replayed(folder), replayed(folder, file="a.parquet")
+    for name in ("policies", "predictions", "arrivals"):
+        assert of_csv[name] == of_parquet[name]
+
+
+REFUSED = [
+    ([], "slot,port\n0,1\n0,4\n", "row 2 of a.csv (data rows count from 1) has port 4, outside 0 to 3"),
+    ([], "slot,port\n1,1\n0,1\n", "row 2 of a.csv (data rows count from 1) has slot 0 after slot 1"),
+    ([], "slot,port\n0,1\n0,1\n0,1\n0,1\n0,1\n", "row 5 of a.csv (data rows count from 1) is arrival 5 of slot 0"),
+    ([], "slot,prt\n0,1\n", "has no column port"),
+    ([], "slot,port\n0,1\n0,\n", "row 2 of a.csv (data rows count from 1) has no value in column port"),
+    ([], "slot,port\n0,1\nnan,1\n", "row 2 of a.csv (data rows count from 1) has no value in column slot"),
+    ([], "slot,port\n0,1\n0.5,1\n", "has '0.5' in column slot"),
+    ([], "slot,port\n-1,1\n", "row 1 of a.csv (data rows count from 1) has slot -1"),
+    ([], "", "a.csv is empty"),
+    ([], "slot,port\n", "a.csv has no rows"),
+    ([], "slot,port,prediction\n0,1,1\n0,1,2\n", "row 2 of a.csv (data rows count from 1) has prediction 2"),
+    ([], "slot,port,priority\n0,1,1\n", "row 1 of a.csv (data rows count from 1) has priority 1, outside 0 to 0"),
+    (["predictions=column"], "slot,port\n0,1\n", "has no column prediction"),
+    (["buffer=3"], "", "buffer = 3 packets is less than one for each of ports = 4"),
+    (["buffer=null"], "", "give ports=N and buffer=B"),
+    (["ports=0"], "", "ports = 0 is out of range"),
+    (["policies=[lqd,red]"], "", "policies = red is unknown: choose from cs, cp, "),
+    (["policies=[lqd,dt,lqd]"], "", "policies names lqd twice"),
+    (["arrivals=a.txt"], "", "a.txt is neither .csv nor .parquet"),
+    (["arrivals=b.csv"], "", "there is no file b.csv"),
+    (["arrivals=broken.parquet"], "", "broken.parquet is truncated or no Parquet file"),
+    (["datasets=[x]"], "", "replay takes arrivals=FILE or datasets=[...], and both are given"),
+    (["predictions=oracle"], "", "predictions = oracle is unknown: choose from perfect, flipped"),
+    (["flip_probability=0.1"], "", "flip_probability is for predictions=flipped"),
+    (["prediction_seed=2"], "", "prediction_seed is for predictions=flipped"),
+    (["predictions=flipped", "flip_probability=2"], "", "flip_probability = 2.0 is out of range"),
+    (["predictions=model"], "", "give model=FILE"),
+    (["predictions=accept", "model=m.json"], "", "predictions=accept does not ask the model m.json"),
+    (["model=nowhere.json"], "slot,port\n0,1\n", "there is no model nowhere.json"),
+    (["parameters.alpha=[]"], "", "parameters.alpha has 0 values"),
+    (["parameters.alpha=[1,1,1]", "parameters.queues=2"], "", "parameters.alpha has 3 values for 2 queues of a port"),
+    (["parameters.quanta=[1]"], "", "parameters.quanta means nothing to round_robin"),
+    (["parameters.alpha=[0]"], "", "parameters.alpha = 0.0 is out of range"),
+    (["rules.victim=any"], "", "rules.victim = any is unknown"),
+    (
+        ["arrivals=null", "ports=null", "buffer=null", "policies=[dt]"],
+        "",
+        "replay takes arrivals=FILE or datasets=[...], and there is neither",
+    ),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("overrides", "text", "complaint"), REFUSED, ids=lambda value: str(value)[:50])
+def test_bad_input_gets_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], text: str, complaint: str
+) -> None:
+    (folder / "a.csv").write_text(text)
+    (folder / "broken.parquet").write_bytes(b"PAR1" + bytes(100))
+    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
+    assert cli.main(["replay", *switch, *overrides]) == cli.EXIT_BAD_INPUT
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("foretail: ")
+    assert line.endswith(".")
+    assert complaint in line
+    assert said.out == ""
+    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "broken.parquet"]
+
+
+@pytest.mark.parametrize("group", FEATURE_GROUPS)
+def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path, group: str) -> None:
+    names = FEATURE_GROUPS[group]
+    workload, cell_bytes = Incast(fan_in=PORTS), 2 ** (3 * sorted(FEATURE_GROUPS).index(group) % 11)
+    packets = list(workload.batches(PORTS, 8 * PORTS, 2_000, 1))
+    run = slotted_run(workload, PORTS, 8, 2_000, 1, cell_bytes=cell_bytes)
+    write_open_loop_dataset(folder / "dataset", run, arrivals_in_bytes(packets))
+    rows = Dataset.open(folder / "dataset").frame()
+    x = rows[list(training_columns(names, own_queues=False))].to_numpy()
+    params = (FeatureInput(name, feature(name).params(cell_bytes, 15), feature(name).bits) for name in names)
+    forest = RandomForest(trees=3, depth=3, seed=1).fit(x, rows["lqd_drop"].to_numpy())
+    forest.to_ensemble(tuple(params)).save(folder / "ensemble.json")
+    slots, ports = (np.concatenate([getattr(batch, name) for batch in packets]).tolist() for name in ("slot", "port"))
+    write_csv(folder / "a.csv", slots, ports)
+    common = ["model=ensemble.json", "policies=[credence]", "hydra.run.dir=run"]
+    of_file = replayed(folder, *common, f"buffer={8 * PORTS}")
+    assert cli.main(["replay", "datasets=[dataset]", *common]) == 0
+    of_dataset = json.loads((folder / "run" / "result.json").read_text())
+    same = ("scores", "eta", "recovered_loss", "sent_percent_of_lqd")
+    assert {name: of_file["predictions"][name] for name in same} == {
+        name: of_dataset["predictions"][name] for name in same
+    }
+    assert of_file["predictions"]["scores"]["whole"]["f1"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "complaint"),
+    [
+        ((256, 15), "feature 'queue' has the arithmetic 'cell_bytes=256' where the others have 'cell_bytes=1024'"),
+        ((100, 15), "cells of 100 bytes are no power of two"),
+    ],
+)
+def test_a_model_of_several_arithmetics_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], arithmetic: tuple[int, int], complaint: str
+) -> None:
+    write_csv(folder / "a.csv", *bursts())
+    others = inputs(*arithmetic)[1:] if arithmetic[0] == 100 else inputs(1024, 15)[1:]
+    features = (*inputs(*arithmetic)[:1], *others)
+    dataclasses.replace(paper_forest().ensemble, features=features).save(folder / "ensemble.json")
+    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
+    assert cli.main(["replay", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
+    assert complaint in capsys.readouterr().err

@@ -1,0 +1,241 @@
+"""Missing or corrupt inputs, missing tools, a full disk, Ctrl-C: one sentence, the exit code, no output."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretail.pipelines import cli
+from tests.forests import paper_forest
+from tests.pipelines.command.test_cli import foretail
+from tests.traces import make_arrivals, write_bursts, write_trace
+
+pytestmark = pytest.mark.slow
+
+SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
+SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> list[Path]:
+    """Three datasets of bursts, with drops."""
+    return [write_bursts(tmp_path / f"trace-{seed}", seed).path for seed in (1, 2, 3)]
+
+
+def train(folder: Path, traces: list[Path], *overrides: str) -> subprocess.CompletedProcess[str]:
+    datasets = ",".join(str(trace) for trace in traces)
+    return foretail(folder, "train", f"datasets=[{datasets}]", *SPLIT, "operating_point.region=whole", *overrides)
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess[str], *complaints: str) -> None:
+    assert done.returncode == cli.EXIT_BAD_INPUT, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].endswith(".")
+    for complaint in complaints:
+        assert complaint in lines[0]
+
+
+def files_below(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    assert_one_sentence(train(tmp_path, [tmp_path / "nowhere"]), "nowhere is not a dataset")
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("file", ["digest.json", "rows/part", "conf/predictor/mine.yaml"])
+def test_a_pipe_in_the_place_of_a_file(tmp_path: Path, traces: list[Path], file: str) -> None:
+    shutil.copytree(traces[0], tmp_path / "copy")
+    path = tmp_path / ("" if file.startswith("conf") else "copy") / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path = next(path.parent.iterdir()) if path.name == "part" else path
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    own = ["--config-dir", "conf"] if file.startswith("conf") else []
+    assert_one_sentence(
+        foretail(tmp_path, "train", *own, "datasets=[copy]"), f"{path.name} is a pipe or a device and no file"
+    )
+
+
+def test_settings_whose_aliases_have_no_end(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "predictor").mkdir(parents=True)
+    levels = [f"a{level + 1}: &a{level + 1} [{', '.join(['*a' + str(level)] * 9)}]" for level in range(9)]
+    for text in ("\n".join(["a0: &a0 [1]", *levels]), "a: &a [*a]"):
+        (tmp_path / "conf/predictor/mine.yaml").write_text(text + "\n")
+        done = foretail(tmp_path, "train", "--config-dir=conf", "predictor=mine")
+        assert_one_sentence(done, "the aliases in conf/predictor/mine.yaml stand for more than 100,000 values")
+
+
+def test_texts_from_outside_move_no_cursor(tmp_path: Path) -> None:
+    name = "a\x1b[31m\x9b2J\u202eb"
+    (tmp_path / f"{name}.csv").write_text("slot,port\n" + "0,0\n" * 2)
+    done = foretail(tmp_path, "replay", f"arrivals='{name}.txt'", "ports=2", "buffer=4")
+    assert_one_sentence(done, r"a\x1b[31m\x9b2J\u202eb.txt is neither .csv")
+    done = foretail(
+        tmp_path, "replay", f"arrivals='{name}.csv'", "ports=2", "buffer=4", "policies=[dt]", f"hydra.run.dir='{name}'"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not {"\x1b", "\x9b", "\u202e"} & set(done.stdout + done.stderr)
+    assert r"\x1b[31m\x9b2J\u202eb/result.json" in done.stdout
+
+
+def test_a_truncated_part(tmp_path: Path, traces: list[Path]) -> None:
+    part = next((traces[0] / "rows").iterdir())
+    part.write_bytes(part.read_bytes()[:-100])
+    assert_one_sentence(train(tmp_path, traces), str(part))
+    assert files_below(tmp_path / "outputs") == []
+
+
+def test_a_part_with_another_content(tmp_path: Path, traces: list[Path]) -> None:
+    part = next((traces[0] / "rows").iterdir())
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(bytes(content))
+    assert_one_sentence(train(tmp_path, traces), str(part), "is not as it was written")
+    assert files_below(tmp_path / "outputs") == []
+
+
+def test_another_schema_version(tmp_path: Path, traces: list[Path]) -> None:
+    manifest = traces[1] / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 99}))
+    assert_one_sentence(train(tmp_path, traces), str(manifest), "schema_version 99")
+    assert files_below(tmp_path / "outputs") == []
+
+
+def test_a_trace_without_a_drop_names_the_settings_that_raise_congestion(tmp_path: Path) -> None:
+    traces = []
+    for seed in (1, 2, 3):
+        arrivals = make_arrivals(3_000, seed)
+        arrivals.records["lqd_drop"] = 0
+        traces.append(write_trace(tmp_path / f"trace-{seed}", arrivals, seed=seed, scenario=SCENARIO).path)
+    assert_one_sentence(
+        train(tmp_path, traces), "hold no drop", "incast.queries_per_second_per_server", "incast.burst_fraction"
+    )
+    assert files_below(tmp_path / "outputs") == []
+
+
+def test_a_split_that_the_traces_do_not_fill(tmp_path: Path, traces: list[Path]) -> None:
+    assert_one_sentence(train(tmp_path, traces[:2]), "seed 3 of the split has no run")
+
+
+def test_an_mlflow_that_cannot_be_reached(tmp_path: Path, traces: list[Path]) -> None:
+    done = train(tmp_path, traces, "tracking.uri=sqlite:////proc/nowhere/mlflow.db")
+    assert_one_sentence(done, "/proc/nowhere")
+
+
+def without(**environment: str) -> dict[str, str]:
+    return os.environ | environment
+
+
+def test_no_c_compiler(tmp_path: Path) -> None:
+    model = tmp_path / "ensemble.json"
+    paper_forest().ensemble.save(model)
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "export", f"model={model}", "out=c"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=without(CC="no-such-cc"), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert_one_sentence(done, "no-such-cc")
+    assert files_below(tmp_path) == ["ensemble.json"]
+
+
+def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
+    paper_forest().ensemble.save(tmp_path / "ensemble.json")
+    done = foretail(tmp_path, "export", f"model={tmp_path}", "out=c")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "proven by" in done.stdout
+    (result,) = (tmp_path / "outputs").rglob("result.json")
+    document: dict[str, Any] = json.loads(result.read_text())
+    assert document["export"]["certificate"]["cells"] > 0
+    assert {"drop_predictor.c", "drop_predictor.h", "certificate.json"} <= {p.name for p in (tmp_path / "c").iterdir()}
+
+
+@pytest.mark.nightly
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        ("nowhere.json", "there is no model nowhere.json"),
+        ("models:/nobody@latest", "models:/nobody@latest has no model"),
+    ],
+)
+def test_no_model(tmp_path: Path, model: str, complaint: str) -> None:
+    assert_one_sentence(foretail(tmp_path, "export", f"model={model}"), complaint)
+    assert files_below(tmp_path / "outputs") == []
+
+
+def test_a_model_that_is_no_ensemble(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text("{}")
+    assert_one_sentence(foretail(tmp_path, "export", "model=model.json"), "model.json")
+
+
+def test_no_ns3(tmp_path: Path) -> None:
+    done = foretail(tmp_path, "collect", "scenario=tiny", "network=ns3", f"ns3_prefix={tmp_path}")
+    assert_one_sentence(done, "contains no ns-3")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.ns3
+def test_no_cpp_compiler(tmp_path: Path) -> None:
+    policy = tmp_path / "my_rule.hpp"
+    policy.write_text("struct MyRule {};\n", encoding="utf-8")
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "collect", "scenario=tiny", f"policy={policy}:MyRule"]
+    environment = without(CXX="no-such-c++", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert_one_sentence(done, "no-such-c++")
+    assert files_below(tmp_path) == ["my_rule.hpp"]
+
+
+@pytest.mark.ns3
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
+    def no_file_above_100_kb() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "collect", "scenario=tiny"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        preexec_fn=no_file_above_100_kb,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert_one_sentence(done)
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.ns3
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, cli.EXIT_TERMINATED)]
+)
+def test_a_stopped_run_leaves_nothing(tmp_path: Path, how: signal.Signals, code: int) -> None:
+    long_run = ["collect", "scenario.traffic_ns=10_000_000_000", "seeds=[1,2]", "jobs=2"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "foretail.pipelines.cli", *long_run], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.rglob("settings.json"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(list(tmp_path.rglob("settings.json"))) == 2
+        process.send_signal(how)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert said.splitlines()[-1] == "foretail: interrupted; only what is complete is kept."
+    assert "Traceback" not in said
+    assert files_below(tmp_path) == []

@@ -1,0 +1,481 @@
+"""The C++ policies on unit packets against the slow model, packet by packet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, pairwise, product
+from math import lcm
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretail.features.catalog import REAL_FEATURES
+from foretail.sim_bridge._native import SlottedRun as NativeRun
+from foretail.sim_bridge._native import feature_names, slotted
+from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
+from tests.examples import draws
+from tests.sim_bridge.slow_models.features import NEVER, ShiftAverage, TrafficFeatures
+from tests.sim_bridge.slow_models.lqd import Rules, Settings
+from tests.sim_bridge.slow_models.slotted import BUFFER_FULL, PUSHED_OUT, SlottedRun, run_slotted
+from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
+
+COLUMNS = feature_names()
+RULES = [
+    Rules(*chosen)
+    for chosen in product(("counted", "uncounted"), ("lowest_port", "highest_port"), ("tail", "tail_kept", "head"))
+]
+ORDERS = ("longest_queue", "lower_classes_first")
+any_rules = st.sampled_from(RULES)
+shift = st.integers(0, 10)
+alphas = st.lists(st.sampled_from((0.1, 0.5, 1.0, 3.0)), min_size=2, max_size=3)
+
+
+def run_native(
+    policy: str,
+    case: SlottedArrivals,
+    predictions: list[int] | None = None,
+    first_rtt: list[int] | None = None,
+    priority: list[int] | None = None,
+    rules: Rules = RULES[0],
+    chosen: Settings = Settings(),  # noqa: B008 (frozen)
+    seed: int = 0,
+) -> dict[str, Any]:
+    columns = columns_of(case, predictions, first_rtt, priority)
+    return slotted(policy, case.ports, case.buffer, *columns, **keywords(rules, chosen), seed=seed, features=True)
+
+
+def columns_of(case: SlottedArrivals, *bits: list[int] | None) -> tuple[Any, ...]:
+    optional = (None if values is None else np.array(values, np.uint8) for values in bits)
+    return (np.array(case.slot, np.int64), np.array(case.port, np.int32), *optional)
+
+
+def keywords(rules: Rules, chosen: Settings) -> dict[str, Any]:
+    return vars(rules) | chosen.keywords("slots")
+
+
+def assert_same(native: dict[str, Any], slow: SlottedRun) -> None:
+    for column in ("outcome", "lqd_drop", "asked", "exposed"):
+        np.testing.assert_array_equal(native[column], getattr(slow, column), column)
+    for i, expected in enumerate(slow.features):
+        assert native["features"][i].tolist() == expected, f"features of packet {i}"
+    assert native["transmitted"] == slow.transmitted
+    assert native["threshold_deficits"] == slow.threshold_deficits
+
+
+@settings(max_examples=draws(200))
+@given(case=slotted_arrivals(), rules=any_rules, shift=shift)
+@pytest.mark.parametrize("policy", ["cs", "cp", "harmonic", "lqd", "followlqd"])
+def test_a_policy_without_settings_is_the_slow_model(
+    policy: str, case: SlottedArrivals, rules: Rules, shift: int
+) -> None:
+    chosen = Settings(average_shift=shift)
+    slow = run_slotted(policy, *case, rules=rules, settings=chosen)
+    assert_same(run_native(policy, case, rules=rules, chosen=chosen), slow)
+
+
+@settings(max_examples=draws(200))
+@given(case=slotted_arrivals(), alpha=st.sampled_from((1e-9, 0.25, 0.5, 1.0, 3.0, 64.0)))
+def test_dynamic_thresholds_are_the_slow_model(case: SlottedArrivals, alpha: float) -> None:
+    chosen = Settings(alpha=(alpha,))
+    assert_same(run_native("dt", case, chosen=chosen), run_slotted("dt", *case, settings=chosen))
+
+
+@settings(max_examples=draws(200))
+@given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
+def test_abm_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
+    chosen = Settings((alpha,), data.draw(st.sampled_from((0.5, 2.0, 64.0))), rtt)
+    first = data.draw(st.none() | bits_for(case))
+    slow = run_slotted("abm", *case, first_rtt=first, settings=chosen)
+    assert_same(run_native("abm", case, first_rtt=first, chosen=chosen), slow)
+
+
+@settings(max_examples=draws(200))
+@given(data=st.data(), case=slotted_arrivals(), alpha=st.sampled_from((0.1, 0.5, 1.0)), rtt=st.integers(1, 30))
+def test_reverie_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, alpha: float, rtt: int) -> None:
+    chosen = Settings((alpha,), rtt=rtt, low_pass=data.draw(st.sampled_from((1, 2, 3, 10, 1024))))
+    assert_same(run_native("reverie", case, chosen=chosen), run_slotted("reverie", *case, settings=chosen))
+
+
+@settings(max_examples=draws(200))
+@given(
+    case=slotted_arrivals(),
+    any_rules=any_rules,
+    alpha=st.sampled_from((0.1, 0.5, 1.0, 8.0)),
+    spare=st.sampled_from((0.0, 0.1, 3.0)),
+    bucket=st.integers(0, 5),
+)
+def test_occamy_is_the_slow_model(
+    case: SlottedArrivals, any_rules: Rules, alpha: float, spare: float, bucket: int
+) -> None:
+    chosen = Settings((alpha,), spare_bandwidth=spare, bucket=bucket)
+    slow = run_slotted("occamy", *case, rules=any_rules, settings=chosen)
+    assert_same(run_native("occamy", case, rules=any_rules, chosen=chosen), slow)
+
+
+@settings(max_examples=draws(300))
+@given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=40), alpha=alphas, rtt=st.integers(1, 30))
+@pytest.mark.parametrize("policy", [name for name in OF_ARRIVALS if name in KNOW_PRIORITIES])
+def test_several_queues_are_those_of_the_slow_model(
+    policy: str, data: st.DataObject, case: SlottedArrivals, alpha: list[float], rtt: int
+) -> None:
+    """Under every scheduler and rule, with an alpha for each queue or one for all; thresholds and labels included."""
+    queues = len(alpha)
+    scheduler, quanta = data.draw(schedulers(queues, (1, 2, 5)))
+    chosen = Settings(
+        tuple(alpha if data.draw(st.booleans()) else alpha[:1]),
+        2.0,
+        rtt,
+        low_pass=data.draw(st.sampled_from((1, 2, 10, 1024))),
+        bucket=3,
+        drop_budget=3,
+        priorities=queues,
+        scheduler=scheduler,
+        quanta=quanta,
+    )
+    rules = replace(data.draw(any_rules), order=data.draw(st.sampled_from(ORDERS)))
+    first, priority = data.draw(bits_for(case)), data.draw(priorities_for(case, queues))
+    predictions = data.draw(bits_for(case)) if policy in ASKING else None
+    slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
+    native = run_native(policy, case, predictions, first, priority, rules, chosen)
+    assert_same(native, slow)
+    assert native["transmitted"] == slow.transmitted
+    assert native["threshold_deficits"] == slow.threshold_deficits
+    if policy == "lqd":
+        assert native["threshold_deficits"] == 0 or (rules.counting, rules.victim) != ("counted", "tail")
+        np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
+
+
+def test_the_thresholds_of_an_uncounted_arrival_empty_the_losers_queue_before_it_comes() -> None:
+    """Its round of deficits ends there: a case that random ones seldom hit."""
+    case = SlottedArrivals(2, 3, [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4], [1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0, 1])
+    priority = [0, 2, 1, 1, 2, 2, 1, 2, 0, 2, 2, 2]
+    chosen = Settings((0.1,), priorities=3, scheduler="deficit_round_robin", quanta=(1, 1, 2))
+    rules = Rules(counting="uncounted", tie="lowest_port", order="lower_classes_first")
+    slow = run_slotted("followlqd", *case, None, [0] * 12, priority, rules=rules, settings=chosen)
+    assert_same(run_native("followlqd", case, None, [0] * 12, priority, rules, chosen), slow)
+
+
+@pytest.mark.parametrize("ports", range(1, 13))
+def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> None:
+    """Queue k may have B / (k H_n) after those before it; B is such that all these are whole."""
+    harmonic = sum((Fraction(1, i) for i in range(1, ports + 1)), Fraction(0))
+    parts = [1 / (k * harmonic) for k in range(1, ports + 1)]
+    for times in (1, 3):
+        buffer = times * lcm(*(part.denominator for part in parts))
+        limits = [int(buffer * part) for part in parts]
+        port = np.repeat(np.arange(ports, dtype=np.int32), np.array(limits) + 1)
+        outcome = slotted("harmonic", ports, buffer, np.zeros(len(port), np.int64), port, labels=False)["outcome"]
+        assert [int((outcome[port == k] == 0).sum()) for k in range(ports)] == limits
+
+
+@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
+def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
+    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
+    fill = [1, 2] * (length + 10)
+    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
+    first = [1] * len(fill) + [0] * 300
+    chosen = Settings(alpha=(1.0,), rtt=10)
+    native = run_native("abm", case, first_rtt=first, chosen=chosen)
+    free = 1000 - 2 * length
+    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
+    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
+    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
+
+
+@settings(max_examples=draws(200))
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
+def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
+    chosen = Settings(average_shift=shift)
+    predictions = data.draw(st.none() | bits_for(case))
+    slow = run_slotted("credence", *case, predictions=predictions, rules=rules, settings=chosen)
+    assert_same(run_native("credence", case, predictions, rules=rules, chosen=chosen), slow)
+
+
+@settings(max_examples=draws(200))
+@given(data=st.data(), case=slotted_arrivals())
+@pytest.mark.parametrize("policy", ["learned", "credence_artifact"])
+def test_what_asks_without_thresholds_is_the_slow_model(
+    policy: str, data: st.DataObject, case: SlottedArrivals
+) -> None:
+    predictions = data.draw(st.none() | bits_for(case))
+    slow = run_slotted(policy, *case, predictions=predictions)
+    assert_same(run_native(policy, case, predictions), slow)
+
+
+def bits_for(case: SlottedArrivals) -> st.SearchStrategy[list[int]]:
+    """One bit per packet: random, mostly zeros, all of either kind."""
+    n = len(case.slot)
+    seeds = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.05, 0.5, 1.0)))
+    return seeds.map(lambda drawn: (np.random.default_rng(drawn[0]).random(n) < drawn[1]).astype(int).tolist())
+
+
+def priorities_for(case: SlottedArrivals, priorities: int) -> st.SearchStrategy[list[int]]:
+    """One priority per packet: random or, as bursts have it, the same for a while."""
+    n = len(case.slot)
+    seeds = st.tuples(st.integers(0, 2**32 - 1), st.sampled_from((1, 7, 40)))
+    return seeds.map(
+        lambda drawn: np.random.default_rng(drawn[0]).integers(0, priorities, n).repeat(drawn[1])[:n].tolist()
+    )
+
+
+@settings(max_examples=draws(200))
+@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")), seed=st.integers(0, 2**64 - 1))
+def test_random_victims_leave_lengths_and_were_in_the_queue_that_lost(
+    case: SlottedArrivals, counting: str, seed: int
+) -> None:
+    rules = Rules(counting, victim="random")
+    native = run_native("lqd", case, rules=rules, seed=seed)
+    slow = run_slotted("lqd", *case, rules=Rules(counting, victim="tail"))
+    lengths = np.array(slow.features, np.int64).reshape(-1, len(COLUMNS))
+    np.testing.assert_array_equal(native["features"], lengths)
+    assert native["transmitted"] == slow.transmitted
+    np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
+    assert set(native["outcome"].tolist()) <= {0, BUFFER_FULL, PUSHED_OUT}
+    assert_victims_fit(case, rules, native["outcome"].tolist())
+    again = run_native("lqd", case, rules=rules, seed=seed)
+    np.testing.assert_array_equal(again["outcome"], native["outcome"])
+
+
+def assert_victims_fit(case: SlottedArrivals, rules: Rules, outcome: list[int]) -> None:
+    """Replay the lengths that LQD must have; each loss must find a dropped packet in the queue that loses.
+
+    Taking the one nearest to the head first finds an assignment whenever there is one: it is the next to be too late.
+    """
+    queues: list[list[int]] = [[] for _ in range(case.ports)]
+    packet = 0
+    for slot in range(max(case.slot, default=0) + case.buffer + 1):
+        while packet < len(case.slot) and case.slot[packet] == slot:
+            port = case.port[packet]
+            full = sum(map(len, queues)) == case.buffer
+            counts = [len(queue) for queue in queues]
+            queues[port].append(packet)
+            if rules.counting == "counted":
+                counts[port] += 1
+            if full:
+                loser = counts.index(max(counts))
+                if outcome[packet] == BUFFER_FULL:
+                    victim = packet
+                else:
+                    victim = next(p for p in queues[loser] if outcome[p] == PUSHED_OUT)
+                queues[loser].remove(victim)
+            else:
+                assert outcome[packet] != BUFFER_FULL
+            packet += 1
+        for queue in queues:
+            if queue:
+                assert outcome[queue.pop(0)] == 0, "a packet that was pushed out has been sent"
+    assert not any(queues)
+
+
+@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")))
+def test_lengths_and_throughput_do_not_depend_on_the_victim(case: SlottedArrivals, counting: str) -> None:
+    runs = [run_native("lqd", case, rules=Rules(counting, victim=v)) for v in ("tail", "tail_kept", "head", "random")]
+    for other in runs[1:]:
+        np.testing.assert_array_equal(other["features"], runs[0]["features"])
+        assert other["transmitted"] == runs[0]["transmitted"]
+        assert other["lqd_drop"].sum() == runs[0]["lqd_drop"].sum()
+
+
+@given(case=slotted_arrivals(max_ports=64, max_buffer=200), rules=any_rules)
+def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
+    lqd = run_native("lqd", case, rules=rules)
+    np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
+    assert lqd["transmitted"] == len(case.slot) - lqd["lqd_drop"].sum()
+    virtual = slice(len(REAL_FEATURES), None)
+    for policy in OF_ARRIVALS:
+        other = run_native(policy, case, rules=rules)
+        np.testing.assert_array_equal(other["lqd_drop"], lqd["lqd_drop"])
+        np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
+        assert other["transmitted"] == (other["outcome"] == 0).sum()
+
+
+@given(case=slotted_arrivals(max_ports=64, max_buffer=200), tie=st.sampled_from(("lowest_port", "highest_port")))
+def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals, tie: str) -> None:
+    assert run_native("lqd", case, rules=Rules(tie=tie))["threshold_deficits"] == 0
+
+
+@given(case=slotted_arrivals(), rules=any_rules)
+def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
+    features = run_native("lqd", case, rules=rules)["features"]
+    for real, virtual in (("queue_average", "threshold_average"), ("occupancy_average", "thresholds_sum_average")):
+        of_real, of_virtual = (features[:, COLUMNS.index(name)] for name in (real, virtual))
+        np.testing.assert_array_equal(of_real, of_virtual)
+
+
+def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
+    """First row and end of batches, empty ones among them."""
+    n = len(case.slot)
+    return list(pairwise([0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=5))), n]))
+
+
+@settings(max_examples=draws(150))
+@given(data=st.data(), case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules, features=st.booleans())
+@pytest.mark.parametrize("policy", [*OF_ARRIVALS, "priorities"])
+def test_batches_are_one_run_but_for_fates_that_come_later(
+    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules, features: bool
+) -> None:
+    chosen = (
+        Settings((0.5, 2.0), rtt=7, low_pass=10, priorities=2)
+        if policy == "priorities"
+        else Settings(rtt=7, low_pass=10)
+    )
+    policy = "abm" if policy == "priorities" else policy
+    predictions, first = data.draw(bits_for(case)), data.draw(bits_for(case))
+    priority = data.draw(priorities_for(case, chosen.priorities))
+    slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
+    run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, chosen), labels=True, features=features)
+    whole = columns_of(case, predictions, first, priority)
+    labels: list[int] = []
+    settled_before = 0
+    for begin, end in cuts_of(data, case):
+        part = run.feed(*(column[begin:end] for column in whole))
+        rows = range(begin, end)
+        assert part["outcome"].tolist() == [0 if slow.removed_at.get(i, i) >= end else slow.outcome[i] for i in rows]
+        assert part["asked"].tolist() == slow.asked[begin:end]
+        assert part["exposed"].tolist() == slow.exposed[begin:end]
+        assert not features or part["features"].tolist() == slow.features[begin:end]
+        labels += part["lqd_drop"].tolist()
+        late = part["late_drops"].tolist()
+        assert len(set(late)) == len(late)
+        assert all(settled_before <= row < begin and labels[row] == 0 for row in late)
+        for row in late:
+            labels[row] = 1
+        assert labels == [int(slow.lqd_dropped_at.get(i, end) < end) for i in range(end)]
+        assert settled_before <= part["settled"] <= end
+        settled_before = part["settled"]
+        assert labels[:settled_before] == slow.lqd_drop[:settled_before]
+        if chosen.priorities == 1:  # of several queues one can wait for as long as others have packets
+            assert settled_before >= sum(case.slot[i] + case.buffer <= case.slot[end - 1] for i in range(end))
+    totals = run.finish()
+    for row in totals.pop("late_drops").tolist():
+        raise AssertionError(f"row {row} was dropped after the last arrival")
+    n = len(case.slot)
+    assert totals == {
+        "transmitted": slow.transmitted,
+        "arrivals": n,
+        "dropped": n - slow.transmitted,
+        "threshold_deficits": slow.threshold_deficits,
+    }
+
+
+@settings(max_examples=draws(50))
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules)
+@pytest.mark.parametrize("policy", OF_ARRIVALS)
+def test_what_is_written_down_does_not_change_what_happens(
+    policy: str, data: st.DataObject, case: SlottedArrivals, rules: Rules
+) -> None:
+    predictions = data.draw(bits_for(case))
+    expected = run_native(policy, case, predictions, rules=rules)
+    for labels, columns in product((False, True), repeat=2):
+        run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, Settings()), labels=labels)
+        for begin, end in cuts_of(data, case):
+            part = run.feed(*(column[begin:end] for column in columns_of(case, predictions)), columns=columns)
+            if columns:
+                wanted = {"outcome", "asked", "exposed"} | ({"lqd_drop", "late_drops", "settled"} if labels else set())
+                assert set(part) == wanted
+            else:
+                assert part == {}
+        assert run.finish()["transmitted"] == expected["transmitted"]
+
+
+@given(case=slotted_arrivals(max_ports=6, max_buffer=30), rules=any_rules)
+# credence_artifact forgets only with real departures, occamy never whose turn it was
+@pytest.mark.parametrize(
+    "policy", [*(name for name in OF_ARRIVALS if name not in ("credence_artifact", "occamy")), "priorities"]
+)
+def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedArrivals, rules: Rules) -> None:
+    chosen = Settings((0.5, 2.0), priorities=2) if policy == "priorities" else Settings()
+    policy = "abm" if policy == "priorities" else policy
+    later = [slot + chosen.rtt * 2**55 for slot in case.slot]  # the same slots of a round trip
+    once = run_native(policy, case, rules=rules, chosen=chosen)
+    twice = case._replace(slot=case.slot + later, port=case.port * 2)
+    both = run_native(policy, twice, rules=rules, chosen=chosen)
+    for column in ("outcome", "lqd_drop", "exposed"):
+        np.testing.assert_array_equal(both[column], np.tile(once[column], 2))
+    assert both["transmitted"] == 2 * once["transmitted"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
+def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
+    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
+    buffer = 70_000
+    draw = np.random.default_rng(1)
+    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
+    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
+    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
+    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
+    assert small["lqd_drop"].any()
+    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
+    assert (small["outcome"] != 0).any()
+    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
+    assert vast["transmitted"] == small["transmitted"]
+
+
+def test_no_arrivals_are_no_packets() -> None:
+    native = run_native("credence", SlottedArrivals(3, 4, [], []))
+    assert native["features"].shape == (0, len(COLUMNS))
+    assert native["outcome"].shape == (0,)
+    assert native["transmitted"] == 0
+
+
+def test_features_are_computed_only_when_wanted() -> None:
+    empty = np.zeros(1, np.int64)
+    assert "features" not in slotted("cs", 1, 1, empty, empty.astype(np.int32))
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 1000)), max_size=30), st.integers(0, 6))
+def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -> None:
+    average, now = ShiftAverage(s), 0
+    for elapsed, value in signal:
+        now += elapsed
+        average.held(now, value)
+        assert 0 <= average.value() <= max(v for _, v in signal)
+    average.held(now + 2**s, 77)
+    assert average.value() == 77  # one whole interval forgets the past
+
+
+def test_the_slow_rate_outlasts_the_averages_interval() -> None:
+    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
+    slot = [0] * 8 + [256, 768, 1024, 2**40]
+    seen = slotted("dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True)["features"]
+    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
+    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
+    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
+
+
+def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
+    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
+    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
+    port = [0] * 8 + [1] * 5
+    seen = slotted("dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True)["features"]
+    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
+
+
+@given(
+    gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**20), st.integers(0, 2**50)), min_size=1, max_size=50),
+    port=st.lists(st.integers(0, 2), min_size=50, max_size=50),
+    shift=st.integers(0, 24),
+)
+def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int], shift: int) -> None:
+    slot, chosen = list(accumulate(gaps)), port[: len(gaps)]
+    traffic = TrafficFeatures(3, Settings(average_shift=shift))
+    expected = []
+    for now, queue in zip(slot, chosen, strict=True):
+        traffic.arrive(now, queue, 1)
+        expected.append(traffic.read(queue))
+    columns = np.array(slot, np.int64), np.array(chosen, np.int32)
+    seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True)["features"]
+    first = COLUMNS.index("arrival_rate")
+    assert seen[:, first : first + 4].tolist() == expected
+
+
+def test_time_since_a_push_out_saturates_at_never() -> None:
+    late = NEVER + 5
+    case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
+    since = run_native("lqd", case)["features"][:, COLUMNS.index("since_push_out")]
+    assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]

@@ -1,0 +1,333 @@
+"""Racks around a packet switch and a circuit switch under a fake clock, and in ns-3.
+
+Costs the build of two programs, 30 s of CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretail.features.catalog import FEATURES
+from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
+from foretail.sim_bridge.ns3.driver import find_ns3
+from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
+from tests.sim_bridge.emulator.test_emulator_loop import json_include
+from tests.sim_bridge.slow_models.racks import SlowRacks
+
+pytestmark = pytest.mark.slow
+
+# Odd numbers, so that no two packets arrive at once.
+DOCUMENT: dict[str, Any] = {
+    "racks": {
+        "racks": 5,
+        "hosts_per_rack": 3,
+        "host_bps": 39_999_000_000,
+        "packet_bps": 9_970_000_000,
+        "packet_delay_ns": 4_999,
+        "circuit_bps": 79_300_000_000,
+        "circuit_delay_ns": 30_011,
+        "day_ns": 50_021,
+        "night_ns": 9_973,
+        "matchings": [[(rack + shift) % 5 for rack in range(5)] for shift in (1, 2, 3, 4)],
+        "voq_packets": 6,
+        "buffer": None,
+        "resize": None,
+    },
+    "flows": {"source": [0, 0, 3], "destination": [1, 3, 1], "flows_per_pair": 1, "start_within_ns": 0, "seed": 1},
+    "transport": {
+        "name": "cubic",
+        "segment_bytes": 8960,
+        "initial_window_segments": 10,
+        "min_rto_ns": 10**7,
+        "delayed_ack_segments": 2,
+    },
+    "format": 1,
+    "traffic_ns": 10**6,
+}
+RESIZED = {"packets": 20, "ahead_ns": 70_001}
+NAMES = [feature.name for feature in FEATURES]
+Told = dict[str, dict[int, int]]
+Check = Callable[..., Told]
+
+
+def compiled(folder: Path, source: str, *flags: str) -> Path:
+    """A program that checks racks, with what else it has to be told."""
+    packets = ROOM / "packets"
+    sources = [
+        Path(__file__).with_name(f"{source}.cpp"),
+        *(packets / "settings").glob("*.cc"),
+        packets / "racks" / "rack_settings.cc",
+    ]
+    house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
+    program = folder / source
+    cxx = compiler("CXX", "c++", "g++", "clang++")
+    run(cxx, *house, "-isystem", json_include(), *sources, "-o", program, *flags, "-ldl")
+    return program
+
+
+def events(printed: str) -> Told:
+    """What such a program prints; of ups and downs the last, and the first under another name."""
+    assert not printed.startswith("refused: "), printed
+    found: Told = {}
+    for what, packet, number in map(str.split, printed.splitlines()):
+        found.setdefault(what, {})[int(packet)] = int(number)
+        if what in ("up", "down"):
+            found.setdefault(f"first_{what}", {}).setdefault(int(packet), int(number))
+    return found
+
+
+def lines(sent: list[tuple[int, int, int, int]]) -> str:
+    return "".join(f"{' '.join(map(str, one))}\n" for one in sent)
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    folder = tmp_path_factory.mktemp("racks_check")
+    program = compiled(folder, "racks_check")
+
+    def told(
+        document: dict[str, Any],
+        factor: int,
+        step: int,
+        sent: list[tuple[int, int, int, int]],
+        announces: bool = False,
+    ) -> Told:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        announced = str(int(announces))
+        return events(run(program, folder / "settings.json", str(factor), str(step), announced, source=lines(sent)))
+
+    def refusal(document: dict[str, Any]) -> str:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        return run(program, folder / "settings.json", "1", "0", "0")
+
+    told.refusal = refusal  # type: ignore[attr-defined] # one program, several questions
+    told.trace = lambda: read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)  # type: ignore[attr-defined]
+    return told
+
+
+@pytest.fixture(scope="module")
+def check_in_ns3(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Told]:
+    folder = tmp_path_factory.mktemp("ns3_racks_check")
+    ns3 = find_ns3()
+    libraries = ns3.prefix / ("lib64" if (ns3.prefix / "lib64").is_dir() else "lib")
+    named = (f"-l:{next(libraries.glob(f'libns{ns3.version}-{module}*.so')).name}" for module in ("core", "network"))
+    flags = ("-isystem", f"{ns3.prefix}/include", f"-L{libraries}", *named, f"-Wl,-rpath,{libraries}")
+    program = compiled(folder, "ns3_racks_check", *flags)
+
+    def told(document: dict[str, Any], sent: list[tuple[int, int, int, int]]) -> Told:
+        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
+        return events(run(program, folder / "settings.json", source=lines(sent)))
+
+    return told
+
+
+def changed(**racks: Any) -> dict[str, Any]:
+    document = copy.deepcopy(DOCUMENT)
+    document["racks"] |= racks
+    return document
+
+
+def bursts(seed: int, packets: int, factor: int) -> list[tuple[int, int, int, int]]:
+    """Hosts of the three racks with hosts that send to those of others: clock ns, hosts, bytes."""
+    draw = random.Random(seed)
+    found = []
+    for time in sorted(draw.sample(range(700 * packets), packets)):
+        source = draw.choice([0, 1, 2, 0, 1, 2, 3, 6])
+        rack = draw.choice([other for other in range(3) if other != source // 3])
+        found.append((time * factor, source, 3 * rack + draw.randrange(3), draw.choice([40, 1500, 8999, 9000])))
+    return found
+
+
+def shared(policy: str, alpha: float = 1.0) -> dict[str, Any]:
+    buffer = {"policy": policy, "bytes": 90_000, "alpha": alpha, "library": None, "tau": None, "trace": True}
+    return {"voq_packets": None, "buffer": buffer}
+
+
+def untraced(policy: str, **changes: Any) -> dict[str, Any]:
+    racks = shared(policy)
+    racks["buffer"] |= {"trace": False} | changes
+    return racks
+
+
+POLICIES = ("cs", "dt", "lqd", "followlqd", "credence")
+
+
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, *map(shared, POLICIES)],
+    ids=["static", "ahead", "during", *POLICIES],
+)
+@pytest.mark.parametrize(("factor", "step"), [(7, 0), (20, 40_000)], ids=["in_time", "late"])
+def test_every_packet_goes_where_and_when_the_slow_racks_say(
+    check: Check, racks: dict[str, Any], factor: int, step: int
+) -> None:
+    document = changed(**racks)
+    sent = bursts(seed=5, packets=500, factor=factor)
+    told = check(document, factor, step, sent)
+    starts = [(told["sent"][i], *one[1:]) for i, one in enumerate(sent)]
+    slow = SlowRacks(document, starts)
+    gone = [packet for packet in slow.packets if packet.number not in slow.dropped]
+    assert 0 < len(slow.dropped) < len(sent) / 2
+    assert 0 < sum(packet.by_circuit for packet in gone) < len(gone)
+    assert told["due"] == {packet.number: packet.due for packet in gone}
+    for name in ("left", "entered", "by_circuit", "waiting"):
+        assert told[name] == {packet.number: getattr(packet, name) for packet in gone}, name
+    assert sum(told["dropped"].values()) == len(slow.dropped)
+    if document["racks"]["buffer"] is not None:
+        traced_as_slow(check.trace(), slow)  # type: ignore[attr-defined]
+
+
+def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
+    """Thresholds, labels and circuits of every arrival; under LQD the labels are what became of the packet."""
+    packets = [slow.packets[number] for number in trace["flow"]]
+    of = dict(zip(NAMES, trace["features"].T, strict=True))
+    assert sorted(trace["flow"]) == list(range(len(slow.packets)))
+    assert list(trace["time_ns"]) == [packet.entered for packet in packets]
+    assert list(of["threshold"]) == [packet.threshold // 256 for packet in packets]
+    assert list(trace["lqd_drop"]) == [packet.number in slow.labels for packet in packets]
+    assert list(trace["outcome"] != Outcome.ACCEPTED) == [packet.number in slow.dropped for packet in packets]
+    never = 2**16 - 1
+    far = [never if packet.until is None else min(packet.until // 1024, never) for packet in packets]
+    assert list(of["until_circuit"]) == far
+    assert len(set(far)) > 20
+    if slow.racks["buffer"]["policy"] == "lqd":
+        assert slow.labels == slow.dropped
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.ns3
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")],
+    ids=["static", "ahead", "lqd", "credence"],
+)
+def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
+    check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
+) -> None:
+    document = changed(**racks)
+    sent = bursts(seed=9, packets=500, factor=1)
+    clocked, simulated = check(document, 1, 0, sent), check_in_ns3(document, sent)
+    assert 0 < sum(simulated["dropped"].values()) < len(sent) / 2
+    assert 0 < sum(simulated["by_circuit"].values()) < len(simulated["by_circuit"])
+    assert simulated["sent"] == {i: time for i, (time, *_) in enumerate(sent)}
+    for name in ("sent", "due", "left", "entered", "by_circuit", "waiting", "dropped", "first_up", "first_down"):
+        assert simulated[name] == clocked[name], name
+
+
+def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_teardown(check: Check) -> None:
+    sent = bursts(seed=2, packets=600, factor=1)
+    static, resized = (check(changed(resize=resize), 1, 0, sent) for resize in (None, RESIZED))
+    assert sum(resized["dropped"].values()) < sum(static["dropped"].values())
+    assert max(static["waiting"].values()) <= 6 < max(resized["waiting"].values()) <= 20
+
+
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": RESIZED}, {"resize": {"packets": 9, "ahead_ns": 0}}, shared("lqd")],
+    ids=["static", "ahead", "during", "lqd"],
+)
+def test_packets_back_tell_of_the_circuit_while_it_is_up_or_its_voq_is_large(
+    check: Check, racks: dict[str, Any]
+) -> None:
+    document = changed(**racks)
+    sent = bursts(seed=7, packets=500, factor=1)
+    told = check(document, 1, 0, sent, announces=True)
+    starts = [(told["sent"][i], *one[1:]) for i, one in enumerate(sent)]
+    gone = [packet for packet in SlowRacks(document, starts).packets if packet.left >= 0]
+    assert told["announced"] == {packet.number: packet.announced for packet in gone}
+    assert 0.1 * len(gone) < sum(packet.announced for packet in gone) < 0.9 * len(gone)
+    # Nothing else is different, and without announcements there are none.
+    silent = check(document, 1, 0, sent)
+    assert silent["due"] == told["due"]
+    assert set(silent["announced"].values()) == {0}
+
+
+def test_an_idle_packet_path_and_an_idle_circuit_take_what_their_links_take(check: Check) -> None:
+    document = changed(
+        host_bps=40_000_000_000, packet_bps=10_000_000_000, circuit_bps=80_000_000_000, packet_delay_ns=5_000
+    )
+    document["racks"] |= {"circuit_delay_ns": 30_000, "day_ns": 180_000, "night_ns": 20_000}
+    to_its_circuit, to_another = (0, 0, 3, 9000), (0, 0, 6, 9000)  # rack 0 to 1, whose day it is; to rack 3, whose not
+    assert check(document, 1, 0, [to_its_circuit])["due"] == {0: 1_800 + 900 + 30_000 + 1_800}
+    assert check(document, 1, 0, [to_another])["due"] == {0: 2 * (1_800 + 7_200 + 5_000)}
+
+
+def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_day_waits(check: Check) -> None:
+    document = changed(day_ns=100_000, night_ns=10_000, packet_delay_ns=0, packet_bps=10_000_000_000)
+    slot = 110_000
+    # From rack 0 to rack 3 the third day has the circuit: 220 to 320 us.
+    to_the_voq, by_circuit = 1_801, 908
+    in_the_night = (2 * slot - 9_000, 0, 6, 9000)
+    too_late_in_the_day = (2 * slot + 100_000 - to_the_voq - by_circuit + 1, 1, 7, 9000)
+    told = check(document, 1, 0, [in_the_night, too_late_in_the_day])
+    assert told["by_circuit"] == {0: 1, 1: 0}
+    assert told["left"][0] == 2 * slot + by_circuit + 30_011
+    assert told["left"][1] == 2 * slot + 100_000 + 2 * 7_200  # the day's end opens the packet path again
+
+
+def test_circuits_of_racks_with_hosts_are_logged_up_and_down(check: Check) -> None:
+    told = check(DOCUMENT, 1, 0, bursts(seed=1, packets=400, factor=1))
+    slot = 50_021 + 9_973
+    assert told["first_up"] == {1000 * rack + (rack + 1 + k) % 5: k * slot for rack in (0, 1, 3) for k in range(4)}
+    assert told["first_down"] == {pair: up + 50_021 for pair, up in told["first_up"].items()}
+
+
+def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
+    once = bursts(seed=4, packets=400, factor=1)
+    end = once[-1][0] + 1_000_000
+    sent = [(time + end * round_, *rest) for round_ in range(4) for time, *rest in once]
+    for document in (DOCUMENT, changed(**untraced("credence"))):
+        assert check(document, 1, 0, sent)["allocated"] == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("racks", "flows", "complaint"),
+    [
+        ({"racks": 6}, {}, "slot 0 of setting 'racks.matchings' has 5 racks, and 'racks.racks' says 6"),
+        ({"voq_packets": "many"}, {}, "'racks.voq_packets' must be a whole number that 64 bits hold, not \"many\""),
+        ({"resize": {"packets": 9}}, {}, "'racks.resize.ahead_ns' is missing"),
+        ({"uplinks": 1}, {}, "'racks.uplinks' is unknown: leave it out"),
+        ({"voq_packets": None}, {}, "one of the settings 'racks.voq_packets' and 'racks.buffer' must be null"),
+        ({"buffer": shared("lqd")["buffer"]}, {}, "must be null, and not the other"),
+        (shared("abm"), {}, "'racks.buffer.policy' is 'abm'"),
+        (untraced("credence", library="none.so"), {}, "none.so"),
+        (shared("lqd") | {"resize": RESIZED}, {}, "must be null beside 'racks.buffer'"),
+        ({"matchings": []}, {}, "must have a slot"),
+        ({"matchings": [[0, 2, 1, 4, 3]]}, {}, "sends from rack 0 to 0, which is no other rack"),
+        ({"matchings": [[1, 2, 3, 4, 5]]}, {}, "sends from rack 4 to 5, which is no other rack"),
+        ({"matchings": [[2, 2, -1, -1, -1]]}, {}, "reaches rack 2 twice"),
+        ({"matchings": [[1.5, -1, -1, -1, -1]]}, {}, "sends from rack 0 to 1.5, which is no other rack"),
+        ({"matchings": [[2**32 + 1, -1, -1, -1, -1]]}, {}, "sends from rack 0 to 4294967297, which is no other rack"),
+        ({"matchings": [[2**64 - 1, -1, -1, -1, -1]]}, {}, "sends from rack 0 to 18446744073709551615, which is no"),
+        ({"matchings": [3]}, {}, "slot 0 of setting 'racks.matchings' must be a list of racks, not 3"),
+        ({"matchings": 3}, {}, "setting 'racks.matchings' must be a list"),
+        ({}, {"source": [1], "destination": [1]}, "is the rack 1 that the flows come from"),
+        ({}, {"source": [1], "destination": [5]}, "entry 0 of setting 'flows.destination' must be a whole number"),
+        ({}, {"source": [], "destination": []}, "of at least one pair"),
+        ({}, {"start_within_ns": None}, "'flows.start_within_ns' must be a whole number that 64 bits hold, not null"),
+    ],
+)
+def test_what_is_no_fabric_is_refused_in_one_sentence(
+    check: Check, racks: dict[str, Any], flows: dict[str, Any], complaint: str
+) -> None:
+    document = changed(**racks)
+    document["flows"] |= flows
+    said = check.refusal(document)  # type: ignore[attr-defined]
+    assert said.startswith("refused: ")
+    assert complaint in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("group", ["topology", "background", "incast", "messages", "policy", "queues", "trace", "seed"])
+def test_what_means_nothing_to_racks_is_refused(check: Check, group: str) -> None:
+    said = check.refusal(DOCUMENT | {group: {}})  # type: ignore[attr-defined]
+    sentence = f"setting '{group}' means nothing to racks, whose hosts send the flows of 'flows': leave it out"
+    assert said == f"refused: {sentence}\n"

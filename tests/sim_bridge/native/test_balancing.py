@@ -1,0 +1,217 @@
+"""Load balancing in the native network: decisions beside a slow model, and what reaches the spines.
+
+Costs forty simulations, ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge._native import Balancer, NativeRun
+from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages.message import Message, columns
+from foretail.sim_bridge.packets.simulation import PacketRun
+from tests.scenarios import settings
+from tests.sim_bridge.slow_models.balancer import SlowBalancer
+
+RULES = ("spray", "uss", "rss", "sirona", "flowbender")
+GIVEN = settings()["balancing"]
+
+
+@given(
+    st.sampled_from([("uss", "mean"), ("sirona", "mean"), ("flowbender", "mean")])
+    | st.sampled_from(["mean", "max", "ewma", "marks", "fed_back"]).map(lambda metric: ("rss", metric)),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.25]),
+    st.sampled_from([0.1, 0.5, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_decisions_are_those_of_a_slow_model(
+    rule: tuple[str, str], subflows: int, jitter: float, share: float, seed: int
+) -> None:
+    given_settings = GIVEN | {
+        "name": rule[0],
+        "metric": rule[1],
+        "subflows": subflows,
+        "interval_ns": 5_000,
+        "jitter": jitter,
+        "last_share": share,
+        "mark_share": share / 20,
+    }
+    native, slow = Balancer(json.dumps(given_settings), seed), SlowBalancer(given_settings, seed)
+    draw, now = random.Random(seed), 1
+    under_way: list[tuple[int, int]] = []
+    ways = {tuple(native.entropies())}
+    for _ in range(400):
+        now += draw.choice([1, 10, 200, 400, 3_000])
+        if under_way and draw.random() < 0.5:
+            subflow, sent = under_way.pop(draw.randrange(len(under_way)))
+            marked = draw.random() < 0.2
+            native.acknowledged(subflow, sent, marked, now)
+            slow.acknowledged(subflow, sent, marked, now)
+        else:
+            choice = native.next(now)
+            assert choice == slow.next(now)
+            under_way.append((choice[0], now))
+        assert native.entropies() == slow.entropies
+        ways.add(tuple(native.entropies()))
+    assert (len(ways) == 1) == (rule[0] == "uss")  # all others have left a way, so their decisions were compared
+
+
+def to(source: int, destination: int, size_bytes: int, **rest: Any) -> Message:
+    return Message(0, 2**60, size_bytes, source, destination, source * 64 + destination, **rest)
+
+
+def simulate(folder: Path, messages: list[Message], rule: str, **changes: Any) -> PacketRun:
+    nothing = {"background__load": 0.0, "incast__queries_per_second_per_server": 0.0, "policy__name": "cs"}
+    tolerant = {"transport__recovery": "linux", "transport__reordering_window_ns": 10_000_000}
+    roomy = {"topology__spines": 4, "topology__buffer_bytes_per_port_per_gbps": 50_000}
+    given = {**nothing, **tolerant, **roomy, "messages": columns(messages), "balancing__name": rule, **changes}
+    return run_native(settings(**given), folder)
+
+
+def packets_of_spines(run: PacketRun) -> list[int]:
+    """Data packets that came to each spine."""
+    return [switch["data_in"]["packets"] for switch in run.summary["switches"] if switch["role"] == "spine"]
+
+
+@pytest.mark.parametrize("rule", ["ecmp", *RULES])
+def test_a_flow_uses_one_spine_or_several_and_needs_no_retransmission(rule: str, tmp_path: Path) -> None:
+    run = simulate(tmp_path, [to(0, 4, 2_000_000)], rule)
+    packets = packets_of_spines(run)
+    flows = run.flows()
+    assert flows["fct_ns"].min() > 0
+    assert flows["retransmissions"].sum() == 0
+    assert sum(packets) == 1429
+    if rule in ("ecmp", "flowbender"):
+        assert sorted(packets)[:3] == [0, 0, 0]  # one flow alone gets no marks
+    elif rule == "spray":
+        assert min(packets) > 300
+    else:
+        assert min(packets) > 0
+
+
+def test_without_a_reordering_window_spraying_repairs_what_was_not_lost(tmp_path: Path) -> None:
+    messages = [to(source, 4 + source, 2_000_000) for source in range(4)]
+    repeated = {}
+    recoveries: dict[str, dict[str, Any]] = {
+        "ns3": {"transport__recovery": "ns3", "transport__reordering_window_ns": None},
+        "linux": {"transport__reordering_window_ns": None},
+        "window": {},
+    }
+    for name, changes in recoveries.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        run = simulate(folder, messages, "spray", topology__slow_spines=1, **changes)
+        drops = sum(one["packets"] for switch in run.summary["switches"] for one in switch["data_drops"].values())
+        assert drops == 0
+        repeated[name] = int(run.flows()["retransmissions"].sum())
+    assert repeated["window"] == 0
+    assert repeated["ns3"] > 100
+    assert repeated["linux"] > 0
+
+
+def test_a_message_takes_the_spine_that_it_names(tmp_path: Path) -> None:
+    run = simulate(tmp_path, [to(0, 4, 140_000, spine=2), to(1, 5, 280_000, spine=3), to(2, 3, 14_000)], "ethereal")
+    assert packets_of_spines(run) == [0, 0, 100, 200]
+
+
+def test_slow_spines_have_slow_links_and_sirona_leaves_them(tmp_path: Path) -> None:
+    messages = [to(source, 4 + source, 4_000_000) for source in range(4)]
+    counted = {}
+    for rule in ("uss", "sirona"):
+        folder = tmp_path / rule
+        folder.mkdir()
+        slow = {"topology__slow_spines": 1, "topology__slow_spine_link_bps": 2_500_000_000}
+        run = simulate(folder, messages, rule, transport__initial_window_segments=40, **slow)
+        rates = [switch["port_rates_bps"] for switch in run.summary["switches"]]
+        assert rates[0] == 4 * [10**10] + [2_500_000_000] + 3 * [10**10]
+        assert rates[2] == 2 * [2_500_000_000]
+        assert rates[3] == 2 * [10**10]
+        counted[rule] = packets_of_spines(run)[0]
+    assert counted["sirona"] < 0.6 * counted["uss"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_restored_run_goes_on_as_it_did(rule: str) -> None:
+    run = NativeRun(json.dumps(settings(policy__name="dt", balancing__name=rule, traffic_ns=1_000_000)))
+    run.advance(2_200_000)
+    snapshot = run.snapshot()
+    run.advance(2**60)
+    first = run.flows()
+    run.restore(snapshot)
+    run.advance(2**60)
+    assert np.array_equal(run.flows(), first)
+
+
+def test_queue_pairs_spread_their_packets_too(tmp_path: Path) -> None:
+    rdma = {"transport__name": "irn", "transport__recovery": "ns3", "transport__reordering_window_ns": None}
+    run = simulate(tmp_path, [to(0, 4, 1_400_000)], "uss", **rdma)
+    assert run.flows()["fct_ns"].min() > 0
+    assert min(packets_of_spines(run)) > 0
+
+
+@pytest.mark.ns3
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"balancing__name": "sirona"}, "setting 'balancing' has to be ecmp in ns-3"),
+        ({"topology__slow_spines": 1}, "'topology.slow_spines' = 1 is more than ns-3 has"),
+        ({"messages": columns([to(0, 4, 1, spine=1)])}, "setting 'balancing' has to be ecmp in ns-3"),
+    ],
+)
+def test_the_ns3_driver_refuses_what_it_does_not_have(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        run_driver(settings(**changes), tmp_path)
+
+
+def test_a_spine_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"'messages\.spine' must be a whole number from -1 to 3, not 4"):
+        simulate(tmp_path, [to(0, 4, 1, spine=4)], "ethereal")
+
+
+def test_spraying_is_as_random_as_it_says() -> None:
+    native = Balancer(json.dumps(GIVEN | {"name": "spray"}), 3)
+    spines = np.bincount([native.next(0)[1] % 4 for _ in range(40_000)])
+    assert np.abs(spines - 10_000).max() < 5 * (40_000 * 0.25 * 0.75) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["scenario=star", "scenario.balancing.name=spray"], "needs spines to choose from, and a star has none"),
+        (["network=ns3", "scenario.balancing.name=sirona"], "balancing.name = sirona is not there with network=ns3"),
+        (
+            ["network=emulator", "scenario.balancing.name=uss"],
+            "balancing.name = uss is not there with network=emulator",
+        ),
+        (["network=ns3", "scenario.topology.slow_spines=1"], "slow_spines = 1 is not there with network=ns3"),
+        (["scenario.topology.slow_spines=2"], "slow_spines = 2 leaves none of the 2 spines fast: lower it"),
+        (
+            ["scenario.topology.slow_spines=1", "scenario.topology.slow_spine_link_bps=10_000_000_000"],
+            "is not below spine_link_bps",
+        ),
+        (["scenario.balancing.name=ethereal"], "assigns the equal flows of a collective, and there is none"),
+        (["scenario.balancing.metric=max"], "metric = max means nothing to ecmp"),
+        (
+            ["scenario.balancing.name=flowbender", "scenario.transport.name=irn"],
+            "reads congestion marks, and the packets of scenario.transport get none",
+        ),
+        (["scenario.transport.reordering_window_ns=1000"], "is that of RACK, which recovery=ns3 does not have"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        compose_settings(EvaluateConfig, ["policy=dt", *overrides], "here")

@@ -1,0 +1,513 @@
+"""DCQCN over RDMA, marks as of RED, and RDMA beside TCP. Costs ten seconds of CPU time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURES
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.ns3.driver import run_driver
+from tests.examples import draws
+from tests.scenarios import settings
+from tests.sim_bridge.buffer.test_headers import compiled, run
+
+SEGMENT = 1400
+LINE_BYTES_PER_NS = 1.25 * SEGMENT / (SEGMENT + 42)  #: payload on a link of 10 Gbit/s
+MILLISECOND = 1_000_000
+RDMA_ALONE = {
+    "transport__name": "roce",
+    "transport__rdma__control": "dcqcn",
+    "policy__name": "dt",
+    "policy__alpha": 4.0,
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(Path(__file__).with_name("dcqcn_check.cpp"), tmp_path_factory.mktemp("dcqcn") / "dcqcn_check")
+
+
+def simulated(document: dict[str, Any], folder: Path | None = None) -> tuple[dict[str, Any], Records]:
+    """The summary of a run, whose switches conserve bytes, and what became of its flows."""
+    network = NativeNetwork(document, folder)
+    network.advance()
+    flows = network.flows()
+    return network.finish(), flows
+
+
+# ---- the law ------------------------------------------------------------------------------------------------------
+
+
+class SlowDcqcn:
+    """The sender of DCQCN, whose timers run one by one."""
+
+    def __init__(
+        self,
+        line: float,
+        gain: float,
+        alpha_ns: int,
+        increase_ns: int,
+        increase_bytes: int,
+        fast_rounds: int,
+        additive_bps: float,
+        hyper_bps: float,
+    ) -> None:
+        self.line, self.gain, self.fast_rounds = line, gain, fast_rounds
+        self.alpha_ns, self.increase_ns, self.increase_bytes = alpha_ns, increase_ns, increase_bytes
+        self.additive, self.hyper = additive_bps / 8e9, hyper_bps / 8e9
+        self.rate = self.target = line
+        self.alpha = 1.0
+        self.limited = False
+        self.next_decay = self.next_increase = 0
+        self.timer_rounds = self.byte_rounds = self.bytes = 0
+
+    def tick(self, now: int) -> None:
+        while self.limited and min(self.next_decay, self.next_increase) <= now:
+            if self.next_decay <= self.next_increase:
+                self.alpha *= 1 - self.gain
+                self.next_decay += self.alpha_ns
+            else:
+                self.timer_rounds += 1
+                self.increase()
+                self.next_increase += self.increase_ns
+
+    def increase(self) -> None:
+        if max(self.timer_rounds, self.byte_rounds) < self.fast_rounds:
+            added = 0.0
+        elif min(self.timer_rounds, self.byte_rounds) > self.fast_rounds:
+            added = self.hyper
+        else:
+            added = self.additive
+        self.target = min(self.target + added, self.line)
+        self.rate = (self.rate + self.target) / 2
+
+    def happens(self, now: int, sent_bytes: int) -> float:
+        """What leaves, or a notification where nothing does; returns the rate after it."""
+        self.tick(now)
+        if sent_bytes == 0:
+            self.limited = True
+            self.target, self.rate = self.rate, max(self.rate * (1 - self.alpha / 2), min(self.additive, self.line))
+            self.alpha = (1 - self.gain) * self.alpha + self.gain
+            self.next_decay, self.next_increase = now + self.alpha_ns, now + self.increase_ns
+            self.timer_rounds = self.byte_rounds = self.bytes = 0
+        elif self.limited:
+            self.bytes += sent_bytes
+            while self.bytes >= self.increase_bytes:
+                self.bytes -= self.increase_bytes
+                self.byte_rounds += 1
+                self.increase()
+        return self.rate
+
+
+GAPS_NS = st.one_of(st.integers(0, 3_000), st.integers(0, 200_000), st.sampled_from([55_000, 110_000, 40_000_000]))
+
+
+@examples(max_examples=draws(100), deadline=None)
+@given(
+    events=st.lists(st.tuples(GAPS_NS, st.sampled_from([0, 0, 1, 1400, 1400, 20_000])), max_size=80),
+    gain=st.sampled_from([1 / 256, 1 / 16, 0.5, 1.0]),
+    alpha_ns=st.sampled_from([1_000, 55_000, 300_000]),
+    increase_ns=st.sampled_from([1_000, 55_000, 300_000]),
+    increase_bytes=st.sampled_from([1_000, 3_000, 30_000, 10_000_000]),
+    fast_rounds=st.sampled_from([1, 2, 5]),
+    additive_bps=st.sampled_from([40e6, 1e9, 20e9]),
+)
+def test_the_rate_is_that_of_timers_that_tick_one_by_one(
+    program: Path,
+    events: Sequence[tuple[int, int]],
+    gain: float,
+    alpha_ns: int,
+    increase_ns: int,
+    increase_bytes: int,
+    fast_rounds: int,
+    additive_bps: float,
+) -> None:
+    numbers = (gain, alpha_ns, increase_ns, increase_bytes, fast_rounds, additive_bps, 3 * additive_bps)
+    slow = SlowDcqcn(LINE_BYTES_PER_NS, *numbers)
+    times = np.cumsum([gap for gap, _ in events]).tolist()
+    happened = [(time, size) for time, (_, size) in zip(times, events, strict=True)]
+    lines = "".join(f"{time} {size}\n" for time, size in happened)
+    rates = [
+        float(line) for line in run(program, "law", *map(repr, (LINE_BYTES_PER_NS, *numbers)), source=lines).split()
+    ]
+    assert rates == pytest.approx([slow.happens(*event) for event in happened], rel=1e-9)
+
+
+def test_a_notification_halves_the_rate_and_five_rounds_bring_it_back(program: Path) -> None:
+    """Fast recovery halves the distance to the rate from before; additive increase goes beyond it."""
+    numbers = map(repr, (1.0, 1 / 256, 55_000, 55_000, 10**7, 5, 40e6, 400e6))
+    moments = [(0, 0), (54_999, 1), (55_000, 1), (110_000, 1), (220_000, 1), (275_000, 1), (10**9, 1)]
+    lines = "".join(f"{time} {size}\n" for time, size in moments)
+    rates = [float(line) for line in run(program, "law", *numbers, source=lines).split()]
+    assert rates == pytest.approx([0.5, 0.5, 0.75, 0.875, 1 - 2**-5, 1 - 2**-6, 1.0])
+
+
+# ---- marks --------------------------------------------------------------------------------------------------------
+
+
+def require_binomial(marked: int, packets: int, probability: float) -> None:
+    """Within five standard deviations, which chance leaves once in two million times."""
+    deviation = math.sqrt(packets * probability * (1 - probability))
+    assert abs(marked - packets * probability) <= 5 * deviation + 1e-9
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize(("seed", "switch"), [(0, 0), (1, 0), (1, 1), (2**40, 5)])
+def test_the_share_of_marks_rises_with_the_queue(program: Path, probability: float, seed: int, switch: int) -> None:
+    packets, first, full = 20_000, 10_000, 50_000
+    queues = [0, 9_999, 10_000, 20_000, 35_000, 49_999, 50_000, 10**6]
+    numbers = (seed, switch, first, full, probability, packets)
+    marked = [int(line) for line in run(program, "marks", *map(str, (*numbers, *queues))).split()]
+    for queue, found in zip(queues, marked, strict=True):
+        share = 0.0 if queue <= first else 1.0 if queue >= full else probability * (queue - first) / (full - first)
+        require_binomial(found, packets, share)
+
+
+def test_switches_and_seeds_draw_apart(program: Path) -> None:
+    """Two switches, and two seeds, mark other packets: counts of single packets agree as often as chance has it."""
+
+    def drawn(seed: int, switch: int) -> list[str]:
+        return run(program, "marks", *map(str, (seed, switch, 1, 1001, 1.0, 1, *[501] * 1000))).split()
+
+    base = drawn(1, 0)
+    for other in (drawn(1, 1), drawn(2, 0), drawn(0, 0)):
+        require_binomial(sum(a == b for a, b in zip(base, other, strict=True)), 1000, 0.5)
+
+
+def star(sizes: Sequence[Sequence[int]], **changes: Any) -> dict[str, Any]:
+    """Senders 0, 1 and so on of a star, each with messages one after the other, to the server behind them."""
+    alone: dict[str, Any] = {
+        "topology__leaves": 1,
+        "topology__spines": 0,
+        "topology__servers_per_leaf": len(sizes) + 1,
+        "topology__buffer_bytes_per_port_per_gbps": 30_000,
+        "background__load": 0.0,
+        "background__destinations": "other_servers",
+        "incast__queries_per_second_per_server": 0.0,
+        "incast__responders": "other_servers",
+        "incast__fan_in": 1,
+        "transport__name": "roce",
+        "transport__rdma__control": "dcqcn",
+        "policy__name": "cs",
+        "drain_ns": 1000 * MILLISECOND,
+    }
+    rows = [(sender, size) for sender, own in enumerate(sizes) for size in own]
+    listed = {
+        "start_ns": [0] * len(rows),
+        "latest_ns": [10**9] * len(rows),
+        "size_bytes": [size for _, size in rows],
+        "source": [sender for sender, _ in rows],
+        "destination": [len(sizes)] * len(rows),
+        "connection": [sender for sender, _ in rows],
+        "after": [[] for _ in rows],
+        "gap_ns": [0] * len(rows),
+    }
+    return {**settings(**(alone | changes)), "messages": listed}
+
+
+@pytest.mark.parametrize("probability", [0.05, 0.6])
+def test_a_switch_marks_the_share_that_its_queues_ask_for(tmp_path: Path, probability: float) -> None:
+    """The queue that each data packet of a run found gives the share that has a mark, of all that are ECN capable."""
+    first, full = 20_000, 100_000
+    document = settings(
+        **RDMA_ALONE,
+        transport__mark_bytes=first,
+        transport__mark_full_bytes=full,
+        transport__mark_probability=probability,
+        features__cell_bytes=1,
+        trace=True,
+    )
+    summary, _ = simulated(document, tmp_path)
+    arrivals = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
+    queue = [feature.name for feature in FEATURES].index("queue")
+    queues = arrivals["features"][arrivals["flow_class"] != FlowClass.CONTROL, queue].astype(float)
+    shares = np.where(queues >= full, 1.0, probability * np.clip(queues - first, 0, None) / (full - first))
+    marked = sum(switch["marked"] for switch in summary["switches"])
+    assert np.count_nonzero((shares > 0) & (shares < 1)) > 5_000
+    assert abs(marked - shares.sum()) <= 5 * math.sqrt((shares * (1 - shares)).sum())
+
+
+def test_marks_of_a_range_of_one_byte_are_those_of_a_step() -> None:
+    """All from mark_full_bytes on, and at mark_bytes itself none."""
+
+    def flows(**marks: Any) -> Records:
+        return simulated(settings(**RDMA_ALONE, **marks))[1]
+
+    step = flows(transport__mark_bytes=30_001)
+    ramp = flows(transport__mark_bytes=30_000, transport__mark_full_bytes=30_001, transport__mark_probability=1.0)
+    assert (step == ramp).all()
+    assert (step != flows(transport__mark_bytes=30_000, transport__mark_full_bytes=90_000)).any()
+
+
+@pytest.mark.ns3
+def test_ns3_marks_the_same_packets(tmp_path: Path) -> None:
+    for policy in ("lqd", "dt"):
+        document = settings(
+            transport__mark_bytes=10_000,
+            transport__mark_full_bytes=60_000,
+            transport__mark_probability=0.5,
+            policy__name=policy,
+        )
+        summary, flows = simulated(document)
+        (tmp_path / policy).mkdir()
+        run_of_ns3 = run_driver(document, tmp_path / policy)
+        assert (flows == run_of_ns3.flows()).all()
+        assert summary["switches"] == run_of_ns3.summary["switches"]
+        assert sum(switch["marked"] for switch in summary["switches"]) > 100
+
+
+# ---- queue pairs --------------------------------------------------------------------------------------------------
+
+
+def counts(document: dict[str, Any]) -> tuple[dict[str, Any], Records]:
+    """What the switch of a star counted, and what became of the messages."""
+    summary, flows = simulated(document)
+    (switch,) = summary["switches"]
+    return switch, flows
+
+
+@pytest.mark.parametrize("interval_ns", [0, 20_000, 50_000, 10**12])
+@pytest.mark.parametrize("transport", ["roce", "irn"])
+def test_a_receiver_notifies_as_often_as_it_may(transport: str, interval_ns: int) -> None:
+    """Senders that stay at the rate of their link get a mark on nearly every packet, and notifications of 60 bytes."""
+    document = star(
+        [[2_000_000], [2_000_000]],
+        topology__buffer_bytes_per_port_per_gbps=100_000,
+        transport__name=transport,
+        transport__mark_bytes=1,
+        transport__dcqcn__cnp_interval_ns=interval_ns,
+        transport__dcqcn__additive_bps=10e9,
+    )
+    switch, flows = counts(document)
+    came = switch["control_in"]
+    notifications, rest = divmod(came["bytes"] - 40 * came["packets"], 60 - 40)
+    assert rest == 0
+    assert (flows["retransmissions"] == 0).all()
+    assert switch["marked"] > 0.99 * switch["data_in"]["packets"]
+    # The run ends when the last packet is there, before what is sent in answer to it.
+    assert 0 <= switch["data_out"]["packets"] - (came["packets"] - notifications) < 10
+    if interval_ns == 0:
+        assert 0 <= switch["marked"] - notifications < 10
+    else:
+        most = sum(1 + fct_ns // interval_ns for fct_ns in flows["fct_ns"].tolist())
+        assert 0.9 * most <= notifications <= most
+
+
+@pytest.mark.parametrize(("control", "marked"), [(None, False), ("timely", False), ("dcqcn", True)])
+def test_only_dcqcn_lets_its_packets_be_marked(control: str | None, marked: bool) -> None:
+    switch, _ = counts(star([[2_000_000], [2_000_000]], transport__rdma__control=control))
+    assert (switch["marked"] > 0) == marked
+
+
+def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
+    """It finds no queue, so nothing tells it to slow down."""
+    (with_dcqcn,), (without,) = (
+        counts(star([[1_000_000]], transport__rdma__control=control))[1]["fct_ns"] for control in ("dcqcn", None)
+    )
+    assert with_dcqcn == without
+
+
+@pytest.mark.parametrize("transport", ["roce", "irn"])
+def test_packets_leave_when_the_law_lets_them(tmp_path: Path, transport: str) -> None:
+    """Each sender of a run: its notifications at the switch tell when its packets have to come there."""
+    document = star(
+        [[8_400_000], [5_600_000]],
+        transport__name=transport,
+        transport__rdma__window_segments=10**6,
+        transport__mark_bytes=10_000,
+        transport__mark_full_bytes=100_000,
+        transport__mark_probability=0.3,
+        transport__dcqcn__increase_bytes=500_000,
+        trace=True,
+    )
+    _, flows = simulated(document, tmp_path)
+    assert (flows["timeouts"] == 0).all()
+    arrivals = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
+    delay_ns, packet_ns, notification_ns = 3000, 1154, 50  # of a link, and of 1,442 and 62 bytes on it
+    for flow in range(2):
+        own = arrivals[arrivals["flow"] == flow]
+        is_data = own["flow_class"] != FlowClass.CONTROL
+        sent_ns = (own["time_ns"][is_data] - delay_ns - packet_ns).tolist()
+        notified_ns = (own["time_ns"][~is_data & (own["size_bytes"] == 60)] + notification_ns + delay_ns).tolist()
+        assert len(notified_ns) > 10
+        law = SlowDcqcn(LINE_BYTES_PER_NS, 1 / 256, 55_000, 55_000, 500_000, 5, 40e6, 400e6)
+        for now, following in itertools.pairwise(sent_ns):
+            while notified_ns and notified_ns[0] <= now:
+                law.happens(notified_ns.pop(0), 0)
+            pause_ns = int(SEGMENT / law.happens(now, SEGMENT))
+            assert following - now == pytest.approx(max(pause_ns, packet_ns), abs=1)
+
+
+def delivered(flows: Records, sender: int, begin_ns: int, end_ns: int) -> int:
+    """Bytes of the messages of a sender that were complete between two times."""
+    done_ns = flows["start_ns"] + flows["fct_ns"]
+    return int(flows["size_bytes"][(flows["source"] == sender) & (done_ns > begin_ns) & (done_ns <= end_ns)].sum())
+
+
+STEP = {"transport__mark_bytes": 50_000}
+RAMP = {"transport__mark_bytes": 5_000, "transport__mark_full_bytes": 200_000, "transport__mark_probability": 0.01}
+
+
+@pytest.mark.parametrize("marks", [STEP, RAMP], ids=["step", "ramp"])
+@pytest.mark.parametrize("transport", ["roce", "irn"])
+def test_senders_come_to_equal_shares_of_a_full_link(transport: str, marks: dict[str, Any]) -> None:
+    """Also where one of them has had the link to itself before."""
+    head_start_ns, begin_ns, end_ns = 20 * MILLISECOND, 40 * MILLISECOND, 80 * MILLISECOND
+    pieces = [100_000] * 600
+    document = star([pieces] * 2, transport__name=transport, transport__rdma__window_segments=10**6, **marks)
+    document["messages"]["start_ns"][len(pieces) :] = [head_start_ns] * len(pieces)
+    _, flows = simulated(document)
+    alone = delivered(flows, 0, head_start_ns // 2, head_start_ns)
+    assert alone > 0.98 * LINE_BYTES_PER_NS * head_start_ns / 2
+    first, second = (delivered(flows, sender, begin_ns, end_ns) for sender in range(2))
+    assert first / second == pytest.approx(1, abs=0.1)
+    assert first + second > 0.8 * LINE_BYTES_PER_NS * (end_ns - begin_ns)
+    assert (flows["fct_ns"] > 0).all()
+    assert (flows["retransmissions"] == 0).all()
+
+
+# ---- RDMA beside TCP ----------------------------------------------------------------------------------------------
+
+
+MIXTURES = [
+    *(
+        {"transport__name": "cubic", "transport__background_name": "roce", "transport__rdma__control": control}
+        for control in (None, "powertcp", "dcqcn")
+    ),
+    {"transport__name": "dctcp", "transport__background_name": "irn", "transport__rdma__control": "powertcp"},
+    {
+        "transport__name": "newreno",
+        "transport__background_name": "irn",
+        "transport__rdma__control": "theta_powertcp",
+        "transport__recovery": "linux",
+    },
+    {"transport__name": "roce", "transport__background_name": "cubic", "transport__rdma__control": "dcqcn"},
+    {"transport__name": "irn", "transport__background_name": "newreno", "transport__rdma__control": "powertcp"},
+]
+
+
+def named(mixture: dict[str, Any]) -> str:
+    return " ".join(str(value) for value in mixture.values())
+
+
+@pytest.mark.parametrize("mixture", MIXTURES, ids=named)
+def test_every_flow_of_a_mixture_ends_and_a_snapshot_goes_on_from_where_it_was(
+    tmp_path: Path, mixture: dict[str, Any]
+) -> None:
+    document = settings(
+        **mixture,
+        policy__name="dt",
+        policy__alpha=2.0,
+        transport__mark_bytes=10_000,
+        transport__mark_full_bytes=60_000,
+        transport__mark_probability=0.3,
+        trace=True,
+    )
+    (tmp_path / "whole").mkdir()
+    summary, flows = simulated(document, tmp_path / "whole")
+    assert (flows["fct_ns"] > 0).all()
+    assert flows["retransmissions"].sum() > 0
+    (tmp_path / "parts").mkdir()
+    network = NativeNetwork(document, tmp_path / "parts")
+    network.advance(2_500_000)
+    snapshot = network.snapshot()
+    network.advance()
+    network.restore(snapshot)
+    network.advance()
+    assert network.finish()["switches"] == summary["switches"]
+    for file in ("flows.bin", "arrivals.bin", "occupancy.bin"):
+        assert (tmp_path / "parts" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "background_name", "rdma"),
+    [("cubic", "roce", FlowClass.BACKGROUND), ("roce", "cubic", FlowClass.INCAST), ("irn", None, None)],
+)
+def test_only_the_flows_that_the_settings_name_go_by_rdma(
+    tmp_path: Path, name: str, background_name: str | None, rdma: FlowClass | None
+) -> None:
+    """A flow by RDMA has no handshake: its first packet that reaches a switch has data."""
+    document = settings(
+        transport__name=name, transport__background_name=background_name, policy__name="lqd", trace=True
+    )
+    _, flows = simulated(document, tmp_path)
+    arrivals = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
+    numbers, firsts = np.unique(arrivals["flow"], return_index=True)
+    has_handshake = arrivals["flow_class"][firsts] == FlowClass.CONTROL
+    for flow_class in (FlowClass.BACKGROUND, FlowClass.INCAST):
+        own = has_handshake[flows["flow_class"][numbers] == flow_class]
+        assert len(own) > 10
+        assert (own == (rdma is not None and flow_class != rdma)).all()
+
+
+def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> None:
+    """Its packets are ECN capable beside a TCP; those of a background by TCP are not."""
+    changes: dict[str, Any] = {"transport__name": "cubic", "incast__queries_per_second_per_server": 0.0}
+    changes |= {"policy__name": "cs", "background__load": 0.9}
+    marked = {}
+    for background_name, control in (("roce", "dcqcn"), ("roce", None), ("newreno", None)):
+        mixture = {"transport__background_name": background_name, "transport__rdma__control": control}
+        summary, _ = simulated(settings(**changes, **mixture))
+        marked[background_name, control] = sum(switch["marked"] for switch in summary["switches"])
+    assert marked["roce", "dcqcn"] > 100
+    assert marked["roce", None] == marked["newreno", None] == 0
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("name=dcqcn", "transport.name = dcqcn is unknown: choose from dctcp"),
+        ("name=cubic background_name=dctcp", "background_name = dctcp is unknown: choose from cubic, newreno, roce"),
+        ("name=irn background_name=roce", "cannot stand beside irn, which sends by RDMA too: choose a TCP"),
+        ("name=powertcp background_name=roce", "cannot stand beside powertcp, which paces all senders"),
+        (
+            "name=roce rdma.control=dcqcn mark_bytes=0",
+            "mark_bytes = 0 leaves dcqcn without ECN marks, which it lives on",
+        ),
+        ("name=cubic background_name=irn rdma.control=dcqcn mark_bytes=0", "mark_bytes = 0 leaves dcqcn without"),
+        ("mark_full_bytes=14400", "mark_full_bytes = 14400 is not above mark_bytes = 14400: raise it"),
+        ("name=cubic mark_bytes=0 mark_full_bytes=9", "mark_full_bytes = 9 means nothing beside mark_bytes = 0"),
+        ("mark_probability=0", "mark_probability = 0.0 is out of range"),
+        ("dcqcn.gain=1.5", "dcqcn.gain = 1.5 is out of range"),
+        ("dcqcn.increase_interval_ns=0", "increase_interval_ns = 0 is out of range"),
+    ],
+)
+def test_a_transport_that_cannot_run_is_refused(overrides: str, words: str) -> None:
+    changes = [f"scenario.transport.{override}" for override in overrides.split()]
+    with pytest.raises(ForetailError, match=words):
+        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *changes], "overrides")
+
+
+@pytest.mark.parametrize("network", ["ns3", "emulator"])
+def test_no_other_network_sends_the_background_by_rdma(network: str) -> None:
+    overrides = [f"network={network}", "scenario.transport.background_name=roce"]
+    with pytest.raises(ForetailError, match=f"background_name = roce is no TCP, which network={network} sends"):
+        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *overrides], "overrides")
+
+
+@pytest.mark.ns3
+def test_the_driver_of_ns3_refuses_it_too(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"'transport\.background_name' = roce is no TCP, and ns-3 has no"):
+        run_driver(settings(transport__background_name="roce"), tmp_path)
+
+
+def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None:
+    with pytest.raises(ForetailError, match=r"'transport\.background_name' must be a TCP or null with timely"):
+        NativeNetwork(settings(transport__name="timely", transport__background_name="roce"))
