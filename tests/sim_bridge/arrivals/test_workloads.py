@@ -37,9 +37,7 @@ from foretail.sim_bridge.arrivals.workloads import (
     ZipfOnOff,
 )
 from foretail.sim_bridge.arrivals.workloads.collectives import even_assignment
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
 from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
-from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.examples import draws
 
 RANDOM = (
@@ -79,15 +77,6 @@ def transmitted(policy: str, ports: int, buffer: int, arrivals: Slotted, **rules
         return int(late_qd(ports, buffer, arrivals.slot, arrivals.port)["transmitted"])
     run = slotted(policy, ports, buffer, arrivals.slot, arrivals.port, arrivals.prediction, **rules)
     return int(run["transmitted"])
-
-
-def rates(workload: Workload, ports: int, buffer: int, first: int, period: int, *policies: str) -> list[Fraction]:
-    """Packets per slot that each policy transmits in ten periods after the first slots."""
-    short, long = (packets(workload, ports, buffer, slots) for slots in (first, first + 10 * period))
-    return [
-        Fraction(transmitted(p, ports, buffer, long) - transmitted(p, ports, buffer, short), 10 * period)
-        for p in policies
-    ]
 
 
 @settings(max_examples=draws(150))
@@ -257,106 +246,6 @@ def test_a_permutation_never_sends_two_packets_to_a_port() -> None:
     full = packets(Permutation(load=1.0, change_slots=7), 16, 1, 70).port.reshape(70, 16)
     changes = np.flatnonzero(np.any(full[1:] != full[:-1], axis=1)) + 1
     assert changes.tolist() == list(range(7, 70, 7))
-
-
-@given(ports=st.integers(2, 20), length=st.integers(1, 300))
-def test_filling_ends_at_just_the_length(ports: int, length: int) -> None:
-    slots = fill(ports, length)
-    assert slots[-1] == fill_slots(ports, length) - 1
-    left = 0
-    for slot in range(fill_slots(ports, length)):
-        left = max(left - 1, 0) + int(np.count_nonzero(slots == slot))
-        assert left <= length
-    assert left == length
-
-
-@pytest.mark.parametrize(("ports", "buffer"), [(2, 2), (2, 9), (4, 6), (8, 64), (16, 320)])
-@pytest.mark.parametrize("periods", [1, 2, 50])
-def test_followlqd_sends_2_packets_where_opt_sends_n_plus_1(ports: int, buffer: int, periods: int) -> None:
-    slots = fill_slots(ports, buffer)
-    empty = packets(FollowLqdLowerBound(), ports, buffer, slots)
-    arrivals = packets(FollowLqdLowerBound(), ports, buffer, slots + 2 * periods)
-    sent = {p: transmitted(p, ports, buffer, arrivals) for p in ("followlqd", "lqd", "opt")}
-    start = buffer + slots - 1  # the filling, all of which everybody transmits
-    assert {transmitted(p, ports, buffer, empty) for p in sent} == {start}
-    assert sent == {
-        "followlqd": start + 2 * periods,
-        "lqd": start + (ports + 1) * periods,
-        "opt": start + (ports + 1) * periods,
-    }
-
-
-def test_the_integer_program_agrees_on_followlqd_s_lower_bound() -> None:
-    arrivals = packets(FollowLqdLowerBound(), 4, 9, fill_slots(4, 9) + 2 * 6)
-    assert offline_optimum(4, 9, arrivals.slot, arrivals.port).transmitted == 9 + fill_slots(4, 9) - 1 + 5 * 6
-
-
-@pytest.mark.parametrize(("ports", "buffer"), [(2, 2), (4, 6), (8, 64), (16, 320)])
-def test_complete_sharing_sends_1_packet_where_opt_sends_n(ports: int, buffer: int) -> None:
-    first = fill_slots(ports, buffer) + 1  # the slot in which LQD and OPT lose the packets that take up room
-    assert rates(CompleteSharingLowerBound(), ports, buffer, first, 1, "cs", "opt", "lqd") == [1, ports, ports]
-
-
-@pytest.mark.parametrize("ports", [2, 4, 8, 16])
-def test_one_false_negative_costs_a_packet_in_every_slot_for_ever(ports: int) -> None:
-    buffer, slots = 5 * ports, 400
-    arrivals = packets(FalseNegative(), ports, buffer, slots)
-    assert arrivals.prediction is not None
-    lqd = slotted("lqd", ports, buffer, arrivals.slot, arrivals.port)
-    wrong = lqd["lqd_drop"] != arrivals.prediction
-    assert (int(wrong.sum()), int(arrivals.prediction.sum())) == (1, 0)
-    assert lqd["transmitted"] == transmitted("opt", ports, buffer, arrivals) == len(arrivals) - 1
-    steady = slots - fill_slots(ports, buffer)
-    assert transmitted("cs", ports, buffer, arrivals) == len(arrivals) - steady
-    assert transmitted("credence", ports, buffer, arrivals) >= len(arrivals) - 3
-
-
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_false_negatives_are_as_many_as_asked_for(count: int) -> None:
-    arrivals = packets(FalseNegative(count), 8, 64, 300)
-    for victim in ("tail", "tail_kept", "head"):
-        lqd = slotted("lqd", 8, 64, arrivals.slot, arrivals.port, victim=victim)
-        assert lqd["lqd_drop"].sum() == count
-    assert rates(FalseNegative(count), 8, 64, 100, 1, "cs", "lqd", "opt") == [1, count + 1, count + 1]
-
-
-@pytest.mark.parametrize(
-    ("ports", "buffer", "least"), [(4, 80, 1.19), (8, 160, 1.25), (16, 320, 1.29), (16, 1600, 1.32), (64, 12_800, 1.36)]
-)
-def test_lqd_loses_what_its_lower_bound_says(ports: int, buffer: int, least: float) -> None:
-    cold = ports - ports // 2
-    turn = (buffer - ports) // (cold * (cold - 1) // 2)
-    filling = -(-buffer // cold) + 1
-    period = cold * turn
-    settled = filling + period * (4 * buffer // period + 1)
-    lqd, opt = rates(LqdLowerBound(), ports, buffer, settled, period, "lqd", "opt")
-    assert opt == ports
-    assert least < opt / lqd < math.sqrt(2)
-
-
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0])
-@pytest.mark.parametrize(("ports", "buffer"), [(4, 80), (8, 160), (16, 320)])
-def test_dt_keeps_buffer_free_that_a_single_burst_could_use(ports: int, buffer: int, alpha: float) -> None:
-    slots = fill_slots(ports, buffer)
-    period = buffer + slots - 1
-    arrivals = packets(DtLowerBound(), ports, buffer, 3 * period)
-    assert transmitted("opt", ports, buffer, arrivals) == len(arrivals) == 3 * period
-    # accepted while q < alpha (B - q); a packet leaves in each slot of the filling but the last
-    kept = math.ceil(alpha * buffer / (1 + alpha) - 1e-9)
-    assert transmitted("dt", ports, buffer, arrivals, alpha=[alpha]) == 3 * (kept + slots - 1)
-
-
-def test_dt_s_ratio_grows_with_the_ports_when_bursts_come_at_once() -> None:
-    ratios = []
-    for ports, buffer in ((4, 80), (16, 320), (64, 1280), (144, 2880)):
-        hot = math.isqrt(ports)
-        period = (buffer - hot) // (ports - hot)
-        dt, opt = rates(DtLowerBound(at_once=True), ports, buffer, 10 * period, period, "dt", "opt")
-        assert opt == ports
-        ratios.append(float(opt / dt))
-        assert ratios[-1] == pytest.approx(ports / (hot + (ports - hot) / (1 + hot / 2)), rel=0.2)
-    assert ratios == sorted(ratios)
-    assert ratios[-1] > 4
 
 
 @given(flows=st.integers(1, 200), uplinks=st.integers(1, 64))

@@ -22,7 +22,7 @@ from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_o
 from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
-from tests.sim_bridge.packets.test_pauses import mixed
+from tests.sim_bridge.packets.paused_runs import mixed
 
 
 def collected(document: dict[str, Any], path: Path) -> Dataset:
