@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foretail.configs.schema.families import Family
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
@@ -163,18 +166,22 @@ def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[
     """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
     document = plan.document(case)
     with scratch_run(document, plan.simulators[case.where], so_far) as run:
-        flows, switches = run.flows(), counters(run)
-        run_cost = cost.run_cost(flows, run.summary["end_ns"], document)
-        if run_cost.cost is None:
-            raise ForetailError(
-                f"{case.where} has no queries, no short and no long flows on seed {case.seed}: lengthen it"
-            )
+        switches = counters(run)
         return {
-            **asdict(run_cost),
-            "flows_sha256": flows_sha256(flows, document),
+            **cost_document(case, run.flows(), run.summary["end_ns"], document),
             "asked": switches["asked"],
             "predicted_drops": switches["data_drops.predicted"],
             "drops": sum(value for reason, value in switches.items() if reason.startswith("data_drops.")),
             "cpu_seconds": run.summary["simulation_cpu_seconds"],
             **({"counters": counted.drawn(run.counters(), plan.logged_rows, case.seed)} if plan.logged_rows else {}),
         }
+
+
+def cost_document(
+    case: SharingCase, flows: NDArray[np.void], end_ns: int, document: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The cost of a run that ended, and a hash of what was offered; ForetailError if nothing was that costs."""
+    run_cost = cost.run_cost(flows, end_ns, document)
+    if run_cost.cost is None:
+        raise ForetailError(f"{case.where} has no queries, no short and no long flows on seed {case.seed}: lengthen it")
+    return {**asdict(run_cost), "flows_sha256": flows_sha256(flows, document)}

@@ -26,7 +26,9 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_seen
+from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail.studies.benchmark.frozen import CLOSED_LOOP, named, reference_runs, require_frozen
+from foretail.studies.benchmark.live_policies import LivePlan, measure_live
 from foretail.studies.benchmark.score import GUARD_PERCENT, Score, best_by_family, guard_percent
 
 
@@ -36,8 +38,8 @@ class BenchmarkSettings(SimulatedPointSettings, Families):
 
     model: str | None = setting(
         None,
-        "What is judged: a drop predictor, as in export; the name of a policy, as in evaluate; or HEADER.hpp:TYPE. "
-        "null judges the rules of the benchmark alone.",
+        "What is judged: a drop predictor, as in export; the name of a policy, as in evaluate; HEADER.hpp:TYPE; or "
+        "FILE.py:FUNCTION, which decides in Python. null judges the rules of the benchmark alone.",
     )
     asking: str = setting("learned", "Policy that asks the predictor.", one_of=ASKING)
     reference: str = setting("lqd_last", "Policy against whose J all scores are taken.")
@@ -68,6 +70,7 @@ class Field:
     thresholds: Sequence[Rule]
     others: Sequence[Rule]
     judged: Rule | None  #: what the score is of
+    live: LivePlan | None  #: of a judged policy in Python, which decides in runs of its own
 
     @property
     def rules(self) -> list[Rule]:
@@ -79,10 +82,15 @@ class Field:
     def of(cls, settings: BenchmarkSettings, store: Store) -> Field:
         """Compose the conditions and all rules; ForetailError when the model was given a held-out run."""
         model, judged = settings.model, None
-        policy = None if model is None or is_predictor(model) else model
+        python = None if model is None else PythonPolicy.of(model)
+        policy = None if model is None or python is not None or is_predictor(model) else model
         names = [settings.reference, *settings.rules, *settings.thresholds, *([] if policy is None else [policy])]
         plan = SharingPlan.of(settings, settings.shared, settings.families, {name: {} for name in names})
-        if model is not None and policy is None:
+        live = None
+        if python is not None:
+            live = LivePlan(python, compose_policy(settings.asking, "asking"), plan)
+            judged = Rule(python.name, DEFAULT)
+        elif model is not None and policy is None:
             library = predictor_to_store(load_predictor(model, settings.tracking, store), store).library
             plan = plan.with_model([settings.asking], library)
             judged = Rule(settings.asking, DEFAULT)
@@ -100,7 +108,7 @@ class Field:
         }
         plan = replace(plan, rules={**plan.rules, **made})
         thresholds = [_rule(name) for name in settings.thresholds]
-        return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged)
+        return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged, live)
 
 
 def _rule(name: str) -> Rule:
@@ -111,8 +119,10 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
     """Measure everybody, verify the frozen runs, and score."""
     field = Field.of(settings, run.store)
     plan, costs = field.plan, Costs()
-    everywhere = dict.fromkeys(plan.scenarios, field.rules)
-    measure_rules(settings.experiment, settings, plan, costs, everywhere, settings.seeds)
+    simulated = field.rules if field.live is None else [rule for rule in field.rules if rule != field.judged]
+    measure_rules(settings.experiment, settings, plan, costs, dict.fromkeys(plan.scenarios, simulated), settings.seeds)
+    if field.live is not None:
+        measure_live(settings.experiment, settings, field.live, costs, settings.seeds)
     reference = list(reference_runs(costs, field.reference, settings.size, settings.held_out()))
     require_frozen(reference, settings.size)
     training = [where for where in plan.scenarios if where.family in settings.training()]
@@ -133,6 +143,7 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
             "held-out conditions.",
             f"The tuned threshold, {tuned}, is the best of {len(field.thresholds)} on the training families.",
             costs.note,
+            *(() if field.live is None else (field.live.policy.note,)),
         ),
         verdict=_verdict(judged, scores, tuned, field.reference),
         details={

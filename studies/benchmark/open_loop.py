@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,15 @@ from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_traffic
 from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
 from foretail.sim_bridge.arrivals.workloads import Workload
+from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.guest_policies import policy_identity
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.live import run_live
 from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.open_loop.slotted import packets_sent
 from foretail.sim_bridge.policies import is_guest
 from foretail.sim_bridge.policy_settings import SlotParameters, settings_in_name
+from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail.studies.benchmark.frozen import OPEN_LOOP
 from foretail.studies.benchmark.track import Track, best_of
 
@@ -57,8 +60,8 @@ class OpenLoopSettings(PointSettings, Families):
 
     model: str | None = setting(
         None,
-        "What is judged: a drop predictor of trees, as in export; the name of a policy, such as dt_alpha_4; or "
-        "HEADER.hpp:TYPE. null judges the rules of the benchmark alone.",
+        "What is judged: a drop predictor of trees, as in export; the name of a policy, such as dt_alpha_4; "
+        "HEADER.hpp:TYPE; or FILE.py:FUNCTION, which decides in Python. null judges the rules of the benchmark alone.",
     )
     asking: str | None = setting(
         None,
@@ -94,6 +97,19 @@ class OpenCase:
 
 
 @dataclass(frozen=True)
+class LiveCase:
+    """All seeds of a condition: they wait together, so that a policy in Python gets a batch."""
+
+    family: str
+    condition: str
+    seeds: tuple[int, ...]
+
+    @property
+    def cases(self) -> list[OpenCase]:
+        return [OpenCase(self.family, self.condition, seed, "") for seed in self.seeds]
+
+
+@dataclass(frozen=True)
 class Arrivals:
     """All conditions, and the predictor that is judged on them."""
 
@@ -122,6 +138,34 @@ class Arrivals:
             arithmetic["average_shift"] = max(slots_shift(arithmetic["average_shift"]), 0)
         run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer, **arithmetic)
         return {"sent": run.sent(asking, scorer_of(ensemble)), "arrivals_sha256": digest}
+
+    def live_depends_on(self, case: LiveCase, policy: PythonPolicy, asking: str) -> dict[str, Any]:
+        """Everything that a measurement of a policy in Python depends on."""
+        return {
+            "traffic": [self.hashes[one.where, one.seed] for one in case.cases],
+            "policy": [policy.sha256, policy.function, asking],
+            "code": [self.code, code_digest(run_live)],
+        }
+
+    def measure_live(self, case: LiveCase, so_far: SoFar, policy: PythonPolicy, asking: str) -> list[dict[str, Any]]:
+        """What a policy in Python sends, in packets, on each seed."""
+        so_far("")
+        traffic = self.traffic[Condition(case.family, case.condition)]
+        drawn = [
+            _arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, seed) for seed in case.seeds
+        ]
+        live = run_live(
+            [joined(list(batches)) for batches, _ in drawn],
+            traffic.ports,
+            traffic.buffer,
+            policy.decide,
+            policy.features,
+            policy=asking,
+        )
+        return [
+            {"sent": run.transmitted, "arrivals_sha256": digest}
+            for run, (_, digest) in zip(live.runs, drawn, strict=True)
+        ]
 
 
 @lru_cache(maxsize=2)
@@ -163,11 +207,13 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
     arrivals, judged = _with_model(settings, run, traffic)
     named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
     rules = list(dict.fromkeys(named))
+    python = None if settings.model is None else PythonPolicy.of(settings.model)
     cases = [
         OpenCase(where.family, where.condition, seed, rule)
         for where in traffic
         for seed in settings.seeds
         for rule in rules
+        if python is None or rule != judged
     ]
     measured = measure_cases(
         settings.experiment,
@@ -179,6 +225,8 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
         measure=arrivals.measure,
     )
     found = dict(zip(measured.cases, measured.measurements, strict=True))
+    if python is not None:
+        found |= _live(settings, arrivals, python)
     percents = {where: _percents(found, where, rules, settings.seeds) for where in traffic}
     training = [where for where in traffic if where.family in settings.training()]
     tuned = best_of(percents, training, settings.thresholds)
@@ -197,11 +245,32 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
         "the share of what always accepting loses against LQD that a rule wins back",
     )
     shown = [rule for rule in rules if rule in (judged, tuned, *settings.rules) or rule not in settings.thresholds]
-    notes = (f"{tuned} is the best of {len(settings.thresholds)} on the training families.", measured.note)
+    notes = [f"{tuned} is the best of {len(settings.thresholds)} on the training families.", measured.note]
+    if python is not None:
+        notes.append(python.note)
     return track.shown(judged, shown, notes)
 
 
 OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show)
+
+
+def _live(settings: OpenLoopSettings, arrivals: Arrivals, policy: PythonPolicy) -> dict[OpenCase, Any]:
+    """What a policy in Python sends, on each condition and seed."""
+    asking = settings.asking or "learned"
+    measured = measure_cases(
+        settings.experiment,
+        "live_open_loop",
+        [LiveCase(where.family, where.condition, tuple(settings.seeds)) for where in arrivals.traffic],
+        settings,
+        name=lambda case: f"{case.family} {case.condition}: {policy.name}",
+        depends_on=lambda case: arrivals.live_depends_on(case, policy, asking),
+        measure=partial(arrivals.measure_live, policy=policy, asking=asking),
+    )
+    return {
+        replace(one, rule=policy.name): found
+        for case, of_seeds in zip(measured.cases, measured.measurements, strict=True)
+        for one, found in zip(case.cases, of_seeds, strict=True)
+    }
 
 
 def _with_model(
@@ -213,6 +282,9 @@ def _with_model(
     hashes = {
         (where, seed): traffic_sha256(run_in(one, seed)) for where, one in traffic.items() for seed in settings.seeds
     }
+    python = None if model is None else PythonPolicy.of(model)
+    if python is not None:
+        return Arrivals(traffic, hashes, {}, code), python.name
     if model is None or not is_predictor(model):
         if model is not None:
             _policy(model)

@@ -56,6 +56,31 @@ def test_a_policy_has_a_score_beside_the_tuned_threshold(tmp_path: Path) -> None
     assert "the tuned threshold dt_alpha_16" in result.verdict()[0]
 
 
+@pytest.mark.slow
+def test_a_policy_in_python_costs_what_the_same_rule_costs_in_trees(tmp_path: Path) -> None:
+    """Dynamic Thresholds with alpha 2 that spare last packets: decided live, and compiled; the second run is reused."""
+    file = tmp_path / "rule.py"
+    file.write_text(
+        "FEATURES = ('pressure', 'message_left')\n"
+        "def decide(rows):\n    return (rows[:, 0] > 136) & (rows[:, 1] > 17)\n"
+    )
+    rule = "{message_left: 17, fill: 255, pressure: 136, first_rtt_more: 0, last_pressure: 255, far: 254, far_less: 0}"
+    given = ("size=small", "tracking=off", f"+sharing_rules.mine={rule}", f"store_dir={tmp_path / 'store'}")
+    for time in ("first", "second"):
+        result = run_of("benchmark", tmp_path / time, *given, f"model={file}:decide")
+        costs = result.shown.rows.pivot_table(index=["family", "condition"], columns="rule", values="cost")
+        assert (costs["rule.py:decide"] == costs["learned mine"]).all()
+        document = result.document()
+        assert (document["judged"], document["score"]) == (
+            "rule.py:decide",
+            document["scores"]["learned mine"]["score"],
+        )
+        assert any("Python" in note for note in result.shown.notes)
+    assert result.shown.notes[3].startswith("24 simulations, 24 of them in the store")
+    with pytest.raises(ForetailError, match=r"rule\.py:decide decides in Python, which only the native network asks"):
+        run_of("benchmark", tmp_path / "ns3", *given, f"model={file}:decide", "network=ns3")
+
+
 def test_another_seed_or_simulator_is_not_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
     right = FrozenRun("small", "family", True, "condition", 0, "family condition 0", 2.0)
     costs = costs_of({(WHERE, REFERENCE): [2.0]})

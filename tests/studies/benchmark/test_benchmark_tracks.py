@@ -69,6 +69,22 @@ def test_a_predictor_that_accepts_everything_is_complete_sharing(store: str, tmp
 
 
 @pytest.mark.slow
+def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
+    """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, decided live."""
+    file = tmp_path / "rule.py"
+    file.write_text(
+        "FEATURES = ('queue', 'occupancy')\ndef decide(rows):\n    return rows[:, 0] >= 4 * (80 - rows[:, 1])\n"
+    )
+    for time in ("first", "second"):
+        result = run_of("benchmark_open_loop", tmp_path / time, *SMALL, store, f"model={file}:decide")
+        own = result.document()
+        assert own["judged"] == "rule.py:decide"
+        assert any("Python" in note for note in result.shown.notes)
+    other = run_of("benchmark_open_loop", tmp_path / "other", *SMALL, store, "model=dt_alpha_4").document()
+    assert own["scores"]["rule.py:decide"] == other["scores"]["dt_alpha_4"]
+
+
+@pytest.mark.slow
 def test_the_oracle_carries_all_that_the_oracle_carries(store: str, tmp_path: Path) -> None:
     result = run_of("benchmark_demand", tmp_path, *SMALL, store, "model=moving_average", "+parameters.window=3")
     document, rows = result.document(), result.shown.rows

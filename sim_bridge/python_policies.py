@@ -1,0 +1,118 @@
+"""Policies in Python: a function in a file of the user's own decides about every data packet.
+
+``my_policy.py:decide`` stands for one in the benchmark. Nothing of it can be exported, because Python decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import training_columns
+
+_PYTHON = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class PythonPolicy:
+    """A function that says which packets are dropped, and the features that it reads.
+
+    The file defines ``FEATURES``, names of the catalog. The function gets int32[n, features], a row for each packet
+    that waits for a decision, and answers as a predictor of :func:`foretail.sim_bridge.open_loop.live.run_live` does.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.sim_bridge.python_policies import PythonPolicy
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "half.py"
+    ...     _ = file.write_text("FEATURES = ('fill',)\\ndef decide(rows):\\n    return rows[:, 0] > 127\\n")
+    ...     policy = PythonPolicy.of(f"{file}:decide")
+    >>> policy.name, policy.features
+    ('half.py:decide', ('fill',))
+    >>> PythonPolicy.of("dt_alpha_8") is None
+    True
+    """
+
+    file: Path  #: absolute
+    function: str
+
+    @classmethod
+    def of(cls, policy: str) -> PythonPolicy | None:
+        """Return the policy of ``FILE.py:FUNCTION``, which runs the file, or None for any other name.
+
+        ForetailError when the file cannot be read or fails, or lacks the function or ``FEATURES``.
+        """
+        parts = _PYTHON.fullmatch(policy)
+        if parts is None:
+            return None
+        found = cls(Path(parts["file"]).absolute(), parts["function"])
+        if not callable(found.decide):
+            raise ForetailError(f"{found.name} is no function: give one that answers to int32[n, features]")
+        training_columns(found.features, own_queues=True)
+        return found
+
+    def __reduce__(self) -> tuple[type[PythonPolicy], tuple[Path, str]]:
+        return type(self), (self.file, self.function)  # another process runs the file itself
+
+    @property
+    def name(self) -> str:
+        """In tables."""
+        return f"{self.file.name}:{self.function}"
+
+    @property
+    def note(self) -> str:
+        """For below a table with what it costs."""
+        return f"{self.name} decided live, in Python: there is no code of it for a switch, and no proof."
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file; what it imports or reads does not count."""
+        try:
+            return hashlib.sha256(self.file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ForetailError(f"the policy {self.file} cannot be read ({error.strerror}): name a file") from None
+
+    @cached_property
+    def decide(self) -> Callable[..., Any]:
+        """The function."""
+        decide: Callable[..., Any] = self._attribute(self.function, "define it")
+        return decide
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the catalog, in the order of the columns."""
+        given = self._attribute("FEATURES", 'name what the policy sees, as in FEATURES = ("pressure", "message_left")')
+        if not isinstance(given, (tuple, list)) or not all(isinstance(name, str) for name in given):
+            raise ForetailError(f"FEATURES of {self.file.name} are {given!r}: give a tuple of names")
+        return tuple(given)
+
+    def _attribute(self, name: str, fix: str) -> Any:
+        try:
+            return getattr(self._module, name)
+        except AttributeError:
+            raise ForetailError(f"{self.file.name} has no {name}: {fix}") from None
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        specification = importlib.util.spec_from_file_location(f"foretail_policy_{self.sha256[:16]}", self.file)
+        if specification is None or specification.loader is None:
+            raise ForetailError(f"{self.file} cannot be run as Python: name a file that ends in .py")
+        module = importlib.util.module_from_spec(specification)
+        try:
+            specification.loader.exec_module(module)
+        except Exception as error:
+            reason = (str(error).strip() or "no message").splitlines()[0]
+            raise ForetailError(
+                f"{self.file.name} raises {type(error).__name__} ({reason}): make it run with this Python"
+            ) from error
+        return module

@@ -1,0 +1,54 @@
+"""Policies in Python: what a file has to say, and sentences about every fault. Under a second."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge.python_policies import PythonPolicy
+
+
+def test_a_function_of_a_file_reads_its_features(tmp_path: Path) -> None:
+    file = tmp_path / "half.py"
+    file.write_text("FEATURES = ['fill', 'queue']\ndef decide(rows):\n    return rows[:, 0] > 127\n")
+    policy = PythonPolicy.of(f"{file}:decide")
+    assert policy is not None
+    assert (policy.name, policy.features) == ("half.py:decide", ("fill", "queue"))
+    again = copy.copy(policy)  # as another process gets it
+    assert again == policy
+    assert again.decide(np.array([[127, 0], [128, 0]])).tolist() == [False, True]
+    before = policy.sha256
+    file.write_text(file.read_text().replace("127", "128"))
+    assert PythonPolicy(file, "decide").sha256 != before
+
+
+@pytest.mark.parametrize("name", ["dt_alpha_8", "rule.hpp:Rule", "models:/foretail-drop@x", "half.py", "x.py:a:b"])
+def test_other_names_are_of_others(name: str) -> None:
+    assert PythonPolicy.of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, r"the policy .*rule\.py cannot be read \(No such file or directory\): name a file"),
+        ("FEATURES = ('fill',)\n", r"rule\.py has no decide: define it"),
+        ("FEATURES = ('fill',)\ndecide = 3\n", r"rule\.py:decide is no function: give one that"),
+        ("def decide(rows): ...\n", r"rule\.py has no FEATURES: name what the policy sees"),
+        ("FEATURES = 'fill'\ndef decide(rows): ...\n", r"FEATURES of rule\.py are 'fill': give a tuple of names"),
+        ("FEATURES = 7\ndef decide(rows): ...\n", r"FEATURES of rule\.py are 7: give a tuple of names"),
+        ("FEATURES = ('nothing',)\ndef decide(rows): ...\n", "unknown feature 'nothing': choose from"),
+        ("FEATURES = ()\ndef decide(rows): ...\n", "no features chosen"),
+        ("import no_such_module\n", r"rule\.py raises ModuleNotFoundError \(No module named 'no_such_module'\): make"),
+        ("def decide(rows\n", r"rule\.py raises SyntaxError \(.*\): make it run with this Python"),
+    ],
+)
+def test_every_fault_is_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "rule.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ForetailError, match=words):
+        PythonPolicy.of(f"{file}:decide")
