@@ -190,6 +190,7 @@ RULES = [
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
     Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
+    Rule(r"how-do-i.md: benchmark ", "compose"),  # tests/studies/benchmark runs a policy in Python
     # docs/guide/scenario.md
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
     Rule(r"scenario.md: train --config-dir", "run", ns3=True),
