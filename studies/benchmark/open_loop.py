@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,12 +111,13 @@ class LiveCase:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All conditions, and the predictor that is judged on them."""
+    """All conditions, and the predictor or the policy in Python that is judged on them."""
 
     traffic: Mapping[Condition, SlottedTraffic]
     hashes: Mapping[tuple[Condition, int], str]  #: of scenario and seed, by condition and seed
     predictors: Mapping[str, tuple[str, Ensemble]]  #: by rule, the policy that asks, and whom
     code: str
+    live: tuple[str, PythonPolicy] | None = None  #: the policy that asks, and whom
 
     def depends_on(self, case: OpenCase) -> dict[str, Any]:
         """Everything that a measurement depends on."""
@@ -139,33 +140,33 @@ class Arrivals:
         run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer, **arithmetic)
         return {"sent": run.sent(asking, scorer_of(ensemble)), "arrivals_sha256": digest}
 
-    def live_depends_on(self, case: LiveCase, policy: PythonPolicy, asking: str) -> dict[str, Any]:
-        """Everything that a measurement of a policy in Python depends on."""
+    def live_depends_on(self, case: LiveCase) -> dict[str, Any]:
+        """Everything that a measurement of the policy in Python depends on."""
+        asking, policy = self._live()
         return {
             "traffic": [self.hashes[one.where, one.seed] for one in case.cases],
             "policy": [policy.sha256, policy.function, asking],
             "code": [self.code, code_digest(run_live)],
         }
 
-    def measure_live(self, case: LiveCase, so_far: SoFar, policy: PythonPolicy, asking: str) -> list[dict[str, Any]]:
-        """What a policy in Python sends, in packets, on each seed."""
+    def measure_live(self, case: LiveCase, so_far: SoFar) -> list[dict[str, Any]]:
+        """What the policy in Python sends on each seed, as `measure`."""
         so_far("")
+        asking, policy = self._live()
         traffic = self.traffic[Condition(case.family, case.condition)]
-        drawn = [
-            _arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, seed) for seed in case.seeds
-        ]
-        live = run_live(
-            [joined(list(batches)) for batches, _ in drawn],
-            traffic.ports,
-            traffic.buffer,
-            policy.decide,
-            policy.features,
-            policy=asking,
-        )
+        ports, buffer = traffic.ports, traffic.buffer
+        drawn = [_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
+        sequences = [joined(list(batches)) for batches, _ in drawn]
+        live = run_live(sequences, ports, buffer, policy.decide, policy.features, policy=asking)
         return [
             {"sent": run.transmitted, "arrivals_sha256": digest}
             for run, (_, digest) in zip(live.runs, drawn, strict=True)
         ]
+
+    def _live(self) -> tuple[str, PythonPolicy]:
+        if self.live is None:
+            raise TypeError("no policy in Python is judged")
+        return self.live
 
 
 @lru_cache(maxsize=2)
@@ -207,13 +208,12 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
     arrivals, judged = _with_model(settings, run, traffic)
     named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
     rules = list(dict.fromkeys(named))
-    python = None if settings.model is None else PythonPolicy.of(settings.model)
     cases = [
         OpenCase(where.family, where.condition, seed, rule)
         for where in traffic
         for seed in settings.seeds
         for rule in rules
-        if python is None or rule != judged
+        if arrivals.live is None or rule != judged
     ]
     measured = measure_cases(
         settings.experiment,
@@ -225,8 +225,10 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
         measure=arrivals.measure,
     )
     found = dict(zip(measured.cases, measured.measurements, strict=True))
-    if python is not None:
-        found |= _live(settings, arrivals, python)
+    notes = []
+    if arrivals.live is not None:
+        found |= _live_runs(settings, arrivals, judged or "")
+        notes = [arrivals.live[1].note]
     percents = {where: _percents(found, where, rules, settings.seeds) for where in traffic}
     training = [where for where in traffic if where.family in settings.training()]
     tuned = best_of(percents, training, settings.thresholds)
@@ -245,29 +247,26 @@ def show(settings: OpenLoopSettings, run: Run) -> Shown:
         "the share of what always accepting loses against LQD that a rule wins back",
     )
     shown = [rule for rule in rules if rule in (judged, tuned, *settings.rules) or rule not in settings.thresholds]
-    notes = [f"{tuned} is the best of {len(settings.thresholds)} on the training families.", measured.note]
-    if python is not None:
-        notes.append(python.note)
-    return track.shown(judged, shown, notes)
+    best = f"{tuned} is the best of {len(settings.thresholds)} on the training families."
+    return track.shown(judged, shown, [best, measured.note, *notes])
 
 
 OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show)
 
 
-def _live(settings: OpenLoopSettings, arrivals: Arrivals, policy: PythonPolicy) -> dict[OpenCase, Any]:
-    """What a policy in Python sends, on each condition and seed."""
-    asking = settings.asking or "learned"
+def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[OpenCase, Any]:
+    """What the policy in Python sends, on each condition and seed."""
     measured = measure_cases(
         settings.experiment,
         "live_open_loop",
         [LiveCase(where.family, where.condition, tuple(settings.seeds)) for where in arrivals.traffic],
         settings,
-        name=lambda case: f"{case.family} {case.condition}: {policy.name}",
-        depends_on=lambda case: arrivals.live_depends_on(case, policy, asking),
-        measure=partial(arrivals.measure_live, policy=policy, asking=asking),
+        name=lambda case: f"{case.family} {case.condition}: {rule}",
+        depends_on=arrivals.live_depends_on,
+        measure=arrivals.measure_live,
     )
     return {
-        replace(one, rule=policy.name): found
+        replace(one, rule=rule): found
         for case, of_seeds in zip(measured.cases, measured.measurements, strict=True)
         for one, found in zip(case.cases, of_seeds, strict=True)
     }
@@ -284,7 +283,7 @@ def _with_model(
     }
     python = None if model is None else PythonPolicy.of(model)
     if python is not None:
-        return Arrivals(traffic, hashes, {}, code), python.name
+        return Arrivals(traffic, hashes, {}, code, (settings.asking or "learned", python)), python.name
     if model is None or not is_predictor(model):
         if model is not None:
             _policy(model)
