@@ -20,8 +20,8 @@ from foretail.sim_bridge.packets.cost import slowdowns
 DRAWS = 1000
 BLOCK_NS = 1_000_000
 CONFIDENCE = 0.95
-CELLS_AT_ONCE = 4_000_000
-"""Draws times flows that are held in memory at the same time."""
+CHUNK = 256
+"""Flows of neighbouring slowdowns whose weights are summed first: only the chunk of a percentile is looked through."""
 
 Array = NDArray[np.float64]
 
@@ -131,46 +131,48 @@ def _figures(sample: FlowSample, block: NDArray[np.intp], counts: NDArray[np.int
     for group in (*FLOW_GROUPS, "all"):
         mask = sample.groups[group]
         order = np.argsort(sample.slowdown[mask], kind="stable")
-        slowdown, blocks, timed_out = sample.slowdown[mask][order], block[mask][order], sample.timed_out[mask][order]
-        step = max(1, CELLS_AT_ONCE // max(1, len(order)))
-        yield np.vstack(
-            [
-                _weighted(slowdown, timed_out, counts[start : start + step][:, blocks])
-                for start in range(0, len(counts), step)
-            ]
-        )
+        yield _weighted(sample.slowdown[mask][order], sample.timed_out[mask][order], block[mask][order], counts)
 
 
-def _weighted(slowdown: Array, timed_out: NDArray[np.bool_], weights: NDArray[np.int64]) -> Array:
-    """Percentiles of the ascending `slowdown`, each as often as its weight says, and the percentage timed out.
+def _weighted(
+    slowdown: Array, timed_out: NDArray[np.bool_], block: NDArray[np.intp], counts: NDArray[np.int64]
+) -> Array:
+    """Percentiles of the ascending `slowdown`, each as often as its block was drawn, and the percentage timed out.
 
-    The percentiles are NumPy's linear ones of the repeated values. `weights` has shape (rows, flows).
+    The percentiles are NumPy's linear ones of the repeated values. `counts` has shape (rows, blocks).
     """
-    percentiles = np.full((len(weights), len(PERCENTILES) + 1), np.nan)
+    percentiles = np.full((len(counts), len(PERCENTILES) + 1), np.nan)
     if not len(slowdown):
         return percentiles
-    upto = np.cumsum(weights, axis=1)
+    blocks, chunks = counts.shape[1], -(-len(slowdown) // CHUNK)
+    flows = np.bincount(block * chunks + np.arange(len(block)) // CHUNK, minlength=blocks * chunks)
+    drawn = counts.astype(np.float64)  # whole numbers, which a float64 holds exactly
+    upto = np.cumsum(drawn @ flows.reshape(blocks, chunks).astype(np.float64), axis=1)
     total = upto[:, -1]
-    filled = total > 0
-    offset = np.arange(len(weights)) * (int(total.max()) + 1)  # one ascending array, searched once
-    ascending = (upto + offset[:, np.newaxis]).ravel()
+    last = np.maximum(total - 1, 0)
     for column, percentile in enumerate(PERCENTILES):
-        position = np.maximum(total - 1, 0) * (percentile / 100)
-        low = np.floor(position).astype(np.int64)
-        high = np.minimum(low + 1, np.maximum(total - 1, 0))
-        ends = [slowdown[_nth(ascending, offset, which, len(slowdown))] for which in (low, high)]
+        position = last * (percentile / 100)
+        low = np.floor(position)
+        ends = [slowdown[_nth(which, upto, block, counts)] for which in (low, np.minimum(low + 1, last))]
         percentiles[:, column] = ends[0] + (ends[1] - ends[0]) * (position - low)
-    percentiles[:, -1] = 100 * (weights @ timed_out) / np.maximum(total, 1)
-    percentiles[~filled] = np.nan
+    timeouts = np.bincount(block, weights=timed_out, minlength=blocks)
+    percentiles[:, -1] = 100 * (drawn @ timeouts) / np.maximum(total, 1)
+    percentiles[total == 0] = np.nan
     return percentiles
 
 
-def _nth(
-    ascending: NDArray[np.int64], offset: NDArray[np.int64], which: NDArray[np.int64], flows: int
-) -> NDArray[np.int64]:
-    """Index of the flow that holds the ``which``-th of the repeated values, per row."""
-    index = np.searchsorted(ascending, which + offset, side="right") - np.arange(len(offset)) * flows
-    return np.asarray(np.minimum(index, flows - 1), dtype=np.int64)  # rows without weight, which become NaN
+def _nth(which: Array, upto: Array, block: NDArray[np.intp], counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Index of the flow that holds the ``which``-th of the repeated values, per row.
+
+    `upto` has the repeated values to the end of each chunk.
+    """
+    rows, chunks = np.arange(len(counts)), upto.shape[1]
+    chunk = np.minimum((upto <= which[:, np.newaxis]).sum(axis=1), chunks - 1)  # rows without weight: any flow
+    before = np.where(chunk > 0, upto[rows, chunk - 1], 0)
+    flow = chunk[:, np.newaxis] * CHUNK + np.arange(CHUNK)
+    inside = np.cumsum(counts[rows[:, np.newaxis], block[np.minimum(flow, len(block) - 1)]], axis=1)
+    passed = (before[:, np.newaxis] + inside <= which[:, np.newaxis]).sum(axis=1)
+    return np.asarray(np.minimum(chunk * CHUNK + passed, len(block) - 1), dtype=np.intp)
 
 
 def _or_nan(value: float | None) -> float:

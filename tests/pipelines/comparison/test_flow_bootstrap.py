@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.pipelines.comparison import bootstrap
 from foretail.pipelines.comparison.bootstrap import BLOCK_NS, FLOW_METRICS, FlowSample, _weighted, resample
 from foretail.pipelines.comparison.statistics import PERCENTILES
 
@@ -20,14 +23,21 @@ def sample(slowdown: np.ndarray, per_block: int, scalar: float | None = None) ->
     return FlowSample(start_ns, slowdown, slowdown > 2, groups, {"drops": scalar})
 
 
-@given(st.lists(st.tuples(st.floats(1, 100), st.booleans(), st.integers(0, 4)), max_size=30))
-def test_weights_are_repetitions(flows: list[tuple[float, bool, int]]) -> None:
+@given(
+    flows=st.lists(st.tuples(st.floats(1, 100), st.booleans(), st.integers(0, 5)), max_size=30),
+    drawn=st.lists(st.integers(0, 4), min_size=6, max_size=6),
+    chunk=st.sampled_from([1, 3, 256]),
+)
+def test_weights_are_repetitions(flows: list[tuple[float, bool, int]], drawn: list[int], chunk: int) -> None:
+    """Each flow as often as its block, in chunks that percentiles cross."""
     flows = sorted(flows, key=lambda flow: flow[0])
     slowdown = np.array([flow[0] for flow in flows])
     timed_out = np.array([flow[1] for flow in flows], dtype=np.bool_)
-    weights = np.array([flow[2] for flow in flows], dtype=np.int64)
-    both = np.vstack([weights, np.ones_like(weights)])
-    for row, found in zip(both, _weighted(slowdown, timed_out, both), strict=True):
+    block = np.array([flow[2] for flow in flows], dtype=np.intp)
+    counts = np.array([drawn, np.ones(6)], dtype=np.int64)
+    with mock.patch.object(bootstrap, "CHUNK", chunk):
+        figures = _weighted(slowdown, timed_out, block, counts)
+    for row, found in zip(counts[:, block], figures, strict=True):
         repeated, timeouts = np.repeat(slowdown, row), np.repeat(timed_out, row)
         if not len(repeated):
             assert np.isnan(found).all()
