@@ -35,6 +35,13 @@ class LivePlan:
     asking: Policy  #: the policy of the switch that asks it
     plan: SharingPlan
 
+    def __post_init__(self) -> None:
+        """Raise ForetailError unless all conditions are of the native network."""
+        if not all(isinstance(simulator, Native) for simulator in self.plan.simulators.values()):
+            raise ForetailError(
+                f"{self.policy.name} decides in Python, which only the native network asks: set network=native"
+            )
+
     def cases(self, seed: int) -> list[SharingCase]:
         """The simulations of a seed."""
         return [
@@ -61,11 +68,7 @@ class LivePlan:
 def measure_live(
     title: str, settings: SimulatedPointSettings, live: LivePlan, costs: Costs, seeds: Sequence[int]
 ) -> None:
-    """Add what the policy costs in every condition; ForetailError unless all of them are of the native network."""
-    if not all(isinstance(simulator, Native) for simulator in live.plan.simulators.values()):
-        raise ForetailError(
-            f"{live.policy.name} decides in Python, which only the native network asks: set network=native"
-        )
+    """Add what the policy costs in every condition."""
     measured = measure_cases(
         title,
         "live_cost",
