@@ -37,7 +37,7 @@ WITH_PROGRAMS = [
 def test_programs_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "arrivals.csv").write_text("slot,port\n0,0\n1,19\n", encoding="utf-8")
-    shutil.copy(ROOT / "tests" / "sim_bridge" / "sonic" / "leaf_32x100g.json", "config_db.json")
+    shutil.copy(ROOT / "tests" / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json", "config_db.json")
     shutil.copytree(ROOT / "examples" / "switch_config", Path("examples") / "switch_config")
     write_bursts(Path("outputs") / "dataset", seed=1, bursts=2)
     known: dict[str, object] = {}
