@@ -91,10 +91,6 @@ def _costs(case: LiveCase, so_far: SoFar, live: LivePlan) -> list[Mapping[str, A
     documents = live.documents(case.seed)
     runs = run_live_native(documents, live.policy.decide, live.policy.features)
     return [
-        {
-            **cost_document(one, run.flows, run.summary["end_ns"], document),
-            "asked": run.asked,
-            "predicted_drops": run.drops,
-        }
+        cost_document(one, run.flows, run.summary["end_ns"], document)
         for one, run, document in zip(live.cases(case.seed), runs, documents, strict=True)
     ]
