@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 
+CELL_BYTES = 256
+"""Size of a buffer cell, the unit of lengths, unless settings say otherwise."""
+
 
 def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
     """What the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.

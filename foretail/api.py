@@ -23,6 +23,7 @@ from foretail.models.estimator import DropClassifier
 from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.pipelines.comparison.judging import judge, open_runs
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.reporting.figures import run_figures
 from foretail.sim_bridge.arrivals import workloads
@@ -33,6 +34,7 @@ from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare
+from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
 from foretail.sim_bridge.policy_settings import SlotParameters
 
 __all__ = [
@@ -56,10 +58,13 @@ __all__ = [
     "TreePredictor",
     "choose_operating_point",
     "collect_dataset",
+    "collect_slots",
     "compare",
     "compare_replays",
     "driver_config",
     "export",
+    "judge",
+    "open_runs",
     "parameter",
     "read_rows",
     "replay_scores",

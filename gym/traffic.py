@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.limits import MOST_PORTS, require_within
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
@@ -56,6 +57,7 @@ class SlottedEpisode(Episode):
     arrivals: Slotted
     ports: int
     buffer: int
+    cell_bytes: int
     average_shift: int
 
     @cached_property
@@ -74,6 +76,7 @@ class SlottedEpisode(Episode):
             self.arrivals.port,
             first_rtt=self.arrivals.first_rtt,
             lqd_drop=self.lqd_drop if labels else None,
+            cell_bytes=self.cell_bytes,
             average_shift=self.average_shift,
         )
 
@@ -95,6 +98,7 @@ class Generated(Traffic):
     buffer: int = 80  #: of the switch, shared, in packets
     slots: int = 10_000  #: length of an episode
     average_shift: int = 5  #: averaged features run over ``2**average_shift`` slots
+    cell_bytes: int = CELL_BYTES  #: size of the cells in which lengths are counted; a packet has 1024 bytes
     has_bytes = False
 
     def __post_init__(self) -> None:
@@ -105,7 +109,7 @@ class Generated(Traffic):
         batches = list(self.workload.batches(self.ports, self.buffer, self.slots, seed))
         if not batches:
             raise ForetailError(f"the workload has no packet in {self.slots} slots with seed {seed}: set more slots")
-        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.average_shift)
+        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class FromFile(Traffic):
     ports: int  #: as :class:`Generated`
     buffer: int  #: as :class:`Generated`
     average_shift: int = 5  #: as :class:`Generated`
+    cell_bytes: int = CELL_BYTES  #: as :class:`Generated`
     has_bytes = False
 
     def __post_init__(self) -> None:
@@ -134,7 +139,7 @@ class FromFile(Traffic):
     @cached_property
     def _episode(self) -> SlottedEpisode:
         batches = list(ArrivalFile(Path(self.path)).batches(self.ports, priorities=256))
-        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.average_shift)
+        return SlottedEpisode(_joined(batches), self.ports, self.buffer, self.cell_bytes, self.average_shift)
 
     def episode(self, seed: int) -> SlottedEpisode:
         return self._episode

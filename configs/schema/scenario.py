@@ -20,6 +20,7 @@ from foretail.configs.schema.network.messages import Collective, Elephants, Flow
 from foretail.configs.schema.network.queues import Pfc, Queues
 from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.feature import LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
@@ -209,7 +210,11 @@ class FeatureArithmetic:
     """Integer arithmetic of the features, the same in training, C and switch."""
 
     cell_bytes: int = setting(
-        256, "Size of a buffer cell, the unit of lengths.", at_least=1, at_most=LARGEST_CELL_BYTES, power_of_two=True
+        CELL_BYTES,
+        "Size of a buffer cell, the unit of lengths.",
+        at_least=1,
+        at_most=LARGEST_CELL_BYTES,
+        power_of_two=True,
     )
     average_shift: int | None = setting(
         None,

@@ -137,7 +137,9 @@ class OperatingPoint:
 
     region: str = setting("asked", "Rows that count: those where Credence asks, or all.", one_of=("asked", "whole"))
     maximise: str = setting(
-        "f1", "Score that the threshold maximises: f1, recovered_loss of replays, or the threshold rule of a package."
+        "f1",
+        "Score that the threshold maximises: f1, recovered_loss of replays in which the predictor decides, or the "
+        "threshold rule of a package.",
     )
     settings: Any = setting(None, "Settings of a package's rule, as {NAME: VALUE}; all others keep their defaults.")
 
@@ -152,15 +154,14 @@ class OperatingPoint:
 
 @dataclass
 class Objective:
-    """What is learned: the labels alone, or also which of its mistakes lose packets."""
+    """What is learned: labels, or what is sent."""
 
     name: str = setting(
         "labels",
-        "What is learned: labels are LQD's decisions; recovered_loss trains on them again with more weight on rows "
-        "whose mistakes cost throughput; sent learns thresholds that were searched for what they send; advantage "
-        "learns by how much more is sent when a packet is accepted; policy_gradient learns thresholds that followed "
-        "the gradient of what they send.",
-        one_of=("labels", "recovered_loss", "sent", "advantage", "policy_gradient"),
+        "What is learned: labels are LQD's decisions; sent learns thresholds that were searched for what they send; "
+        "advantage learns by how much more is sent when a packet is accepted; policy_gradient learns thresholds that "
+        "followed the gradient of what they send.",
+        one_of=("labels", "sent", "advantage", "policy_gradient"),
     )
     start: str = setting(
         "nothing",
@@ -194,16 +195,10 @@ class Objective:
         at_least=1,
         at_most=10**9,
     )
-    window_ns: int = setting(
-        200_000,
-        "With recovered_loss, the time within which the loss is shared by the mistakes made in it.",
-        at_least=1,
-        at_most=LONGEST_NS,
-    )
 
     def check(self, where: str) -> None:
         """Raise ForetailError on a first tree where labels are learned."""
-        if self.start != "nothing" and self.name in ("labels", "recovered_loss"):
+        if self.start != "nothing" and self.name == "labels":
             raise ForetailError(
                 f"{where}.start={self.start} means nothing to {where}.name={self.name}: leave it out, or give sent, "
                 "advantage or policy_gradient"

@@ -13,29 +13,17 @@ compared with the best tuned policy that needs no predictor.
 # %%
 # **Traffic.** Each run has bursts over steady background packets, in slots, and a seed of its own. LQD labels every
 # packet.
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from foretail.features.dataset.reader import Dataset
-from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from foretail.api import collect_slots, workloads
 
 scratch = TemporaryDirectory()
-PORTS, BUFFER_PER_PORT, SLOTS = 20, 50, 4000
 TRAIN, VALIDATION, TEST = (1, 2, 3, 4), (5, 6), (7, 8, 9, 10, 11, 12)
-
-
-def collect(seed: int) -> Dataset:
-    """Simulate one run and label its packets."""
-    path, traffic = Path(scratch.name) / f"run{seed}", Incast(load=0.15, fan_in=5, background_load=0.8)
-    run = slotted_run(traffic, PORTS, BUFFER_PER_PORT, SLOTS, seed, cell_bytes=1024)
-    packets = traffic.batches(PORTS, PORTS * BUFFER_PER_PORT, SLOTS, seed)
-    write_open_loop_dataset(path, run, arrivals_in_bytes(packets))
-    return Dataset.open(path)
-
-
-runs = {seed: collect(seed) for seed in (*TRAIN, *VALIDATION, *TEST)}
+traffic = workloads.Incast(load=0.15, fan_in=5, background_load=0.8)
+runs = {
+    seed: collect_slots(f"{scratch.name}/run{seed}", traffic, ports=20, buffer_per_port=50, slots=4000, seed=seed)
+    for seed in (*TRAIN, *VALIDATION, *TEST)
+}
 for seed in (1, 2, 3):
     print(f"{runs[seed].manifest.rows:,} packets, LQD drops {runs[seed].manifest.drops:,}")
 
@@ -74,8 +62,6 @@ print(f"drop above a probability of {point.probability:.3f}")
 
 # %%
 # **Scores.** The test runs are new to the model. LQD drops few packets, so accuracy says little: look at F1.
-import numpy as np
-
 from foretail.models.scoring.metrics import Confusion
 
 test = read_rows(split.test, columns)
@@ -86,20 +72,13 @@ print(
 )
 
 # %%
-# **What it is worth.** Credence replays the same packets with these predictions. The number that counts is what it
-# sends, in % of LQD. Compare it with a Credence that always accepts, and with policies that need no model, such as
-# Dynamic Thresholds (DT). Their alpha is the one that sends most on the training and validation runs.
-from foretail.sim_bridge.open_loop.baselines import judged, tuned
-from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+# **What it is worth.** The same packets arrive again. Now the model decides in the switch when Credence asks it. The
+# number that counts is what is sent, in % of LQD. Compare it with always accepting, and with policies that need no
+# model, such as Dynamic Thresholds (DT). Their alpha is the one that sends most on the training and validation runs.
+from foretail.api import judge
 
-test_runs = [selection.dataset for selection in split.test]
-ends = np.cumsum([run.manifest.rows for run in test_runs])[:-1]
-worth = ReplayScores.together(list(map(replay_scores, test_runs, np.split(predicted, ends))))
-print(f"labels learned: sent {worth.sent_percent_of_lqd:.2f} % of LQD, recovered loss {worth.recovered_loss:.2f}")
-print(f"always accept: sent {100 * worth.accept_bytes / worth.lqd_bytes:.2f} % of LQD")
-tuned_policies = tuned([runs[seed] for seed in (*TRAIN, *VALIDATION)])
-for policy in judged(test_runs, tuned_policies, worth.lqd_bytes, worth.accept_bytes):
-    print(f"{policy['title']}: sent {policy['sent_percent_of_lqd']:.2f} %, recovered {policy['recovered_loss']:.2f}")
+test_runs, others = [runs[seed] for seed in TEST], [runs[seed] for seed in (*TRAIN, *VALIDATION)]
+print(judge(model, test_runs, tuned_on=others)[["who", "sent_percent_of_lqd", "recovered_loss"]].round(2).to_string())
 
 # %%
 # **A model that is worth more.** DT sends more than the forest, and needs no model. So train a model for what is sent.
@@ -107,9 +86,7 @@ for policy in judged(test_runs, tuned_policies, worth.lqd_bytes, worth.accept_by
 # arrivals that they meet under their own decisions. They decide about every packet during the run.
 from foretail.configs.schema.training import Objective
 from foretail.models.drop.boosted import BoostedTrees
-from foretail.models.ensemble.scorers import served_by
 from foretail.pipelines.training.sending import train_for_sending
-from foretail.sim_bridge.open_loop.replay import served_scores
 
 trained = train_for_sending(
     Objective(name="sent"),
@@ -118,10 +95,8 @@ trained = train_for_sending(
     split.validation,
     inputs_of(FEATURE_GROUPS["threshold"]),
 )
-served = served_by(trained.best.model)
-assert served is not None
-sent = ReplayScores.together([served_scores(run, served) for run in test_runs])
-print(f"trained for what is sent: {sent.sent_percent_of_lqd:.2f} % of LQD, recovered loss {sent.recovered_loss:.2f}")
+worth = judge(trained.best.model, test_runs, tuned_on=others).iloc[0]
+print(f"trained for what is sent: {worth.sent_percent_of_lqd:.2f} % of LQD, recovered loss {worth.recovered_loss:.2f}")
 scratch.cleanup()
 
 # %%

@@ -77,7 +77,7 @@ class Dataset(Summarised):
         }
 
     @classmethod
-    def open(cls, path: Path, verify: bool = True) -> Self:
+    def open(cls, path: str | Path, verify: bool = True) -> Self:
         """Open the dataset in folder `path`.
 
         ForetailError if the folder, manifest or a part is missing, truncated, of another schema version, or does not

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -42,6 +43,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _MAPPING = "as in inputs=[{name: queue_length, column: 'queue length', bits: 12}]"
 _ZERO_IS_MISSING = 1  # LightGBM's missing type of a split, in bits 2 and 3 of its decision type
 _BINARY = 0  # treelite's TaskType kBinaryClf
+_BOOSTED = ("GradientBoosting", "HistGradientBoosting")
 _THRESHOLD = "decides at a threshold of its own, a rule outside of its trees: give its estimator_"
 _SEARCH = "is a search: give its best_estimator_"
 _LIGHTGBM = "is of LightGBM: give the text that Booster.save_model writes"
@@ -56,6 +58,43 @@ _WRAPPERS = {
     "Booster": _LIGHTGBM,
 }
 """What is read once it is unwrapped."""
+
+
+def is_tree_model(estimator: object) -> bool:
+    """Return whether a fitted model is one that :func:`from_estimator` reads."""
+    package, kind = type(estimator).__module__.partition(".")[0], type(estimator).__name__
+    if package == "sklearn":
+        return kind.removesuffix("Classifier") in ("RandomForest", "ExtraTrees", "DecisionTree", *_BOOSTED)
+    return package in ("xgboost", "lightgbm") and kind in ("XGBClassifier", "LGBMClassifier", "Booster")
+
+
+def named_columns(estimator: object) -> list[str] | None:
+    """Return the names of the columns that a model was fitted on; None where it does not know them."""
+    booster = getattr(estimator, "booster_", estimator)  # of LightGBM
+    for name in ("feature_names_in_", "feature_names", "feature_name"):
+        names = getattr(booster, name, None)
+        names = names() if callable(names) else names
+        if names is not None and list(names) != [f"Column_{index}" for index in range(len(names))]:
+            return [str(one) for one in names]
+    return None
+
+
+def from_estimator(
+    estimator: object,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
+    """Read a fitted classifier of scikit-learn, XGBoost or LightGBM; as :func:`from_sklearn` for all others."""
+    package = type(estimator).__module__.partition(".")[0]
+    if package == "xgboost":
+        return from_xgboost(estimator, features, origin, rows)
+    if package == "lightgbm":
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "model.txt"
+            getattr(estimator, "booster_", estimator).save_model(file)  # type: ignore[attr-defined]
+            return from_lightgbm(file, features, origin)
+    return from_sklearn(estimator, features, origin, rows)
 
 
 def from_sklearn(
@@ -256,11 +295,16 @@ def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin |
             "the LightGBM model takes zeros for missing values, a rule that treelite loses: train it without "
             "zero_as_missing"
         )
-    names = next((line.partition("=")[2].split() for line in lines if line.startswith("feature_names=")), [])
-    trained = None if names == [f"Column_{index}" for index in range(len(names))] else names
-    features = _checked_features(features, trained, read.num_feature)
+    features = _checked_features(features, lightgbm_columns("\n".join(lines)), read.num_feature)
     version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
     return _from_treelite(read, features, {"framework": f"lightgbm text {version}", **(origin or {})}, rounds=False)
+
+
+def lightgbm_columns(text: str) -> list[str] | None:
+    """Return the names of the columns of a LightGBM text model; None for its own ``Column_0``, ``Column_1``."""
+    names = re.findall(r"^feature_names=(.*)$", text, re.MULTILINE)
+    columns = names[0].split() if names else []
+    return None if columns == [f"Column_{index}" for index in range(len(columns))] else columns
 
 
 def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> Ensemble:

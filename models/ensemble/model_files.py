@@ -68,6 +68,23 @@ _UNPACKERS: tuple[Callable[[], Any], ...] = (
 )
 
 
+class NamedColumns(tuple[FeatureInput, ...]):
+    """All columns of a dataset, of which a model's own names choose."""
+
+    def chosen(self, names: Sequence[str] | None) -> list[FeatureInput]:
+        """Return the inputs of a model that names its columns; ForetailError for one that does not, or another name."""
+        if names is None:
+            raise ForetailError("the model does not name its columns: give columns=[NAME, ...] in training order")
+        known = {item.column if isinstance(item, ColumnInput) else item.name: item for item in self}
+        for name in names:
+            if name not in known:
+                raise ForetailError(
+                    f"the model was trained on {name!r}, which is no column of the dataset: give inputs=[...], or a "
+                    f"dataset with it, whose columns are {', '.join(known)}"
+                )
+        return [known[name] for name in names]
+
+
 class Format(StrEnum):
     """What a file holds; values name it in errors."""
 
@@ -109,7 +126,8 @@ def load_model_file(
     path : Path
         ``ensemble.json``, XGBoost's JSON or UBJSON, LightGBM's text, a treelite checkpoint, a scikit-learn
         classifier saved by skops, or, with `allow_pickle`, one of scikit-learn or XGBoost, pickled or dumped by joblib.
-    features : the model's columns in training order with their ranges. An ensemble brings its own: None, or the same
+    features : the model's columns in training order with their ranges; or, as :class:`NamedColumns`, all that there
+        are, of which the names in the file choose. An ensemble brings its own: None, or the same
     allow_pickle : whether to open a pickle, which runs any code that it holds
     limits : of the process that reads a file of another framework
     rows : int64[rows, features], rows of data on which the decisions of an estimator in the file are compared with ours
@@ -123,7 +141,7 @@ def load_model_file(
     kind = format_of(content, str(path))
     if kind is Format.ENSEMBLE:
         ensemble = Ensemble.load(path)
-        if features is not None and tuple(features) != ensemble.features:
+        if not (features is None or isinstance(features, NamedColumns)) and tuple(features) != ensemble.features:
             raise ForetailError(
                 f"{path} is an ensemble with its own features "
                 f"({', '.join(f'{f.name} of {f.bits} bits' for f in ensemble.features)}), not the declared ones: "
@@ -137,8 +155,9 @@ def load_model_file(
         )
     if not features:
         raise ForetailError(
-            f"{path} ({kind}) does not say the range of its inputs: declare them in order, as foretail export does "
-            f"with 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that it writes"
+            f"{path} ({kind}) does not say the range of its inputs: give dataset=FOLDER to foretail export, or declare "
+            f"them in order, as in 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that "
+            f"it writes"
         )
     return _read_apart(path, kind, features, limits, rows)
 
@@ -208,23 +227,32 @@ def _read_foreign(
     path: Path, kind: Format, features: Sequence[FeatureInput], rows: npt.NDArray[np.int64] | None
 ) -> Ensemble:
     from foretail.models.ensemble.frontends import (
+        from_estimator,
         from_lightgbm,
         from_treelite,
         from_xgboost,
         import_xgboost,
+        lightgbm_columns,
+        named_columns,
         require_memory,
     )
+
+    def named(model: object) -> Sequence[FeatureInput]:
+        """Return the declared inputs, or those that a model names."""
+        return features.chosen(named_columns(model)) if isinstance(features, NamedColumns) else features
 
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
         booster = _booster(path, content, kind)
         try:
-            return from_xgboost(booster, features, origin, rows)
+            return from_xgboost(booster, named(booster), origin, rows)
         except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
             raise _damaged(path, kind) from None
     if kind is Format.LIGHTGBM:
+        if isinstance(features, NamedColumns):
+            features = features.chosen(lightgbm_columns(content.decode(errors="replace")))
         return from_lightgbm(path, features, origin)
     if kind is Format.TREELITE:
         import treelite
@@ -234,7 +262,7 @@ def _read_foreign(
         except treelite.TreeliteError as error:
             require_memory(error)
             raise _damaged(path, kind) from None
-        ensemble = from_treelite(model, features, origin)
+        ensemble = from_treelite(model, named(None), origin)
         if (ensemble.output, ensemble.base, ensemble.origin["arithmetic"]) == ("logit", 0, "float64"):
             raise ForetailError(
                 "a treelite checkpoint of LightGBM does not say whether zeros are missing values (zero_as_missing): "
@@ -252,7 +280,7 @@ def _read_foreign(
                 f"{path} was saved by scikit-learn {warning.original_sklearn_version}, but this is "
                 f"{warning.current_sklearn_version}, which may read it differently: install the former or train again"
             ) from None
-    return _from_estimator(estimator, features, origin, rows)
+    return from_estimator(estimator, named(estimator), origin, rows)
 
 
 def _json_format(content: bytes, source: str) -> Format:
@@ -278,6 +306,7 @@ def _read_apart(
         "path": str(path),
         "kind": kind,
         "features": [asdict(feature) for feature in features],
+        "by_name": isinstance(features, NamedColumns),
         "limits": asdict(limits),
         "rows": None if rows is None else rows[:: max(1, len(rows) // MOST_ROWS)].tolist(),
     }
@@ -329,7 +358,8 @@ def _answer() -> None:
     os.dup2(2, 1)  # whatever libraries print is not a part of the answer
     question = json.load(sys.stdin)
     path, kind, limits = Path(question["path"]), Format(question["kind"]), Limits(**question["limits"])
-    features = [(ColumnInput if "column" in item else FeatureInput)(**item) for item in question["features"]]
+    declared = [(ColumnInput if "column" in item else FeatureInput)(**item) for item in question["features"]]
+    features = NamedColumns(declared) if question["by_name"] else declared
     rows = None if question["rows"] is None else np.array(question["rows"], np.int64)
     _import_readers(kind)
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -417,19 +447,6 @@ def _unpickled(path: Path) -> object:
             f"{path} cannot be unpickled ({type(error).__name__}): save the model again, or save it with skops"
         ) from None
     return loaded
-
-
-def _from_estimator(
-    estimator: object,
-    features: Sequence[FeatureInput],
-    origin: dict[str, str],
-    rows: npt.NDArray[np.int64] | None,
-) -> Ensemble:
-    from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-
-    if type(estimator).__module__.split(".")[0] == "xgboost":
-        return from_xgboost(estimator, features, origin, rows)
-    return from_sklearn(estimator, features, origin, rows)
 
 
 def _too_large(path: Path, kind: Format, limits: Limits) -> ForetailError:

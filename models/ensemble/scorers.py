@@ -1,39 +1,78 @@
-"""A tree ensemble as a scorer: the same decisions in the process of a simulator, without a compiled library."""
+"""Predictors that decide in the process of a simulator, and what judging them needs to know of their features."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.features.catalog import FEATURES, FLOW_FEATURES, REAL_FEATURES
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.sim_bridge._native import Scorer, voting_trees
-from foretail.sim_bridge.open_loop.scores import Served
 from foretail.sim_bridge.policies import ASKING
 
 POLICY = "policy"
 """Entry of an ensemble's origin: for which policy it was trained to decide while that runs."""
 
+REPLAYED = frozenset(item.name for item in FEATURES) - frozenset(FLOW_FEATURES)
+"""Features that a switch of a replay, or of slots, computes itself."""
+
 _BITS = 61
 """Of a sum of votes without its sign, so that the difference of two sums is an int64."""
 
 
-def served_by(model: object) -> Served | None:
-    """Return the policy for which trees were trained to decide while it runs, and their scorer; None for all others.
+class RowPredictor(Protocol):
+    """Trees, a network, or the C of a network: whatever answers to rows of features."""
+
+    @property
+    def features(self) -> tuple[FeatureInput, ...]:
+        """Inputs in column order."""
+
+    def exceeds(self, x: npt.NDArray[Any], /) -> npt.NDArray[np.bool_]:
+        """Return whether each row of integers [rows, features] is predicted to drop: bool[rows]."""
+
+    def probability(self, x: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
+        """Return the drop probability of each row: float64[rows]."""
+
+
+class NobodyDecides(ForetailError):
+    """A predictor cannot decide in a replay, and its answers would change what it reads."""
+
+
+def asking_policy(model: object) -> str:
+    """Return the policy that asks a model: the one for which trees were trained to decide, Credence for all others.
 
     ForetailError unless it is one of Foretail's own: a file that says so must not choose what is compiled and run.
     """
-    if not isinstance(model, Ensemble) or (policy := model.origin.get(POLICY)) is None:
-        return None
+    policy = model.origin.get(POLICY, "credence") if isinstance(model, Ensemble) else "credence"
     if policy not in ASKING:
         raise ForetailError(
             f"the model's origin names policy {policy!r}, which asks no predictor: train it for one of "
             f"{', '.join(ASKING)}"
         )
-    return Served(str(policy), scorer_of(model))
+    return str(policy)
+
+
+def decides_in_replay(inputs: Sequence[FeatureInput], name: str = "the model") -> bool:
+    """Return whether a predictor with these inputs can decide in a replay.
+
+    False means that its answers to recorded rows are those that it gives in a switch, because no answer changes them:
+    the virtual LQD, arrivals and tags of packets are the same under every policy. NobodyDecides when it reads queues of
+    the switch, which its answers change, beside something that no replay computes.
+    """
+    unknown = [item.name for item in inputs if item.name not in REPLAYED]
+    changed = [item.name for item in inputs if item.name in REAL_FEATURES]
+    if unknown and changed:
+        raise NobodyDecides(
+            f"{name} reads {changed[0]}, which its own answers change, and {unknown[0]}, which no replay computes, so "
+            f"that nobody can say what it sends: leave one of the two out, or evaluate it in a network"
+        )
+    return not unknown
 
 
 def scorer_of(ensemble: Ensemble) -> Scorer:

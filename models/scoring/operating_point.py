@@ -25,12 +25,12 @@ MAX_CELLS = 1 << 20
 """Attainable sums are enumerated over cells up to here (about a second), beyond over the validation rows."""
 
 TRIED_THRESHOLDS = 64
-"""Each costs a replay of the validation runs where the worth is the recovered loss."""
+"""Each costs a replay of the validation runs where the worth is what is sent."""
 
 _THRESHOLD_BITS = 20
 
-ThresholdWorth = Callable[[npt.NDArray[np.int64], Sequence[int]], Sequence[float]]
-"""Given the level of every row that counts and increasing levels: what predicting drop from each level on is worth."""
+ThresholdWorth = Callable[[Sequence[Fraction]], Sequence[float]]
+"""Given increasing thresholds, what the predictor is worth with each of them."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,23 @@ def choose_operating_point(
     require_drops(labels)
     first, level = distinct_rows(keys)
     sums = _integers(keys[first])
-    chosen, confusion = _best(labels, level, worth)
-
     cells = Cells.of(ensemble)
     over_cells = cells.count <= MAX_CELLS
     attainable = _integers(distinct_sums(ensemble, cells)[0]) if over_cells else sums
     unit = 1 << ensemble.scale_bits
-    if chosen < len(sums):
-        high = int(sums[chosen])
-        low = int(sums[chosen - 1]) if chosen else max((int(s) for s in attainable if s < high), default=high - unit)
-    else:
-        low = int(sums[-1])
-        high = max(int(attainable[-1]), low) + unit
-    threshold = _middle_of_widest_gap(low, high, attainable.tolist()) / unit
+
+    def threshold_below(place: int) -> Fraction:
+        """Return a threshold that drops from this sum of the rows on."""
+        if place < len(sums):
+            high = int(sums[place])
+            low = int(sums[place - 1]) if place else max((int(s) for s in attainable if s < high), default=high - unit)
+        else:
+            low = int(sums[-1])
+            high = max(int(attainable[-1]), low) + unit
+        return _middle_of_widest_gap(low, high, attainable.tolist()) / unit
+
+    chosen, confusion = _best(labels, level, worth, threshold_below)
+    threshold = threshold_below(chosen)
     return OperatingPoint(
         threshold,
         threshold_probability(ensemble.with_threshold(threshold)),
@@ -115,10 +119,14 @@ def choose_network_threshold(
         probability, labels = probability[np.asarray(region)], labels[np.asarray(region)]
     require_drops(labels)
     distinct, level = np.unique(probability, return_inverse=True)
-    chosen, confusion = _best(labels, level, worth)
     bounds = [0.0, *distinct.tolist(), 1.0]
-    threshold = (bounds[chosen] + bounds[chosen + 1]) / 2
-    return OperatingPoint(Fraction(threshold), threshold, confusion, "rows")
+
+    def threshold_below(place: int) -> Fraction:
+        return Fraction((bounds[place] + bounds[place + 1]) / 2)
+
+    chosen, confusion = _best(labels, level, worth, threshold_below)
+    threshold = threshold_below(chosen)
+    return OperatingPoint(threshold, float(threshold), confusion, "rows")
 
 
 def require_drops(labels: npt.NDArray[np.bool_]) -> None:
@@ -130,7 +138,10 @@ def require_drops(labels: npt.NDArray[np.bool_]) -> None:
 
 
 def _best(
-    labels: npt.NDArray[np.bool_], level: npt.NDArray[np.int64], worth: ThresholdWorth | ThresholdRule | None
+    labels: npt.NDArray[np.bool_],
+    level: npt.NDArray[np.int64],
+    worth: ThresholdWorth | ThresholdRule | None,
+    threshold_below: Callable[[int], Fraction],
 ) -> tuple[int, Confusion]:
     """Return the least level that is best predicted to drop, one more than any if none is, and what it counts."""
     ranking = rank(labels, level)  # all levels, from the highest down
@@ -139,27 +150,28 @@ def _best(
     if isinstance(rule, ThresholdRule):
         chosen = int(np.argmax(rule.values(ThresholdCounts.of(tp, fp))))
     else:
-        chosen = _highest(level, tp + fp, rule)
+        chosen = _highest(tp + fp, lambda places: rule([threshold_below(place) for place in places]))
     positives, negatives = int(tp[0]), int(fp[0])
     at_threshold = int(tp[chosen]), int(fp[chosen])
     return chosen, Confusion(*at_threshold, negatives - at_threshold[1], positives - at_threshold[0])
 
 
-def _highest(level: npt.NDArray[np.int64], claimed: npt.NDArray[np.int64], worth: ThresholdWorth) -> int:
+def _highest(claimed: npt.NDArray[np.int64], worth: Callable[[list[int]], Sequence[float]]) -> int:
     """Return the best of levels at even steps of the logarithm of what they claim, then of those around it."""
     last = len(claimed) - 1
+    values: dict[int, float] = {}
+
+    def value(candidates: set[int]) -> None:
+        ordered = sorted(candidates - values.keys())
+        values.update(zip(ordered, worth(ordered), strict=True))
+
     steps = np.geomspace(1, max(int(claimed[0]), 2), TRIED_THRESHOLDS // 2)
     first = {last, *(int(np.argmin(np.abs(claimed - step))) for step in steps)}
-    values = _valued(level, first, worth)
+    value(first)
     best = max(values, key=lambda c: (values[c], -c))
     below, above = max((c for c in first if c < best), default=0), min((c for c in first if c > best), default=last)
-    values |= _valued(level, set(np.linspace(below, above, TRIED_THRESHOLDS // 2).astype(int).tolist()) - first, worth)
+    value(set(np.linspace(below, above, TRIED_THRESHOLDS // 2).astype(int).tolist()))
     return max(values, key=lambda c: (values[c], -c))
-
-
-def _valued(level: npt.NDArray[np.int64], candidates: set[int], worth: ThresholdWorth) -> dict[int, float]:
-    ordered = sorted(candidates)
-    return dict(zip(ordered, worth(level, ordered), strict=True)) if ordered else {}
 
 
 def _integers(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

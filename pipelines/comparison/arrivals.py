@@ -13,15 +13,13 @@ from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
 from foretail.features.arithmetic import arithmetic_of
 from foretail.features.dataset.manifest import Rules
-from foretail.models.ensemble.scorers import served_by
 from foretail.pipelines.comparison.predictions import (
     ASKED,
-    AskedModel,
     PredictionScores,
     Source,
     asked_document,
-    asked_model,
     described,
+    model_of,
     model_predictions,
     policies_table,
     region_scores,
@@ -29,6 +27,7 @@ from foretail.pipelines.comparison.predictions import (
     shown_questions,
     source_of,
 )
+from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, decider_of
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
@@ -37,7 +36,7 @@ from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.open_loop.baselines import best_of, candidates_for, worth_of
-from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Predictions,
@@ -61,7 +60,7 @@ class ArrivalsResult(Summarised):
     comparison: Comparison  #: what the policies did
     baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
     chosen_on: str = ""  #: where their settings were chosen
-    served: str | None = None  #: the policy for which the model was trained, if it was for one
+    policy: str = "credence"  #: that asks
 
     def document(self) -> dict[str, Any]:
         compared = self.comparison
@@ -90,12 +89,12 @@ class ArrivalsResult(Summarised):
             compared.lqd,
             compared.followlqd,
             compared.accept,
-            compared.credence,
+            compared.sent,
             compared.eta,
             compared.recovered_loss,
             compared.sent_percent_of_lqd,
             scores,
-            self.served,
+            self.policy,
         )
 
     def verdict(self) -> list[str]:
@@ -137,12 +136,15 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
     file = ArrivalFile(Path(config.arrivals), config.prediction_column)
     source = source_of(config, file.has_predictions)
     model: AskedModel | None = None
+    decider: Decider | None = None
     predictions: Predictions
     arithmetic: dict[str, int] = {}
     if source == "model":
-        model = asked_model(config)
-        arithmetic = arithmetic_of({item.name: item.params for item in model.features})
+        model = model_of(config)
+        if not isinstance(model, FunctionPredictor):
+            arithmetic = arithmetic_of({item.name: item.params for item in model.features})
         predictions = model_predictions(model)
+        decider = decider_of(model)
     elif source == "flipped":
         predictions = flipped(config.flip_probability, config.prediction_seed)
     else:
@@ -154,7 +156,6 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
         priorities=parameters.count,
         allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
     )
-    served = served_by(model)
     with StageProgress() as progress:
         comparison = compare(
             _reported(read(predictions=source == "column"), file, progress),
@@ -170,10 +171,10 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             **arithmetic,
             optimum=config.optimum,
             threads=config.jobs,
-            served=served,
+            decider=decider,
         )
-        policy = None if served is None else served.policy
-        result = ArrivalsResult(file.path, described(config, source, model), comparison, served=policy)
+        policy = "credence" if decider is None else decider.policy
+        result = ArrivalsResult(file.path, described(config, source, model), comparison, policy=policy)
         if model is not None:
             rows, chosen_on = _beside(config, _reported(read(), file, progress), comparison)
             result = replace(result, baselines=rows, chosen_on=chosen_on)

@@ -16,23 +16,22 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
-from foretail.models.ensemble.scorers import served_by
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
     ASKED,
-    AskedModel,
     PredictionScores,
     asked_document,
-    asked_model,
     check_inputs,
     described,
+    model_of,
     policies_table,
     say_zeros,
     shown_questions,
     source_of,
 )
 from foretail.pipelines.data.inputs import open_datasets
+from foretail.pipelines.exporting.deciding import AskedModel, decider_of
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
@@ -143,7 +142,7 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
     for dataset in datasets:
         dataset.require_trace()
     source = source_of(config)
-    model = asked_model(config) if source == "model" else None
+    model = model_of(config) if source == "model" else None
     if model is not None:
         for dataset in datasets:
             check_inputs(
@@ -171,7 +170,7 @@ def _replayed(
 ) -> DatasetsResult:
     """All policies on all of some datasets, and baselines beside a model; `known`: those tuned when it was trained."""
     flips = np.random.default_rng(config.prediction_seed)
-    served = served_by(model)
+    decider = None if model is None else decider_of(model)
     rows: list[_Rows] = []
     compared: list[ReplayComparison] = []
     with StageProgress() as progress:
@@ -185,7 +184,7 @@ def _replayed(
                     parameters=config.parameters.in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
-                    served=served,
+                    decider=decider,
                 )
             )
     total = ReplayScores.together([found.scores for found in compared])
@@ -211,7 +210,7 @@ def _replayed(
             total.lqd_bytes,
             total.followlqd_bytes,
             total.accept_bytes,
-            total.credence_bytes,
+            total.sent_bytes,
             total.eta,
             total.recovered_loss,
             total.sent_percent_of_lqd,
@@ -224,7 +223,7 @@ def _replayed(
                 else np.concatenate([part.score for part in rows if part.score is not None]),
                 asked=np.concatenate([part.asked for part in rows]),
             ),
-            None if served is None else served.policy,
+            "credence" if decider is None else decider.policy,
         ),
     )
 

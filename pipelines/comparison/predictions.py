@@ -13,8 +13,9 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
-from foretail.pipelines.exporting.network import NetworkExport, NetworkInC, predictor_to_store
+from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model
 from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
+from foretail.pipelines.runs.notes import LABELLED_QUEUES, say
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
@@ -24,12 +25,12 @@ from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
 from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words
+from foretail.sim_bridge.python_policies import PythonPolicy
 
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED = {"asked": "asked", "predicted_drops": "predicted drops"}
 ASKED_COLUMNS = tuple(ASKED.values())
 """Of tables of policies; a dash for those that ask no predictor."""
-AskedModel = Ensemble | NetworkInC
 Scores = Mapping[str, Mapping[str, Score]]
 """Region (whole, asked) to name to score."""
 
@@ -55,12 +56,12 @@ class PredictionScores:
     lqd: int  #: sent by LQD
     followlqd: int  #: sent by FollowLQD without the predicted drops
     accept: int  #: sent by FollowLQD on all packets
-    credence: int  #: sent by Credence with the predictions
+    sent: int | None  #: by the policy that asks, while a model decides; None where nobody can say
     eta: float | None  #: LQD's over FollowLQD's; None where undefined
     recovered_loss: float | None  #: from these; None where undefined
     sent_percent_of_lqd: float | None  #: likewise
     scores: Scores  #: by region and name
-    policy: str | None = None  #: that sends what Credence and FollowLQD would, if a model was trained for one
+    policy: str = "credence"  #: that asks
 
     @property
     def inverse_eta(self) -> float | None:
@@ -73,7 +74,8 @@ class PredictionScores:
             f"lqd_{self.unit}": self.lqd,
             f"followlqd_{self.unit}": self.followlqd,
             f"accept_{self.unit}": self.accept,
-            f"credence_{self.unit}": self.credence,
+            "policy": self.policy,
+            f"sent_{self.unit}": self.sent,
             "eta": self.eta,
             "inverse_eta": self.inverse_eta,
             "closed_form_eta": self.scores["whole"]["closed_form_eta"],
@@ -86,7 +88,9 @@ class PredictionScores:
         self, sent: Mapping[str, int], baselines: Sequence[Mapping[str, Any]] = (), chosen_on: str = ""
     ) -> list[str]:
         """Which policy without push-out sends most, and what the predictions are worth; `sent` is by policy."""
-        worth = worth_in_words(self.recovered_loss, self.sent_percent_of_lqd, baselines, chosen_on, self.policy)
+        decides = self.source.source == "model"
+        sends = self.recovered_loss, self.sent_percent_of_lqd
+        worth = worth_in_words(*sends, baselines, chosen_on, policy=self.policy, decides=decides)
         others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
         kind = "push nothing out"
         if self.source.source == "perfect" and self.sent_percent_of_lqd is not None:
@@ -116,20 +120,25 @@ class PredictionScores:
             }
             for region, named in self.scores.items()
         ]
-        note = (
-            f"{self.source.source} predictions, open loop in {self.unit}: eta {figure_text(self.eta, '.4f')}, "
-            f"1/eta {figure_text(self.inverse_eta, '.4f')}, recovered loss {figure_text(self.recovered_loss, '.4f')}, "
-            f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}"
-        )
-        return Table.of_rows("Predictions", rows, *([ASKED_MEANS] if "asked" in self.scores else []), note)
+        notes = [
+            *([ASKED_MEANS] if "asked" in self.scores else []),
+            f"{self.source.source} predictions on {LABELLED_QUEUES}, in {self.unit}: eta "
+            f"{figure_text(self.eta, '.4f')}, 1/eta {figure_text(self.inverse_eta, '.4f')}",
+            f"{POLICIES[self.policy].title} with them: recovered loss {figure_text(self.recovered_loss, '.4f')}, "
+            f"{SENT} {figure_text(self.sent_percent_of_lqd, '.4f')}",
+        ]
+        return Table.of_rows("Predictions", rows, *notes)
 
     def beside(self, baselines: Sequence[Mapping[str, Any]], chosen_on: str) -> list[Table]:
         """The model beside policies without a predictor; no table without them."""
         if not baselines:
             return []
         rows = [("the model", self.recovered_loss, self.sent_percent_of_lqd), *baseline_rows(baselines)]
-        note = f"Settings were chosen on {chosen_on}."
-        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), (note,))]
+        notes = (
+            f"The model decides in the switch, under {POLICIES[self.policy].title}.",
+            f"Settings were chosen on {chosen_on}.",
+        )
+        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), notes)]
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:
@@ -176,31 +185,36 @@ def described(config: ReplayConfig, source: str, model: AskedModel | None) -> So
         seed=config.prediction_seed if flips else None,
         column=config.prediction_column if source == "column" else None,
         ensemble_sha256=model.sha256 if isinstance(model, Ensemble) else None,
-        network_sha256=model.sha256 if isinstance(model, NetworkInC) else None,
+        network_sha256=None if isinstance(model, Ensemble | FunctionPredictor | None) else model.sha256,
     )
 
 
-def asked_model(config: ReplayConfig) -> AskedModel:
-    """The trees of ``config.model``, or a network as its C decides."""
+def model_of(config: ReplayConfig) -> AskedModel:
+    """Return ``config.model`` as it decides: trees, a network as its C, or the function of FILE.py:FUNCTION."""
     if config.model is None:
         raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
+    if (policy := PythonPolicy.of(config.model)) is not None:
+        say(policy.note)
+        return FunctionPredictor.of_file(policy)
     store = Store(config.store_dir)
-    model = load_predictor(config.model, config.tracking, store)
-    if isinstance(model, Ensemble):
-        return model
-    exported = predictor_to_store(model, store)
-    assert isinstance(exported, NetworkExport)
-    return NetworkInC(model, exported)
+    return asked_model(load_predictor(config.model, config.tracking, store), store)
 
 
 def check_inputs(model: AskedModel, cell_bytes: int, average_shift: int, given_by: str) -> None:
     """Refuse a model whose features have another arithmetic than those of `given_by`."""
+    if isinstance(model, FunctionPredictor):  # it takes features as they come
+        return
     for item in model.features:
         params = feature(item.name).params(cell_bytes, average_shift)
         if item.params != params:
             raise ForetailError(
                 f"the model reads feature {item.name} with {item.params or 'no constants'}, and {given_by} it with "
-                f"{params or 'no constants'}: use a model that was trained on such features"
+                f"{params or 'no constants'}: "
+                + (
+                    "export it with dataset=FOLDER, which fills them in"
+                    if not item.params
+                    else "train on such features"
+                )
             )
 
 

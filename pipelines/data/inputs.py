@@ -9,11 +9,14 @@ from foretail.configs.schema.training import Split as SplitConfig
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
+from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import MANIFEST_NAME
 from foretail.features.dataset.reader import Dataset
+from foretail.features.feature import SHADOW_PREFIX
 from foretail.features.rows import splits
 from foretail.features.rows.history import PLACE_INPUTS, ArrivalWindow, name_in_window
-from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.ensemble import ColumnInput, FeatureInput
+from foretail.models.ensemble.model_files import NamedColumns
 from foretail.pipelines.runs.result import RESULT_FILE
 
 
@@ -74,6 +77,22 @@ def feature_inputs(names: Sequence[str], datasets: Sequence[Dataset]) -> tuple[F
                 f"choose features.names from {', '.join(defined)}"
             )
     return tuple(FeatureInput(name, defined[name].params, defined[name].bits) for name in names)
+
+
+def column_inputs(columns: Sequence[str], datasets: Sequence[Dataset]) -> tuple[FeatureInput, ...]:
+    """The inputs of a model that was trained on these columns of datasets, whose frames name some ``shadow_queue``."""
+    inputs = feature_inputs([column.removeprefix(SHADOW_PREFIX) for column in columns], datasets)
+    return tuple(
+        one if one.name == column else ColumnInput(one.name, one.params, one.bits, column)
+        for one, column in zip(inputs, columns, strict=True)
+    )
+
+
+def dataset_columns(dataset: Dataset) -> NamedColumns:
+    """All columns of a dataset on which a model can have been trained."""
+    names = [definition.name for definition in dataset.manifest.features]
+    shadow = [SHADOW_PREFIX + name for name in names if name in REAL_FEATURES and dataset.is_trace]
+    return NamedColumns(column_inputs([*names, *shadow], [dataset]))
 
 
 def in_window(inputs: Sequence[FeatureInput], window: ArrivalWindow) -> tuple[FeatureInput, ...]:

@@ -30,6 +30,7 @@ from foretail.pipelines.exporting.predictor import (
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
+from foretail.sim_bridge._native import Scorer, library_scorer
 
 if TYPE_CHECKING:
     from foretail.export.network import NetworkCertificate
@@ -132,6 +133,15 @@ class NetworkInC:
         logit = np.ldexp(self._library.score(x).astype(np.float64), -self.exported.certificate.score_bits)
         probability: npt.NDArray[np.float64] = expit(logit)
         return probability
+
+    def scorer(self, threshold: float | None = None) -> Scorer:
+        """Return the C as a simulator asks it, with the network's threshold or another probability."""
+        if threshold is None:
+            return library_scorer(str(self.exported.library), self._library.default_tau)
+        from foretail.export.network.fixed_point import threshold_in_units  # its packages are an extra
+
+        tau = threshold_in_units(threshold, self.exported.certificate.score_bits)
+        return library_scorer(str(self.exported.library), tau)
 
     def say_difference(self) -> None:
         """Say at the end of the command what the C is, and on how many rows it decided otherwise."""

@@ -38,7 +38,7 @@ from foretail.models.ensemble.model_files import Limits
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG
-from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.data.inputs import column_inputs, dataset_columns, feature_inputs
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
@@ -179,7 +179,10 @@ def library_key(kind: str, sha256: str) -> Key:
 
 
 def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
-    """The inputs that the settings declare, one by one or by their names in a dataset; None when they declare none."""
+    """The inputs that the settings declare, one by one or by their names in a dataset.
+
+    A dataset alone declares all its columns, of which those are taken that the model names. None without any.
+    """
     if config.inputs and config.columns:
         raise ForetailError("both inputs and columns are given: describe the model's columns by one of them")
     if config.inputs:
@@ -189,11 +192,12 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
             else ColumnInput(item.name, item.params, item.bits, item.column)
             for item in config.inputs
         )
-    if not config.columns:
-        return None
-    if config.dataset is None:
+    if config.columns and config.dataset is None:
         raise ForetailError("columns are names in a dataset: set dataset=FOLDER, or describe each in inputs")
-    return feature_inputs(config.columns, [Dataset.open(Path(config.dataset))])
+    if config.dataset is None:
+        return None
+    dataset = Dataset.open(Path(config.dataset))
+    return column_inputs(config.columns, [dataset]) if config.columns else dataset_columns(dataset)
 
 
 def model_rows(features: Sequence[FeatureInput], dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

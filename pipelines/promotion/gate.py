@@ -24,14 +24,16 @@ from foretail.features.rows.labelled_rows import row_batches
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import POLICY
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import Lineage
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import CollectedRun
+from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
-from foretail.pipelines.runs.notes import ASKED
+from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.training.scores import judge_run
@@ -39,7 +41,7 @@ from foretail.sim_bridge.open_loop.baselines import Baseline
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.scores import SENT
 
-JUDGED_BY = {"asked_f1": "F1 of the asked region", "asked_recovered_loss": "recovered loss where Credence asks"}
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
 _OF_BASELINE = ("title", "recovered_loss", "sent_percent_of_lqd")
 _CELLS = 100_000
@@ -63,10 +65,9 @@ class Check:
 class HeldOutScores:
     """A model on one held-out run."""
 
-    asked_f1: float  #: by which the gate judges
-    asked_recovered_loss: float  #: likewise
-    #: what Credence sends with its predictions, in % of LQD; None when that sends nothing
-    sent_percent_of_lqd: float | None
+    asked_f1: float | None  #: by which the gate judges; None of a model that did not learn labels
+    recovered_loss: float  #: by which the gate judges, while the model decides
+    sent_percent_of_lqd: float | None  #: what is sent meanwhile, in % of LQD; None when that sends nothing
     baselines: Sequence[Mapping[str, Any]]  #: tuned policies on this run, the best first
     scores: Mapping[str, Mapping[str, Score]]  #: by region and name
 
@@ -130,30 +131,31 @@ def refuse_unfit(datasets: Sequence[Dataset]) -> None:
 
 
 def held_out_scores(model: Ensemble, dataset: Dataset, whose: str, baselines: Sequence[Baseline] = ()) -> HeldOutScores:
-    """Score a model, and baselines beside it, on a whole run as a switch would ask it: features of a shadow Credence.
-
-    The recovered loss counts predictions where Credence asks; elsewhere nobody follows them.
-    """
+    """Score a model on a whole run, in which it decides, and baselines beside it."""
     manifest = dataset.manifest
     check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
     columns = training_columns([item.name for item in model.features], own_queues=False)
-    judged = judge_run(model, dataset, columns)
+    judged = judge_run(model, dataset, columns, decider_of(model))
     scores = judged.rows.scores(max(switch.ports for switch in manifest.switches))
-    f1, recovered = scores["asked"]["f1"], judged.asked_replay.recovered_loss
+    f1, recovered = scores["asked"]["f1"], judged.replay.recovered_loss
     if f1 is None or recovered is None:
         reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
         raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
     beside = baselines_on([dataset], baselines, judged.replay.lqd_bytes, judged.replay.accept_bytes)
-    return HeldOutScores(f1, recovered, judged.replay.sent_percent_of_lqd, beside, scores)
+    learned_labels = POLICY not in model.origin
+    return HeldOutScores(f1 if learned_labels else None, recovered, judged.replay.sent_percent_of_lqd, beside, scores)
 
 
 def compare(
     name: str, candidate: Sequence[HeldOutScores], holder: Sequence[HeldOutScores] | None, margin: float, against: str
-) -> Check:
+) -> Check | None:
     """Compare scores, paired by run, with the holder's; without one they have to be above always accepting.
 
-    Always accepting has F1 0 and recovered loss 0. Passed is what holds for the whole 95 % interval.
+    Always accepting has F1 0 and recovered loss 0. Passed is what holds for the whole 95 % interval. None where one of
+    the two models has no such score.
     """
+    if any(getattr(run, name) is None for run in (*candidate, *(holder or ()))):
+        return None
     baseline = [0.0] * len(candidate) if holder is None else [getattr(run, name) for run in holder]
     difference = mean_interval([getattr(run, name) - base for run, base in zip(candidate, baseline, strict=True)])
     low = -np.inf if difference.low is None else difference.low
@@ -167,7 +169,7 @@ def compare_with_tuned(candidate: Sequence[HeldOutScores], chosen_on: str) -> Ch
     """Compare the recovered loss, paired by run, with that of the best tuned policy, above which it has to lie."""
     best = [run.baselines[0] for run in candidate]
     pairs = zip(candidate, best, strict=True)
-    difference = mean_interval([run.asked_recovered_loss - one["recovered_loss"] for run, one in pairs])
+    difference = mean_interval([run.recovered_loss - one["recovered_loss"] for run, one in pairs])
     reason = (
         f"recovered loss against {best[0]['title']}, tuned on {chosen_on}: {interval_text(difference)}, which has to "
         f"lie above 0"
@@ -267,11 +269,11 @@ def _compare_decisions(
 
 def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """The held-out runs of a promotion's document, a row each: scores of the model and of the present holder."""
-    shown = ("asked_f1", "asked_recovered_loss", "sent_percent_of_lqd")
+    shown = ("asked_f1", "recovered_loss", "sent_percent_of_lqd")
     return Table(
         "Held-out runs",
         (
-            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", "asked recovered loss", "holder's"),
+            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
             *(SENT, "holder's", "tuned policy", "recovered loss", SENT),
         ),
         tuple(
@@ -285,5 +287,5 @@ def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
             )
             for run in runs
         ),
-        (ASKED,),
+        (ASKED, f"F1 is on {LABELLED_QUEUES}; all else is sent while the model decides"),
     )

@@ -129,11 +129,12 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
         say_if_silent("the model", str(dataset.path), found.scores["whole"])
     holder = judging.holder
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
-    checks = (
+    compared = (
         compare("asked_f1", scores, theirs, config.f1_margin, judging.against),
-        compare("asked_recovered_loss", scores, theirs, config.recovered_loss_margin, judging.against),
-        *([compare_with_tuned(scores, chosen_on)] if config.baseline == "tuned" else []),
+        compare("recovered_loss", scores, theirs, config.recovered_loss_margin, judging.against),
+        compare_with_tuned(scores, chosen_on) if config.baseline == "tuned" else None,
     )
+    checks = tuple(check for check in compared if check is not None)
     held_out: list[dict[str, Any]] = plain(
         [
             {

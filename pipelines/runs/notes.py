@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ASKED = "asked: the packets at which Credence, told the true labels, asks"
 """What scores of that region are of, for a note."""
+LABELLED_QUEUES = "the queues of a policy that knows the truth"
+"""Where scores of labels are taken, for a note: in a switch the model's own answers make the queues."""
 
 
 @dataclass

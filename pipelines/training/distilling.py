@@ -20,6 +20,7 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
+from foretail.pipelines.exporting.deciding import decider_if_any
 from foretail.pipelines.runs.notes import ASKED
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
@@ -37,7 +38,7 @@ from foretail.pipelines.training.outcome import (
 from foretail.pipelines.training.scores import Judged, JudgedSide, Labelled, judge, replay_scores_of
 
 LOST = ("precision", "recall", "f1", "average_precision")
-LOST_IN_REPLAY = ("inverse_eta", "recovered_loss")
+LOST_IN_REPLAY = ("recovered_loss", "sent_percent_of_lqd")
 AGREEMENT = ("rows", "teacher_drops", "student_drops", "accuracy", "f1")
 
 
@@ -143,7 +144,8 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
         seed=settings.seed,
     )
     best = replace(best, ensemble=best.ensemble.with_visits([train]))
-    judged = {"teacher": judge(teacher, labelled), "student": judge(best.ensemble, labelled)}
+    models: dict[str, Ensemble | Network] = {"teacher": teacher, "student": best.ensemble}
+    judged = {who: judge(model, labelled, decider_if_any(model, store)) for who, model in models.items()}
     outcome: dict[str, Any] = {
         **describe(labelled),
         "teacher": {

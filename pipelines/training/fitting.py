@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from foretail.models.scoring.operating_point import (
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
+from foretail.pipelines.exporting.deciding import decider_if_any
 from foretail.pipelines.runs.notes import use_lineage
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.store import Key, Store
@@ -42,7 +43,7 @@ from foretail.pipelines.settings.predictors import predictor_class, untrained, w
 from foretail.pipelines.tracking.datasets import lineage_of
 from foretail.pipelines.tracking.loading import load_network
 from foretail.pipelines.training.labels import SideLabels, training_labels
-from foretail.pipelines.training.objective import Round, require_runs, train_in_rounds, worth_of
+from foretail.pipelines.training.objective import sent_with
 from foretail.pipelines.training.outcome import (
     MODEL,
     TrainResult,
@@ -112,16 +113,10 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     region = cast(Region, config.operating_point.region)
     validation = read_rows(split.validation, labelled.columns, region=region, window=window)
     require_drops(validation.lqd_drop)
-    worth: ThresholdWorth | ThresholdRule
-    if config.operating_point.maximise == "recovered_loss":
-        require_runs(split.validation, "operating_point.maximise=recovered_loss")
-        worth = worth_of(split.validation, region)
-    else:
-        worth = THRESHOLD_RULE_KINDS.make(config.operating_point.maximise, config.operating_point.settings)
 
-    def fit(labels: SideLabels | None, importance: list[NDArray[np.float64]] | None) -> Fitted:
+    def fit(labels: SideLabels | None) -> Fitted:
         sampling = _sampling(config, split.train, labels)
-        read = partial(row_batches, split.train, sampling=sampling, importance=importance, labels=labels)
+        read = partial(row_batches, split.train, sampling=sampling, labels=labels)
         if not config.allow_constant_features:
             _refuse_constants(read(labelled.columns), config.features.names)
         factor = drop_factor(config.drop_weight, labelled.ports, read(()))
@@ -134,7 +129,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         with StageProgress() as progress:
             predictor.report = partial(progress.update, "train")
             predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
-        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, worth), sampling.others)
+        return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, config, store), sampling.others)
 
     labels, reassigned = (
         (None, [])
@@ -142,22 +137,20 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         else training_labels(
             config.labels,
             split.train,
-            lambda labels: fit(labels, None),
+            fit,
             lambda fitted: judge_side(fitted.model, split.train, labelled.columns, window).probability,
             lambda fitted: fitted.point.confusion.f1 or 0.0,
         )
     )
     sending: Sending | None = None
-    rounds: list[Round[Fitted]] = []
     if config.objective.name in SENDING:
         sending = _sent(config, labelled, window)
         predictor, model, point, others = _fitted(sending.best, validation)
     else:
-        rounds = _rounds(config, labelled, partial(fit, labels))
-        predictor, model, point, others = max(rounds, key=lambda one: one.sent_bytes).model
+        predictor, model, point, others = fit(labels)
     if isinstance(model, Ensemble):
         model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
-    judged = judge(model, labelled)
+    judged = judge(model, labelled, decider_if_any(model, store))
     model.save(folder / (ENSEMBLE_FILE if isinstance(model, Ensemble) else NETWORK_FILE))
     outcome: dict[str, Any] = {
         **describe(labelled),
@@ -166,7 +159,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
         "reassignments": reassigned,
-        "rounds": [{"sent_bytes": one.sent_bytes, "costly_rows": one.costly_rows} for one in rounds],
         "sending": None if sending is None else sending.document(),
         "scores": judged.scores,
         "replay": judged.replay,
@@ -220,24 +212,6 @@ def _fitted(best: SendingRound, validation: Rows) -> Fitted:
     return Fitted(best.predictor, best.model, point)
 
 
-def _rounds(
-    config: TrainConfig, labelled: Labelled, fit: Callable[[list[NDArray[np.float64]] | None], Fitted]
-) -> list[Round[Fitted]]:
-    """All trainings of the objective."""
-    objective, split = config.objective, labelled.split
-    if objective.name == "labels":
-        return [Round(fit(None), 0, 0)]
-    for side in (split.train, split.validation):
-        require_runs(side, "objective.name=recovered_loss")
-
-    def predict(fitted: Fitted, side: splits.Side) -> list[NDArray[np.bool_]]:
-        return [
-            judge_side(fitted.model, (selection,), labelled.columns, labelled.window).predicted for selection in side
-        ]
-
-    return train_in_rounds(fit, predict, split.train, split.validation, objective.rounds, objective.window_ns)
-
-
 def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
     """Read until every feature has shown two values."""
     first: NDArray[np.int32] | None = None
@@ -258,18 +232,25 @@ def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:
 
 
 def _at_operating_point(
-    predictor: DropPredictor, labelled: Labelled, validation: Rows, worth: ThresholdWorth | ThresholdRule
+    predictor: DropPredictor, labelled: Labelled, validation: Rows, config: TrainConfig, store: Store
 ) -> tuple[Ensemble | Network, OperatingPoint]:
+    settings = config.operating_point
+
+    def worth(model: Ensemble | Network) -> ThresholdWorth | ThresholdRule:
+        if settings.maximise == "recovered_loss":
+            return sent_with(model, labelled.split.validation, store, "operating_point.maximise=recovered_loss")
+        return THRESHOLD_RULE_KINDS.make(settings.maximise, settings.settings)
+
     if isinstance(predictor, TreePredictor):
         ensemble = predictor.to_ensemble(labelled.inputs)
         predictor.check_ensemble(ensemble, validation.x)
-        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, worth=worth)
+        point = choose_operating_point(ensemble, validation.x, validation.lqd_drop, worth=worth(ensemble))
         return ensemble.with_threshold(point.threshold), point
     from foretail.models.drop.network import NetworkPredictor  # needs packages of its own
 
     assert isinstance(predictor, NetworkPredictor)  # the settings were checked
     network = predictor.to_network(labelled.inputs)
-    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth)
+    point = choose_network_threshold(network.probability(validation.x), validation.lqd_drop, worth=worth(network))
     return network.with_threshold(point.probability), point
 
 

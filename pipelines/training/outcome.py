@@ -24,7 +24,7 @@ from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
-from foretail.pipelines.runs.notes import ASKED
+from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES
 from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.runs.versions import versions
@@ -36,6 +36,7 @@ from foretail.pipelines.tracking.identity import register_trained, version_descr
 from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, worth_in_words
+from foretail.sim_bridge.policies import POLICIES
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -83,10 +84,15 @@ class TrainResult(Summarised):
         asked = self.outcome["scores"]["test"].get("asked")
         region, where = (asked, "where Credence asks") if asked else (self.outcome["scores"]["test"]["whole"], "on all")
         f1, precision, recall = (figure_text(region[name]) for name in ("f1", "precision", "recall"))
-        first = f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall})."
+        first = (
+            f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall}), on "
+            f"{LABELLED_QUEUES}."
+        )
         replay = self.outcome["replay"]
         if replay is None:
             return [first, "What that is worth in a switch was not replayed: the test side is not a whole run."]
+        if replay["policy"] is None:
+            return [first, "What that is worth in a switch is unknown: the model cannot decide in a replay."]
         sends = replay["recovered_loss"], replay["sent_percent_of_lqd"], replay["baselines"]
         return [first, worth_in_words(*sends, policy=replay["policy"])]
 
@@ -103,6 +109,7 @@ class TrainResult(Summarised):
         """Scores of every side, whole and asked."""
         notes = [
             *([ASKED] if "asked" in self.outcome["scores"]["test"] else []),
+            f"scores of labels are on {LABELLED_QUEUES}",
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
             *_sampling_note(self.outcome["sampled_others"]),
@@ -143,8 +150,12 @@ def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
         *baseline_rows(first["baselines"]),
         ("always accept", 0.0, accept),
     ]
-    note = "Settings of policies were chosen on the training and validation runs."
-    return Table("Test runs replayed in bytes", ("who", "recovered loss", SENT), tuple(rows), (note,))
+    deciding = dict.fromkeys(POLICIES[one["policy"]].title for one in replays.values() if one["policy"] is not None)
+    notes = (
+        *([f"The model decides in the switch, under {' or '.join(deciding)}."] if deciding else []),
+        "Settings of policies were chosen on the training and validation runs.",
+    )
+    return Table("Bytes sent of the test runs", ("who", "recovered loss", SENT), tuple(rows), notes)
 
 
 def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
@@ -276,7 +287,9 @@ def model_key(
             }
             if tracking.enabled
             else None,
-            "code": code_digest("models.drop", "models.scoring", "features.rows", "sim_bridge.open_loop"),
+            "code": code_digest(
+                "models.drop", "models.ensemble", "models.scoring", "features.rows", "sim_bridge.open_loop"
+            ),
             "versions": {name: versions()[name] for name in ("numpy", "scikit-learn", "treelite")},
             **depends_on,
         },

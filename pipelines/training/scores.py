@@ -1,10 +1,10 @@
-"""What a drop predictor says of every row of a split, and what that is worth."""
+"""A drop predictor on every row of a split, and the packets that it sends when it decides in the switch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,16 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
 from foretail.features.rows.history import ArrivalWindow
 from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.scorers import served_by
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.ensemble.scorers import RowPredictor
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import ReplayScores, bytes_without, queues_of, replay_scores, served_scores
-
-if TYPE_CHECKING:  # it needs packages of its own
-    from foretail.models.drop.network import Network
+from foretail.sim_bridge.open_loop.replay import ReplayScores, queues_of, replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,11 @@ class Judged:
 
     sides: Mapping[str, JudgedSide]  #: by name
     scores: Mapping[str, Mapping[str, Mapping[str, Score]]]  #: by side and region
-    replay: dict[str, Any] | None  #: scores of the test runs, replayed; None when a side is not a whole run
+    replay: dict[str, Any] | None  #: what is sent of the test runs; None when a side is not a whole run
 
 
-def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
-    """Score a model on every side, and replay the test runs with it; no features stay in memory."""
+def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> Judged:
+    """Score a model on every side, and let it decide in the test runs; no features stay in memory."""
     sides = {
         side: judge_side(model, getattr(labelled.split, side), labelled.columns, labelled.window)
         for side in splits.SIDES
@@ -107,7 +105,7 @@ def judge(model: Ensemble | Network, labelled: Labelled) -> Judged:
     return Judged(
         sides,
         {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
-        _replayed(labelled.split, model, sides["test"].predicted),
+        _replayed(labelled.split, decider, sides["test"].predicted),
     )
 
 
@@ -123,7 +121,7 @@ def side_push_outs(side: splits.Side) -> PushOuts | None:
 
 
 def judge_side(
-    model: Ensemble | Network, side: splits.Side, columns: Sequence[str], window: ArrivalWindow = ALONE
+    model: RowPredictor, side: splits.Side, columns: Sequence[str], window: ArrivalWindow = ALONE
 ) -> JudgedSide:
     """Return what a model says of every row of a side, from these columns of the datasets."""
     batches = (
@@ -138,28 +136,25 @@ class JudgedRun:
     """A model on a whole run."""
 
     rows: JudgedSide  #: what it says of every row
-    asked: NDArray[np.bool_]  #: bool[rows], where Credence asks
-    replay: ReplayScores  #: data bytes of the replays with its predictions
-    #: the same, but FollowLQD is spared only the drops that are predicted where Credence asks
-    asked_replay: ReplayScores
+    asked: NDArray[np.bool_]  #: bool[rows], where a Credence asks that is told the true labels
+    replay: ReplayScores  #: data bytes that are sent while it decides
 
 
 def judge_run(
-    model: Ensemble | Network, dataset: Dataset, columns: Sequence[str], window: ArrivalWindow = ALONE
+    model: RowPredictor,
+    dataset: Dataset,
+    columns: Sequence[str],
+    decider: Decider | None,
+    window: ArrivalWindow = ALONE,
 ) -> JudgedRun:
-    """Score a model on a run that was held out from it, as a switch would ask it; `dataset` is a trace."""
+    """Score a model on a run that was held out from it, and let it decide there; `dataset` is a trace."""
     rows = judge_side(model, (splits.Selection(dataset),), columns, window)
     if rows.asked is None:
         raise TypeError("a trace knows where Credence asks")
-    if (served := served_by(model)) is not None:
-        own = served_scores(dataset, served)
-        return JudgedRun(rows, rows.asked, own, own)
-    replay = replay_scores(dataset, rows.predicted)
-    heeded = (rows.predicted & rows.asked).astype(np.int8)
-    return JudgedRun(rows, rows.asked, replay, replace(replay, followlqd_bytes=bytes_without(dataset, heeded, [1])[0]))
+    return JudgedRun(rows, rows.asked, _sent(dataset, rows.predicted, decider))
 
 
-def calibrate(model: Ensemble | Network, validation: Rows, test: JudgedSide) -> dict[str, Any]:
+def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[str, Any]:
     """A calibration of the model's probabilities on validation rows, and what it does on the test side, by region."""
     calibration = Calibration.fit(model.probability(validation.x), validation.lqd_drop)
     return {
@@ -180,35 +175,32 @@ def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mappin
     return {name: {"whole": {key: judged.replay[key] for key in ("eta", *kept)}, **beside}}
 
 
-def _replayed(split: splits.Split, model: Ensemble | Network, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
-    """Replay scores of the test runs together, and those of baselines that were tuned on the other runs.
+def _replayed(split: splits.Split, decider: Decider | None, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
+    """Bytes that are sent of the test runs while a model decides, and by baselines that were tuned on the other runs.
 
-    None when a side is a stretch of a run, which has no run of its own, or nothing that can be replayed.
+    None when a side is a stretch of a run, which has no run of its own.
     """
     test, others = split.test, (*split.train, *split.validation)
     if not _are_whole_traces(test):
         return None
-    runs: list[ReplayScores] = []
-    first = 0
-    served = served_by(model)
-    for selection in test:
-        rows = selection.dataset.manifest.rows
-        if served is None:
-            runs.append(replay_scores(selection.dataset, predicted[first : first + rows]))
-        else:
-            runs.append(served_scores(selection.dataset, served))
-        first += rows
-    total = ReplayScores.together(runs)
-    inverse = None if total.eta is None else 1 / total.eta
+    ends = np.cumsum([selection.dataset.manifest.rows for selection in test])[:-1]
+    predictions = zip(test, np.split(predicted, ends), strict=True)
+    total = ReplayScores.together([_sent(one.dataset, drops, decider) for one, drops in predictions])
     beside = tuned([item.dataset for item in others]) if _are_whole_traces(others) else ()
     return asdict(total) | {
         "eta": total.eta,
-        "inverse_eta": inverse,
+        "inverse_eta": None if total.eta is None else 1 / total.eta,
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
-        "policy": None if served is None else served.policy,
+        "policy": None if decider is None else decider.policy,
         "baselines": baselines_on([item.dataset for item in test], beside, total.lqd_bytes, total.accept_bytes),
     }
+
+
+def _sent(dataset: Dataset, predicted: NDArray[np.bool_], decider: Decider | None) -> ReplayScores:
+    """Return what a model is worth on a run; without a decider nobody knows what it sends."""
+    scores = replay_scores(dataset, predicted, decider)
+    return scores if decider is not None else replace(scores, sent_bytes=None)
 
 
 def _are_whole_traces(side: splits.Side) -> bool:

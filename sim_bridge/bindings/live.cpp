@@ -67,11 +67,12 @@ public:
     LiveRuns& operator=(const LiveRuns&) = delete;
 
     void begin_slots(Integer index, Integer ports, Integer buffer, Column<std::int64_t> slot, Column<std::int32_t> port,
-                     Given<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop, const nb::kwargs& keywords) {
+                     Given<std::uint8_t> first_rtt, Given<std::uint8_t> lqd_drop, Integer cell_bytes,
+                     const nb::kwargs& keywords) {
         const RunSettings given(keywords, Units::slots);
         SwitchSettings settings;
         settings.shape = slotted_shape(ports_of(ports), buffer_of(buffer), given.oracle.rules.tie, given.queueing);
-        settings.scale = scale_in_slots(Integer{1024}, given.average_shift);
+        settings.scale = scale_in_slots(cell_bytes, given.average_shift);
         begin(index, "slot", given, settings, {slot, port, {}, {}, first_rtt, lqd_drop});
     }
 
@@ -228,7 +229,7 @@ void add_live(nb::module_& m) {
              "features"_a, nb::kw_only(), "in_bytes"_a = false)
         .def("begin_slots", &LiveRuns::begin_slots, "index"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(),
              "port"_a.noconvert(), nb::kw_only(), "first_rtt"_a.noconvert() = nb::none(),
-             "lqd_drop"_a.noconvert() = nb::none(), "settings"_a)
+             "lqd_drop"_a.noconvert() = nb::none(), "cell_bytes"_a, "settings"_a)
         .def("begin_bytes", &LiveRuns::begin_bytes, "index"_a, "buffer"_a, "rates"_a, "wire_overhead_bytes"_a,
              "time_ns"_a.noconvert(), "port"_a.noconvert(), "size_bytes"_a.noconvert(), "data"_a.noconvert(),
              "first_rtt"_a.noconvert(), nb::kw_only(), "lqd_drop"_a.noconvert() = nb::none(), "cell_bytes"_a,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.replay import data_sent, feed, queues_of, replay_over
+from foretail.sim_bridge.open_loop.replay import Contender, bytes_sent, queues_of
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
@@ -31,6 +30,11 @@ class Baseline:
     policy: str  #: a name of ``POLICIES``
     alpha: float | None = None  #: of its threshold; None where it has none
 
+    @property
+    def contender(self) -> Contender:
+        """As :func:`~foretail.sim_bridge.open_loop.replay.bytes_sent` takes it."""
+        return self.policy, NetworkParameters() if self.alpha is None else NetworkParameters(alpha=self.alpha), None
+
     def __str__(self) -> str:
         return POLICIES[self.policy].title + ("" if self.alpha is None else f", alpha {self.alpha:g}")
 
@@ -44,18 +48,6 @@ CANDIDATES = (
 
 _TUNED: dict[frozenset[str], tuple[Baseline, ...]] = {}
 """By the content hashes of the datasets."""
-
-
-def bytes_sent(dataset: Dataset, baselines: Sequence[Baseline], threads: int = 2) -> list[int]:
-    """Return the data bytes that each baseline sends on a trace with its control packets, in one pass over it."""
-    dataset.require_trace()
-    if not baselines:
-        return []
-    replays = [replay_over(one.policy, dataset, parameters=_parameters(one)) for one in baselines]
-    with ThreadPoolExecutor(threads) as pool:
-        for arrivals in dataset.arrivals():
-            list(pool.map(feed, replays, [arrivals] * len(replays)))
-    return [data_sent(replay).bytes for replay in replays]
 
 
 def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
@@ -108,8 +100,5 @@ def worth_of(baselines: Sequence[Baseline], sent: Sequence[int], lqd: int, accep
 
 def _columns(datasets: Sequence[Dataset], baselines: Sequence[Baseline]) -> Iterator[tuple[int, ...]]:
     """What each baseline sends, by dataset."""
-    return zip(*(bytes_sent(dataset, baselines) for dataset in datasets), strict=True)
-
-
-def _parameters(baseline: Baseline) -> NetworkParameters:
-    return NetworkParameters() if baseline.alpha is None else NetworkParameters(alpha=baseline.alpha)
+    contenders = [one.contender for one in baselines]
+    return zip(*(bytes_sent(dataset, contenders) for dataset in datasets), strict=True)

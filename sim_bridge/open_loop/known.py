@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FlowClass, Records
@@ -53,7 +54,7 @@ class KnownRun:
         buffer: int,
         *,
         condition: str = "",
-        cell_bytes: int = 256,
+        cell_bytes: int = CELL_BYTES,
         average_shift: int = 5,
         settings: dict[str, Any] | None = None,
     ) -> KnownRun:

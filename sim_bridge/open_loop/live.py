@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge._native import LiveRuns, slotted
@@ -70,6 +71,7 @@ def run_live(
     policy: str = "credence",
     rules: Rules = DEFAULT_RULES,
     seed: int = 0,
+    cell_bytes: int = CELL_BYTES,
     average_shift: int = 5,
 ) -> LiveResult:
     """Run Credence on every sequence; where it asks, `predictor` decides about one packet of each at a time.
@@ -89,6 +91,7 @@ def run_live(
     policy : one of ``foretail.sim_bridge.policies.ASKING``, who asks
     rules : how the virtual LQD chooses its victim
     seed : of random victims
+    cell_bytes : size of the cells in which lengths are counted; a packet has 1024 bytes
     average_shift : averaged features run over ``2**average_shift`` slots
     """
     if policy not in ASKING:
@@ -101,7 +104,11 @@ def run_live(
     for i, arrivals in enumerate(sequences):
         first_rtt = arrivals.first_rtt
         runs.begin_slots(
-            i, ports, buffer, arrivals.slot, arrivals.port, first_rtt=first_rtt, average_shift=average_shift, **by_rules
+            *(i, ports, buffer, arrivals.slot, arrivals.port),
+            first_rtt=first_rtt,
+            cell_bytes=cell_bytes,
+            average_shift=average_shift,
+            **by_rules,
         )
     columns = runs.columns()
     seen: Features = columns["features"]

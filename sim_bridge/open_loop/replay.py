@@ -19,7 +19,7 @@ from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Questions, Served
+from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, may_ask, policy_name
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
@@ -91,9 +91,10 @@ class ReplayScores(Summarised):
     """Data bytes sent by four replays of one trace, all switches together."""
 
     lqd_bytes: int  #: by LQD
-    followlqd_bytes: int  #: by FollowLQD without the packets that are predicted to drop
+    followlqd_bytes: int  #: by FollowLQD without the recorded packets that are predicted to drop
     accept_bytes: int  #: by FollowLQD on all packets, which is what an always-accept predictor gives
-    credence_bytes: int  #: by Credence, which follows the predictions where it asks
+    #: by the policy that asks the predictor, which decides meanwhile; None where nobody can say
+    sent_bytes: int | None
 
     also = ("eta", "recovered_loss", "sent_percent_of_lqd")
 
@@ -104,22 +105,25 @@ class ReplayScores(Summarised):
 
     @property
     def recovered_loss(self) -> float | None:
-        """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return scores.recovered_loss(self.lqd_bytes, self.followlqd_bytes, self.accept_bytes)
+        """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
+        if self.sent_bytes is None:
+            return None
+        return scores.recovered_loss(self.lqd_bytes, self.sent_bytes, self.accept_bytes)
 
     @property
     def sent_percent_of_lqd(self) -> float | None:
-        """Bytes that Credence sends, in % of LQD's: eta and recovered loss can be 1 while this is low."""
-        return scores.sent_percent_of_lqd(self.credence_bytes, self.lqd_bytes)
+        """Bytes that are sent, in % of LQD's."""
+        return None if self.sent_bytes is None else scores.sent_percent_of_lqd(self.sent_bytes, self.lqd_bytes)
 
     @classmethod
     def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
         """Of several traces."""
+        sent = [part.sent_bytes for part in parts if part.sent_bytes is not None]
         return cls(
             sum(part.lqd_bytes for part in parts),
             sum(part.followlqd_bytes for part in parts),
             sum(part.accept_bytes for part in parts),
-            sum(part.credence_bytes for part in parts),
+            sum(sent) if len(sent) == len(parts) else None,
         )
 
 
@@ -146,21 +150,9 @@ class ReplayComparison(Summarised):
     questions: dict[str, Questions]  #: of the policies that may ask
 
 
-def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_]) -> ReplayScores:
-    """Replay a dataset with one prediction per labelled row under what judges them; as :func:`compare_replays`."""
-    return compare_replays(dataset, (), predicted_drop).scores
-
-
-def served_scores(dataset: Dataset, served: Served, threads: int = 2) -> ReplayScores:
-    """Replay a dataset under a policy that asks a scorer while it runs, as :func:`compare_replays` does."""
-    dataset.require_trace()
-    asked = replay_over(served.policy, dataset, scorer=served.scorer)
-    replays = [replay_over("lqd", dataset), replay_over("followlqd", dataset), asked]
-    with ThreadPoolExecutor(threads) as pool:
-        for arrivals in dataset.arrivals():
-            list(pool.map(feed, replays, [arrivals] * len(replays)))
-    lqd, accept, sent = (data_sent(replay).bytes for replay in replays)
-    return ReplayScores(lqd, sent, accept, sent)
+def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_], decider: Decider | None = None) -> ReplayScores:
+    """Return what predictions are worth on a dataset; parameters as of :func:`compare_replays`."""
+    return compare_replays(dataset, (), predicted_drop, decider=decider).scores
 
 
 def compare_replays(
@@ -171,7 +163,7 @@ def compare_replays(
     parameters: NetworkParameters | None = None,
     threads: int = 2,
     report: Callable[[float], None] | None = None,
-    served: Served | None = None,
+    decider: Decider | None = None,
 ) -> ReplayComparison:
     """Replay a dataset under policies, and under those that judge one prediction per labelled row.
 
@@ -182,23 +174,25 @@ def compare_replays(
     dataset : a trace with its control packets, which share the buffer
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
-    predicted_drop : (rows,) bool array, for every labelled row, in order: what Credence is told
+    predicted_drop : (rows,) bool array, for every labelled row, in order: whether it is predicted to drop
     parameters : as :func:`replay_of`
     threads : policies run side by side on so many threads
     report : called now and then with the part of the arrivals, 0 to 1, that has been read
-    served : a scorer that policies ask while they run, instead of the predictions; what its policy sends then stands
-        for Credence and FollowLQD, so that eta and the recovered loss are those of the policy itself
+    decider : whom policies ask while they run, and which of them is judged; by default Credence, which is told the
+        predictions. Eta always judges the predictions
     """
     dataset.require_trace()
     manifest = dataset.manifest
-    serving = () if served is None else (served.policy,)
-    ran = dict.fromkeys((*policies, *serving, "lqd", "followlqd", "credence"))
+    shown = policies if decider is None else (*policies, decider.policy)
+    decider = decider or Decider("credence")
+    scorer = decider.scorer
+    ran = dict.fromkeys((*policies, decider.policy, "lqd", "followlqd"))
     for policy in set(POLICIES) - set(KNOW_PRIORITIES):
         if policy in ran:
             require_one_queue(manifest, policy)
     replays = {
         policy_name(policy): replay_over(
-            policy, dataset, parameters=parameters, scorer=served.scorer if served and may_ask(policy) else None
+            policy, dataset, parameters=parameters, scorer=scorer if may_ask(policy) else None
         )
         for policy in ran
     }
@@ -210,7 +204,7 @@ def compare_replays(
         asks = policy in questions
         seen = feed(replays[policy], arrivals, drop if asks else None)
         if asks:
-            told = drop if served is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            told = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
             questions[policy] = questions[policy].and_more(seen["asked"][is_data], told[is_data])
 
     with ThreadPoolExecutor(threads) as pool:
@@ -227,31 +221,29 @@ def compare_replays(
     sent = {policy: data_sent(one) for policy, one in replays.items()}
     return ReplayComparison(
         offered=Sent(manifest.rows, offered_bytes),
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), *serving, "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, shown), "lqd"))},
         scores=ReplayScores(
-            sent["lqd"].bytes,
-            data_sent(reduced).bytes if served is None else sent[served.policy].bytes,
-            sent["followlqd"].bytes,
-            sent["credence" if served is None else served.policy].bytes,
+            sent["lqd"].bytes, data_sent(reduced).bytes, sent["followlqd"].bytes, sent[decider.policy].bytes
         ),
         questions=questions,
     )
 
 
-def bytes_without(
-    dataset: Dataset, level: NDArray[np.integer[Any]], least: Sequence[int], threads: int = 2
-) -> list[int]:
-    """Return the data bytes that FollowLQD sends without the labelled rows of at least a level, for each of `least`.
+Contender = tuple[str, NetworkParameters | None, Scorer | None]
+"""A policy, its parameters and the scorer that it asks; None where there is none."""
 
-    `dataset` is a trace with its control packets, `level` is int[rows]. All replays, one for each of `least`, take one
-    pass over the arrivals. ForetailError if the number of levels is not the number of rows.
-    """
-    replays = [replay_over("followlqd", dataset) for _ in least]
-    never_left_out = np.iinfo(np.int64).min
+
+def bytes_sent(dataset: Dataset, contenders: Sequence[Contender], threads: int = 2) -> list[int]:
+    """Return the data bytes that policies send of a trace with its control packets, in one pass over it."""
+    dataset.require_trace()
+    if not contenders:
+        return []
+    replays = [
+        replay_over(policy, dataset, parameters=parameters, scorer=scorer) for policy, parameters, scorer in contenders
+    ]
     with ThreadPoolExecutor(threads) as pool:
-        for arrivals, _, of_arrival in arrivals_with(dataset, level.astype(np.int64), of_control=never_left_out):
-            parts = (arrivals[of_arrival < from_level] for from_level in least)
-            _wait([pool.submit(feed, replay, part) for replay, part in zip(replays, parts, strict=True)])
+        for arrivals in dataset.arrivals():
+            list(pool.map(feed, replays, [arrivals] * len(replays)))
     return [data_sent(replay).bytes for replay in replays]
 
 

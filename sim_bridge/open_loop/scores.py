@@ -1,11 +1,9 @@
-"""What predictions are worth open loop: one prediction per packet, made before the replays that it is judged by.
+"""Scores of predictions in open loop, from counts of what is sent: in packets or in bytes.
 
-Source: Credence (NSDI'24), Definition 1, for the prediction error. The arguments count what was sent, in packets or in
-bytes: by LQD, by FollowLQD without the packets that are predicted to drop, by FollowLQD on all packets, which is what
-an always-accept predictor gives, and by Credence with the predictions.
-
-Eta and the recovered loss judge FollowLQD, never Credence. Both can be 1 while Credence sends 5.7 to 21 % of what LQD
-sends (``docs/results/findings.md``), so :func:`sent_percent_of_lqd` belongs beside them.
+The recovered loss and the share of LQD's packets judge what a switch sends while the predictor decides in it. The error
+eta (Credence, NSDI'24, Definition 1) judges labels: FollowLQD runs without the packets that are predicted to drop, one
+prediction per packet, made beforehand on the queues of a policy that knows the truth. Eta can be 1 while the switch
+sends 5.7 to 21 % of what LQD sends (``docs/results/findings.md``).
 """
 
 from __future__ import annotations
@@ -29,19 +27,21 @@ def prediction_error(lqd: int, followlqd: int) -> float | None:
     return lqd / followlqd if followlqd else None
 
 
-def recovered_loss(lqd: int, followlqd: int, accept: int) -> float | None:
-    """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
+def recovered_loss(lqd: int, sent: int, accept: int) -> float | None:
+    """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
     lost = lqd - accept
-    return (followlqd - accept) / lost if lost else None
+    return (sent - accept) / lost if lost else None
 
 
-def sent_percent_of_lqd(credence: int, lqd: int) -> float | None:
-    """What Credence sends with the predictions, in % of what LQD sends; None when that sends nothing."""
-    return 100 * credence / lqd if lqd else None
+def sent_percent_of_lqd(sent: int, lqd: int) -> float | None:
+    """What a policy sends, in % of what LQD sends; None when that sends nothing."""
+    return 100 * sent / lqd if lqd else None
 
 
 LARGEST_SHARE = 100
 """A recovered loss beyond it, either way, is a share of next to nothing."""
+LEAST_GAIN_PERCENT = 0.005
+"""A smaller difference of what two policies send, in % of LQD's, is none."""
 
 
 def worth_in_words(
@@ -49,42 +49,47 @@ def worth_in_words(
     sent_percent: float | None,
     baselines: Sequence[Mapping[str, Any]] = (),
     chosen_on: str = "the runs that trained the model",
-    policy: str | None = None,
+    policy: str = "credence",
+    decides: bool = True,
 ) -> str:
-    """The recovered loss and what is sent, which belong together, and the best of the tuned baselines.
+    """The packets that `policy` sends with a predictor, and those of the best of the tuned baselines.
 
-    `policy`: that which sends it, where the predictor was trained to decide while that runs; None for Credence.
+    `decides`: the predictor decides in the switch; else its predictions were made beforehand.
     """
+    if sent_percent is None:
+        return "LQD sends nothing there, so nothing can be compared."
     has_share = recovered is not None and abs(recovered) <= LARGEST_SHARE
-    if recovered is None:
-        recovers = "Always accepting loses nothing against LQD there, so predictions have nothing to recover"
-    elif not has_share:
-        recovers = "Always accepting loses next to nothing against LQD there, so a share of it says nothing"
-    else:
-        recovers = f"Replayed open loop, the predictions recover {100 * recovered:.3g} % of what always accepting loses"
-        recovers += " against LQD" if recovered >= 0 else " against LQD, so they lose more"
-    sends = "sends nothing, as LQD" if sent_percent is None else f"sends {sent_percent:.4g} % of what LQD sends"
-    worth = f"{recovers}; {POLICIES[policy or 'credence'].title} with them {sends}."
-    if recovered is None or not baselines:
-        return worth
+    title = POLICIES[policy].title
+    who = f"Deciding in the switch, under {title}, the predictor" if decides else f"{title} with these predictions"
+    worth = f"{who} sends {sent_percent:.4g} % of what LQD sends"
+    if has_share and recovered is not None:
+        worth += f" and recovers {100 * recovered:.3g} % of what always accepting loses against it"
+    elif recovered is None:
+        worth += "; always accepting loses nothing there, so there is nothing to recover"
+    if not baselines:
+        return f"{worth}."
     best = baselines[0]
-    share = f"recovers {100 * best['recovered_loss']:.3g} % and " if has_share else ""
-    beside = (
-        f"{worth} {best['title']}, chosen without a predictor on {chosen_on}, {share}sends "
-        f"{best['sent_percent_of_lqd']:.4g} %"
+    gain = sent_percent - best["sent_percent_of_lqd"]
+    if abs(gain) < LEAST_GAIN_PERCENT:
+        verdict = "the predictor is worth nothing there"
+    elif gain > 0:
+        verdict = f"the predictor gains {gain:.2g} % of LQD's packets"
+    else:
+        verdict = f"the predictor loses {-gain:.2g} % of LQD's packets: take {best['title']}"
+    return (
+        f"{worth}. {best['title']}, chosen without a predictor on {chosen_on}, sends "
+        f"{best['sent_percent_of_lqd']:.4g} %: {verdict}."
     )
-    if sent_percent is None or policy is None:
-        return f"{beside}."
-    more = sent_percent - best["sent_percent_of_lqd"]
-    return f"{beside}, so the predictor is worth {more:+.2g} % of LQD's packets there."
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
-    """A predictor that was trained to decide while a policy runs."""
+class Decider:
+    """A predictor that decides while a policy runs."""
 
-    policy: str  #: that policy, which asks it
-    scorer: Scorer
+    policy: str  #: name of the policy that asks it
+    #: None where no answer changes what the predictor reads, so that its answers to recorded rows are those that it
+    #: gives in a switch
+    scorer: Scorer | None = None
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.catalog import REAL_FEATURES
 from foretail.features.dataset.manifest import Rules
 from foretail.features.records import Outcome
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, Slotted, slots_shift
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, Slotted, slots_shift
 from foretail.sim_bridge.guest_policies import native_policy
 from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Questions, Served
+from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, may_ask, policy_name
 from foretail.sim_bridge.policy_settings import SlotParameters
 
@@ -137,7 +138,7 @@ class Comparison(Summarised):
     lqd: int  #: transmitted by LQD
     followlqd: int  #: by FollowLQD without the packets predicted to drop
     accept: int  #: by FollowLQD on all packets
-    credence: int  #: by Credence, which follows the predictions where it asks
+    sent: int  #: by the policy that asks the predictor, which decides meanwhile
     optimum: int | None  #: the most that any policy could transmit, if that was computed
     whole: Agreement  #: predictions against labels, for all packets
     asked: Agreement  #: for those at which a Credence that is told the true labels asks
@@ -152,13 +153,13 @@ class Comparison(Summarised):
 
     @property
     def recovered_loss(self) -> float | None:
-        """Share of what always accepting loses against LQD that the predictions win back; None if it loses nothing."""
-        return scores.recovered_loss(self.lqd, self.followlqd, self.accept)
+        """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
+        return scores.recovered_loss(self.lqd, self.sent, self.accept)
 
     @property
     def sent_percent_of_lqd(self) -> float | None:
-        """Packets that Credence sends, in % of LQD's: eta and recovered loss can be 1 while this is low."""
-        return scores.sent_percent_of_lqd(self.credence, self.lqd)
+        """Packets that are sent, in % of LQD's."""
+        return scores.sent_percent_of_lqd(self.sent, self.lqd)
 
     def ratio_to_lqd(self, policy: str) -> float | None:
         """What a policy transmits over what LQD transmits."""
@@ -174,7 +175,7 @@ def labelled(
     *,
     seed: int = 0,
     parameters: SlotParameters | None = None,
-    cell_bytes: int = PACKET_BYTES,
+    cell_bytes: int = CELL_BYTES,
     average_shift: int = AVERAGE_SHIFT,
 ) -> Iterator[Labelled]:
     """Run LQD on the arrivals and yield every batch once its labels are final.
@@ -190,7 +191,7 @@ def labelled(
     features : also compute features
     seed : of random victims
     parameters : of the queues of a port
-    cell_bytes, average_shift : arithmetic of the features, as of a dataset of these packets; by default in packets
+    cell_bytes, average_shift : arithmetic of the features, as of a dataset of these packets
     """
     parameters = parameters or SlotParameters()
     run = _Switch(ports, buffer, rules, parameters, seed).run(
@@ -225,12 +226,12 @@ def compare(
     parameters: SlotParameters | None = None,
     seed: int = 0,
     features: bool = False,
-    cell_bytes: int = PACKET_BYTES,
+    cell_bytes: int = CELL_BYTES,
     average_shift: int = AVERAGE_SHIFT,
     own_queues: bool = True,
     optimum: bool = False,
     threads: int = 2,
-    served: Served | None = None,
+    decider: Decider | None = None,
 ) -> Comparison:
     """Run policies over one sequence of arrivals, and judge predictions by the labels of LQD.
 
@@ -243,30 +244,30 @@ def compare(
         As :func:`labelled`.
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
-    predictions : what Credence is told, and what the figures judge. Sees every batch with its labels
+    predictions : what policies are told that ask, and what eta and the counts judge. Sees every batch with its labels
     parameters : of policies
     features : give `predictions` batches with features
     own_queues : real features are of LQD's own queues; else of those of a Credence that is told the true labels
     optimum : bool
         Also compute the most that any policy could transmit; holds the whole sequence, 12 bytes per packet and more.
     threads : policies run side by side on so many threads
-    served : a scorer that policies ask while they run, as
-        :func:`~foretail.sim_bridge.open_loop.replay.compare_replays` says
+    decider : as :func:`~foretail.sim_bridge.open_loop.replay.compare_replays` says
     """
     parameters = parameters or SlotParameters()
     queues = parameters.count
     switch = _Switch(ports, buffer, rules, parameters, seed)
     observed = {"cell_bytes": cell_bytes, "average_shift": average_shift}
-    asking = {} if served is None else {"scorer": served.scorer, **_in_slots(**observed)}
-    serving = () if served is None else (served.policy,)
+    shown = policies if decider is None else (*policies, decider.policy)
+    decider = decider or Decider("credence")
+    scorer = decider.scorer
+    asking = {} if scorer is None else {"scorer": scorer, **_in_slots(**observed)}
     runs = {
         policy_name(policy): switch.run(policy, **(asking if may_ask(policy) else {}))
-        for policy in dict.fromkeys((*policies, *serving, "followlqd", "credence"))
+        for policy in dict.fromkeys((*policies, decider.policy, "followlqd"))
         if policy != "lqd"
     }
-    shadow_is_credence = predictions is perfect and served is None  # both are told the same
-    if shadow_is_credence:
-        runs.pop("credence")
+    # Credence that is told the labels runs already.
+    shadow_is_credence = predictions is perfect and scorer is None and runs.pop("credence", None) is not None
     reduced = switch.run("followlqd")
     shadowed = features and not own_queues
     shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
@@ -281,7 +282,7 @@ def compare(
         answers = drop if asks else None
         seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
         if asks:
-            told = drop if served is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            told = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
             questions[policy] = questions[policy].and_more(seen["asked"], told)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
@@ -331,11 +332,11 @@ def compare(
         ports=ports,
         buffer=buffer,
         arrivals=arrivals,
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, policies), *serving, "lqd"))},
+        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, shown), "lqd"))},
         lqd=sent["lqd"],
-        followlqd=reduced.finish()["transmitted"] if served is None else sent[served.policy],
+        followlqd=reduced.finish()["transmitted"],
         accept=sent["followlqd"],
-        credence=sent["credence" if served is None else served.policy],
+        sent=sent[decider.policy],
         optimum=_optimum(sequence, ports, buffer) if optimum else None,
         whole=whole,
         asked=asked,

@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 
+from foretail.features.arithmetic import CELL_BYTES
 from foretail.features.dataset.manifest import Run, SwitchGeometry
+from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
 
 PORT_RATE_BPS = 8 * 10**9 * PACKET_BYTES // SLOT_NS
@@ -87,3 +91,31 @@ def arrivals_in_bytes(
         records["size_bytes"] = packet_bytes
         records["flow_class"] = FlowClass.BACKGROUND
         yield records
+
+
+def collect_slots(
+    path: str | Path,
+    workload: Workload,
+    *,
+    ports: int,
+    slots: int,
+    seed: int,
+    buffer_per_port: int = 50,
+    cell_bytes: int = CELL_BYTES,
+) -> Dataset:
+    """Simulate a workload in slots under LQD, and write it as the dataset `path`, which must not exist.
+
+    Other parameters are those of :func:`slotted_run`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.sim_bridge.arrivals.workloads import Incast
+    >>> with TemporaryDirectory() as folder:
+    ...     collect_slots(f"{folder}/1", Incast(fan_in=5), ports=8, slots=2000, seed=1).manifest.seed
+    1
+    """
+    run = slotted_run(workload, ports, buffer_per_port, slots, seed, cell_bytes=cell_bytes)
+    batches = workload.batches(ports, ports * buffer_per_port, slots, seed)
+    write_open_loop_dataset(Path(path), run, arrivals_in_bytes(batches))
+    return Dataset.open(Path(path))

@@ -31,7 +31,7 @@ CHAMPION = "champion"
 class Promotion:
     """The candidates that fit the budget, and what the gate said of the best."""
 
-    #: by candidate, the validation runs replayed with its predictions where Credence asks
+    #: by candidate, what is sent of the validation runs while it decides
     validation: Mapping[str, ReplayScores]
     chosen: str  #: the best of them
     gate: PromoteResult | None  #: None when it was champion already
@@ -39,7 +39,7 @@ class Promotion:
     def document(self) -> dict[str, Any]:
         gate = None if self.gate is None else self.gate.document()
         validation = {
-            name: {"asked_recovered_loss": found.recovered_loss, "sent_percent_of_lqd": found.sent_percent_of_lqd}
+            name: {"recovered_loss": found.recovered_loss, "sent_percent_of_lqd": found.sent_percent_of_lqd}
             for name, found in self.validation.items()
         }
         return {"validation": validation, "chosen": self.chosen, "gate": gate}
@@ -49,7 +49,7 @@ class Promotion:
         outcome = "was champion already" if self.gate is None else "is put up for champion"
         choice = Table(
             "Candidates within the budget",
-            ("candidate", "R asked, validation runs", SENT),
+            ("candidate", "R, validation runs", SENT),
             tuple((name, found.recovered_loss, found.sent_percent_of_lqd) for name, found in self.validation.items()),
             (f"{self.chosen} {outcome}",),
         )
@@ -64,7 +64,7 @@ def promote_best(
     store_dir: str,
     run_dir: Path,
 ) -> Promotion:
-    """Choose by the loss that is recovered on validation runs where Credence asks, and send the best to the gate.
+    """Choose by the loss that is recovered on validation runs, and send the best to the gate.
 
     Parameters
     ----------
@@ -73,8 +73,7 @@ def promote_best(
     held_out : runs that none of them saw, for the gate, which proves C and P4 as well
     """
     scores = {
-        name: ReplayScores.together([run.asked_replay for run in validation if run.candidate == name])
-        for name in candidates
+        name: ReplayScores.together([run.replay for run in validation if run.candidate == name]) for name in candidates
     }
     recovered = {name: one.recovered_loss for name, one in scores.items()}
     chosen = max(scores, key=lambda name: -math.inf if recovered[name] is None else float(recovered[name] or 0))

@@ -15,6 +15,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
+from foretail.pipelines.exporting.deciding import decider_if_any
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Key, Store
@@ -40,9 +41,7 @@ class HeldOut:
     whole: Confusion  #: counts of all rows
     asked: Confusion  #: of those where Credence asks
     average_precision: float | None  #: of the asked region; None without drops in it
-    replay: ReplayScores  #: data bytes of the replays with its predictions
-    #: the same, but FollowLQD is spared only the drops that are predicted where Credence asks
-    asked_replay: ReplayScores
+    replay: ReplayScores  #: data bytes that are sent while it decides
 
     @staticmethod
     def together(runs: Sequence[HeldOut]) -> dict[str, Cell]:
@@ -52,7 +51,6 @@ class HeldOut:
             for region in ("whole", "asked")
         )
         replay = ReplayScores.together([run.replay for run in runs])
-        asked_replay = ReplayScores.together([run.asked_replay for run in runs])
         eta = replay.eta
         return {
             "precision": asked.precision,
@@ -63,7 +61,6 @@ class HeldOut:
             "whole F1": whole.f1,
             "1/eta": None if eta is None else 1 / eta,
             "R": replay.recovered_loss,
-            "R asked": asked_replay.recovered_loss,
             SENT: replay.sent_percent_of_lqd,
         }
 
@@ -105,7 +102,6 @@ def judge_held_out(
             Confusion(**one.found["asked"]),
             one.found["average_precision"],
             ReplayScores(**one.found["replay"]),
-            ReplayScores(**one.found["asked_replay"]),
         )
         for (dataset, name), one in zip(pairs, measured, strict=True)
     ]
@@ -117,18 +113,18 @@ def _measured(dataset: Dataset, trained: TrainResult | None, config: TrainConfig
         frame = dataset.frame(["lqd_drop", "shadow_asked"])
         labels, asked = frame["lqd_drop"].to_numpy(), frame["shadow_asked"].to_numpy()
         predicted, precision = np.zeros_like(labels), None
-        replay = asked_replay = replay_scores(dataset, predicted)
+        replay = replay_scores(dataset, predicted)
     else:
         window = window_of(config.predictor, config.window)
         columns = training_columns(config.features.names, config.features.own_queues)
-        judged = judge_run(trained.model, dataset, columns, window)
+        decider = decider_if_any(trained.model, Store(config.store_dir))
+        judged = judge_run(trained.model, dataset, columns, decider, window)
         labels, asked, predicted = judged.rows.lqd_drop, judged.asked, judged.rows.predicted
         precision = rank(labels[asked], judged.rows.probability[asked]).average_precision
-        replay, asked_replay = judged.replay, judged.asked_replay
+        replay = judged.replay
     return {
         "whole": asdict(Confusion.count(labels, predicted)),
         "asked": asdict(Confusion.count(labels[asked], predicted[asked])),
         "average_precision": precision,
         "replay": asdict(replay),
-        "asked_replay": asdict(asked_replay),
     }

@@ -26,7 +26,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.training import Objective, Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.models.ensemble.scorers import served_by
+from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import made_runs
@@ -36,12 +36,12 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import SENDING, train_model
 from foretail.pipelines.training.outcome import TrainResult
-from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import search_each
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
-from foretail.sim_bridge.open_loop.baselines import Baseline, bytes_sent, tuned
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.replay import Contender, bytes_sent
 from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.policies import ASKING
 from foretail.studies.predictors.drawn import drawn_workloads
@@ -217,23 +217,18 @@ def _measured(
     dataset: Dataset, policies: tuple[Baseline, ...], trained: Mapping[str, TrainResult], rule: Scorer
 ) -> Iterator[dict[str, Any]]:
     """A row for each policy on a run, in data bytes."""
-    baselines = (USUAL_DT, *policies)
-    sent = bytes_sent(dataset, baselines)
-    judged = {name: judge_run(one.model, dataset, one.outcome["columns"]).replay for name, one in trained.items()}
-    first = next(iter(judged.values()))
-    lqd, accept = first.lqd_bytes, first.accept_bytes
+    models = {name: one.ensemble for name, one in trained.items()}
+    every: dict[tuple[str, str], Contender] = {
+        (ACCEPT, ""): ("followlqd", None, None),
+        **{(one.policy, "default" if one is USUAL_DT else str(one)): one.contender for one in (USUAL_DT, *policies)},
+        **{(name, "model"): (asking_policy(one), None, scorer_of(one)) for name, one in models.items()},
+        (OWN, ""): ("learned", None, rule),
+        (LQD, ""): ("lqd", None, None),
+    }
+    sent = dict(zip(every, bytes_sent(dataset, list(every.values())), strict=True))
+    lqd, accept = sent[LQD, ""], sent[ACCEPT, ""]
     told = lqd - accept >= LEAST_LOST * lqd
-    every = [
-        (ACCEPT, "", accept),
-        *(
-            (one.policy, "default" if one is USUAL_DT else str(one), count)
-            for one, count in zip(baselines, sent, strict=True)
-        ),
-        *((name, "model", one.credence_bytes) for name, one in judged.items()),
-        (OWN, "", KnownRun.of(dataset).sent("learned", rule) * PACKET_BYTES),
-        (LQD, "", lqd),
-    ]
-    for policy, how, count in every:
+    for (policy, how), count in sent.items():
         yield {
             "policy": policy,
             "setting": how,
@@ -315,16 +310,17 @@ def _inverted(
     settings: PromiseSettings, runs: Mapping[str, list[Dataset]], trained: Mapping[str, TrainResult], model: str
 ) -> pd.DataFrame:
     """Rows of one model whose answers are partly inverted, under policies that ask it; none of a model of labels."""
-    served = served_by(trained[model].model)
-    if served is None:
+    ensemble = trained[model].ensemble
+    if POLICY not in ensemble.origin:
         return pd.DataFrame()
+    scorer = scorer_of(ensemble)
     found = []
     for name, datasets in runs.items():
         for dataset in datasets:
             run = KnownRun.of(dataset)
             lqd, accept = run.lqd, run.sent("followlqd")
             for under, share in product(settings.under, settings.inverted):
-                sent = run.sent(under, served.scorer, inverted=share, draw=dataset.manifest.seed)
+                sent = run.sent(under, scorer, inverted=share, draw=dataset.manifest.seed)
                 found.append(
                     {
                         **settings.columns_of(name),

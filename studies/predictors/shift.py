@@ -17,7 +17,7 @@ from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.studies.predictors.held_out import HeldOut
 
 METRIC = "slowdown.incast.p95"
-F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R where asked", "incast p95 of Credence over LQD"
+F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R", "incast p95 of Credence over LQD"
 LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), SENT: (95.0, 100.0), INCAST: (0.9, 1.1)}
 """Of the colours; differences that do not matter look alike."""
 Matrix = Mapping[tuple[str, str], float | None]
@@ -35,9 +35,7 @@ class ShiftMatrix:
 
     def matrices(self) -> dict[str, Matrix]:
         """What is shown, by title."""
-        replays = {
-            pair: ReplayScores.together([run.asked_replay for run in runs]) for pair, runs in self.held_out.items()
-        }
+        replays = {pair: ReplayScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
         matrices: dict[str, Matrix] = {
             F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
             RECOVERED: {pair: matrices.recovered_loss for pair, matrices in replays.items()},

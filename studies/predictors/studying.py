@@ -135,7 +135,7 @@ class Studied:
         """Who recovers most on held-out runs, under conditions that were seen and new ones, and the gate's word."""
         replays = {
             seen: {
-                name: ReplayScores.together([run.asked_replay for run in found])
+                name: ReplayScores.together([run.replay for run in found])
                 for name in self.trained
                 if (found := [run for run in self.held_out if run.candidate == name and run.seen == seen])
             }

@@ -15,7 +15,7 @@ import pandas as pd
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.features.dataset.reader import Dataset
-from foretail.models.ensemble.scorers import served_by
+from foretail.models.ensemble.scorers import asking_policy, scorer_of
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
@@ -23,7 +23,6 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.fitting import SENDING, train_model
-from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import train_on_runs
 from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
@@ -121,11 +120,7 @@ def _judged(dataset: Dataset, best: Baseline, trained: Mapping[str, Trained]) ->
     tuned_sent = run.sent(best.policy) if best.alpha is None else run.sent(best.policy, alpha=[best.alpha])
     yield {"policy": str(best), "sent": tuned_sent * PACKET_BYTES, "sent_by_lqd": lqd}
     for name, one in trained.items():
-        served = served_by(one.model)
-        if served is None:
-            sent = judge_run(one.model, dataset, one.columns).replay.credence_bytes
-        else:
-            sent = run.sent(served.policy, served.scorer) * PACKET_BYTES
+        sent = run.sent(asking_policy(one.model), scorer_of(one.model)) * PACKET_BYTES
         yield {"policy": name, "sent": sent, "sent_by_lqd": lqd}
 
 

@@ -50,7 +50,7 @@ TRIAL = "trial"
 CHOSEN = "chosen"
 Log = Callable[[Sequence[Trial]], None]
 COLUMN_OF = {
-    "asked_recovered_loss": "R asked",
+    "recovered_loss": "R",
     "f1": "F1",
     "average_precision": "average precision",
     "sent_percent_of_lqd": SENT,

@@ -12,7 +12,7 @@ from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 
-SEARCH_SCORES = ("asked_recovered_loss", "f1", "average_precision")
+SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
 """Of a search, on its validation runs: where Credence asks; more is better."""
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
 """Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
@@ -88,7 +88,7 @@ class SearchSettings(JobSettings, TrialSettings):
         MISSING, "Dimensions that are drawn; a setting predictor.X is drawn for the predictors that have it."
     )
     objectives: list[str] = setting(
-        ["asked_recovered_loss", "table_entries"],
+        ["recovered_loss", "table_entries"],
         "Objectives of the front: scores on the validation runs, against costs.",
         one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
     )

@@ -73,7 +73,7 @@ class InSlots(Traffic):
 
     def told(self, seed: int) -> int:
         """What Credence sends that is told which packets LQD drops."""
-        return compare(self.batches(seed), self.ports, self.buffer, ["credence"], threads=1).credence
+        return compare(self.batches(seed), self.ports, self.buffer, ["credence"], threads=1).sent
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,6 @@ class Recorded(Traffic):
         """What Credence sends that is told which packets LQD drops, in bytes of data."""
         dataset = self.dataset(seed)
         drops = [batch["lqd_drop"][batch["flow_class"] != FlowClass.CONTROL] for batch in dataset.arrivals()]
-        return compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).scores.credence_bytes
+        sent = compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).scores.sent_bytes
+        assert sent is not None  # a Credence that is told the truth sends
+        return sent

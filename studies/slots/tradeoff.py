@@ -24,7 +24,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.catalog import FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.ensemble.scorers import served_by
+from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
@@ -187,7 +187,7 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
         {
             name: (sums["asked"][name], sums["predicted_drops"][name])
             for name, model in models.items()
-            if served_by(model) is None  # of the others answers are not counted
+            if not decides_live(model)  # of the others answers are not counted
         }
     )
     own = {name: threshold_probability(model) for name, model in models.items()}
@@ -232,16 +232,15 @@ def _models(settings: TradeoffSettings, store: Store) -> dict[str, Ensemble]:
     models: dict[str, Ensemble] = {}
     for given in addresses:
         model = load_model(given, settings.tracking, store)
-        for item in model.features:
-            if served_by(model) is None and feature(item.name).state == "real":
-                raise ForetailError(
-                    f"the model {given} reads feature {item.name}, the switch's own queues, which its own answers "
-                    "change: train with features=switch or features=virtual, or for objective.name=sent"
-                )
         check_inputs(model, settings.features.cell_bytes, shift, "features gives")
         refuse_seen(model, given, settings, store)
         models[_name_of(given, addresses)] = model
     return models
+
+
+def decides_live(model: Ensemble) -> bool:
+    """Return whether a model was trained to decide while the switch runs, or its answers change what it reads."""
+    return POLICY in model.origin or any(feature(item.name).state == "real" for item in model.features)
 
 
 def refuse_seen(model: Ensemble, given: str, settings: TradeoffSettings, store: Store) -> None:
@@ -315,7 +314,7 @@ def _measured(
 
     if case.predictor == RULES:
         return list(_rules(_joined(batches()), settings, buffer))
-    if case.predictor in models and served_by(models[case.predictor]) is not None:
+    if case.predictor in models and decides_live(models[case.predictor]):
         return list(_served(models[case.predictor], _joined(batches()), settings, case.seed))
     answers: dict[float | None, Predictions]
     if case.predictor == PERFECT:
@@ -349,7 +348,7 @@ def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterato
 
 
 def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed: int) -> Iterator[dict[str, Any]]:
-    """What a model sends that decides while the switch runs, under the policy for which it was trained."""
+    """What a model sends that decides while the switch runs, under the policy that asks it."""
     shift = settings.features.average_shift
     run = KnownRun.in_slots(
         [traffic],
@@ -359,12 +358,11 @@ def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed:
         average_shift=max(slots_shift(AVERAGE_SHIFT if shift is None else shift), 0),
     )
     for threshold in (None, *sorted(settings.thresholds)):
-        served = served_by(model if threshold is None else at_probability(model, threshold))
-        assert served is not None
+        scorer = scorer_of(model if threshold is None else at_probability(model, threshold))
         for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
-            sent = run.sent(served.policy, served.scorer, inverted=flip, draw=FLIP_SEED + seed)
+            sent = run.sent(asking_policy(model), scorer, inverted=flip, draw=FLIP_SEED + seed)
             told = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
-            yield {**_empty(served.policy), **told}
+            yield {**_empty(asking_policy(model)), **told}
 
 
 def _row(

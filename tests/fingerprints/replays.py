@@ -8,7 +8,7 @@ import numpy as np
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
-from foretail.sim_bridge.open_loop.replay import bytes_without, compare_replays
+from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
@@ -27,8 +27,6 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
     scores = (found.offered, found.scores, found.scores.eta, found.scores.recovered_loss)
     yield Fingerprint("predictions", parameters, fingerprint(scores))
-    level = np.random.default_rng(2).integers(0, 10, len(frame))
-    yield Fingerprint("levels left out", parameters, fingerprint(bytes_without(dataset, level, (3, 8))))
 
 
 def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:

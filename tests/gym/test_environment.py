@@ -66,7 +66,7 @@ class Given(Traffic):
 
 def in_slots(case: SlottedArrivals) -> SlottedEpisode:
     arrivals = Slotted(np.array(case.slot, np.int64), np.array(case.port, np.int32))
-    return SlottedEpisode(arrivals, case.ports, case.buffer, average_shift=5)
+    return SlottedEpisode(arrivals, case.ports, case.buffer, cell_bytes=256, average_shift=5)
 
 
 def native(policy: str, case: SlottedArrivals, predictions: NDArray[np.uint8] | None = None) -> dict[str, Any]:

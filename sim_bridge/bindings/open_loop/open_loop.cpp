@@ -18,6 +18,7 @@
 #include "bindings/open_loop/recorded_arrivals.hpp"
 #include "bindings/open_loop/runs.hpp"
 #include "bindings/run_settings.hpp"
+#include "buffer/predictor/predictor_library.hpp"
 #include "buffer/predictor/scorer.hpp"
 #include "buffer/predictor/tree.hpp"
 
@@ -78,6 +79,30 @@ std::shared_ptr<Scorer> adaptive_threshold(const std::vector<std::pair<std::stri
     rule.second = {feature_of(tests[1].first), tests[1].second};
     for (const auto& test : {rule.first, rule.second}) wanted.insert(static_cast<Feature>(test.feature));
     return std::make_shared<Scorer>(std::move(rule), wanted);
+}
+
+std::shared_ptr<Scorer> library_scorer(const std::string& path, Integer tau) {
+    const PredictorLibrary library(path);
+    const auto bound = checked<std::int64_t>("tau", tau, std::numeric_limits<std::int64_t>::min() / 2,
+                                             std::numeric_limits<std::int64_t>::max() / 2);
+    return std::make_shared<Scorer>(
+        Scorer::Margin([library, bound](const FeatureVector& x) { return library.score(x) - bound; }),
+        library.features());
+}
+
+std::shared_ptr<Scorer> function_scorer(const std::vector<std::string>& features, nb::callable drops) {
+    std::vector<std::size_t> places;
+    for (const auto& name : features) places.push_back(static_cast<std::size_t>(feature_of(name)));
+    const auto margin = [places, drops = std::move(drops)](const FeatureVector& x) -> std::int64_t {
+        const nb::gil_scoped_acquire acquire;
+        std::vector<std::int32_t> row;
+        for (const std::size_t place : places) row.push_back(x[place]);
+        const nb::object answer = drops(owned(std::move(row), {std::size_t{1}, places.size()}));
+        const int is_drop = PyObject_IsTrue(answer.ptr());
+        if (is_drop < 0) throw nb::python_error();
+        return is_drop;
+    };
+    return std::make_shared<Scorer>(Scorer::Margin(margin), features_of(features));
 }
 
 nb::ndarray<nb::numpy, std::int64_t> margins(const Scorer& scorer, Matrix<std::int32_t> features) {
@@ -274,6 +299,10 @@ void add_open_loop(nb::module_& m) {
     m.def("voting_trees", &voting_trees, "features"_a, "feature"_a.noconvert(), "cut"_a.noconvert(),
           "left"_a.noconvert(), "right"_a.noconvert(), "votes"_a.noconvert(), "roots"_a.noconvert(), "tau"_a,
           "Trees as parallel arrays, one after the other: drop iff the votes add up to more than tau.");
+    m.def("library_scorer", &library_scorer, "path"_a, "tau"_a,
+          "A compiled predictor of drops, behind the ABI of predictor.h: drop iff its score is more than tau.");
+    m.def("function_scorer", &function_scorer, "features"_a, "drops"_a,
+          "A function that gets the named features of one packet, int32[1, features], and says whether to drop it.");
     m.def(
         "adaptive_threshold", &adaptive_threshold, "terms"_a, "weights"_a.noconvert(), "bounds"_a.noconvert(),
         "tests"_a,

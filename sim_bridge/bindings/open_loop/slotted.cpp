@@ -126,8 +126,8 @@ private:
 nb::dict slotted(const std::string& policy, Integer ports, Integer buffer, Column<std::int64_t> slot,
                  Column<std::int32_t> port, std::optional<Column<std::uint8_t>> predictions,
                  std::optional<Column<std::uint8_t>> first_rtt, std::optional<Column<std::uint8_t>> priority,
-                 bool labels, bool features, const nb::kwargs& keywords) {
-    SlottedRun run(policy, ports, buffer, labels, features, Integer{1024}, nullptr, keywords);
+                 bool labels, bool features, Integer cell_bytes, const nb::kwargs& keywords) {
+    SlottedRun run(policy, ports, buffer, labels, features, cell_bytes, nullptr, keywords);
     return run.take(slot, port, predictions, first_rtt, priority, true, true);
 }
 
@@ -155,7 +155,8 @@ void add_slotted(nb::module_& m) {
     // noconvert: a column of another type would be rounded or wrapped silently.
     m.def("slotted", &slotted, "policy"_a, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
-          "priority"_a.noconvert() = nb::none(), nb::kw_only(), "labels"_a = true, "features"_a = false, "settings"_a,
+          "priority"_a.noconvert() = nb::none(), nb::kw_only(), "labels"_a = true, "features"_a = false,
+          "cell_bytes"_a = 256, "settings"_a,
           "Run a policy on unit packets in slots: arrivals in order, then every non-empty port sends one packet.");
     m.def("late_qd", &late_qd, "ports"_a, "buffer"_a, "slot"_a.noconvert(), "port"_a.noconvert(),
           "The offline optimum of unit packets in slots: most packets that any policy could send, and which to drop.");
@@ -163,7 +164,7 @@ void add_slotted(nb::module_& m) {
         .def(nb::init<const std::string&, Integer, Integer, bool, bool, Integer, const std::shared_ptr<Scorer>&,
                       const nb::kwargs&>(),
              "policy"_a, "ports"_a, "buffer"_a, nb::kw_only(), "labels"_a = false, "features"_a = false,
-             "cell_bytes"_a = 1024, "scorer"_a.none() = nb::none(), "settings"_a)
+             "cell_bytes"_a = 256, "scorer"_a.none() = nb::none(), "settings"_a)
         .def("feed", &SlottedRun::feed, "slot"_a.noconvert(), "port"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "first_rtt"_a.noconvert() = nb::none(),
              "priority"_a.noconvert() = nb::none(), nb::kw_only(), "columns"_a = true)

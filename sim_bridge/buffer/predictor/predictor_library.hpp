@@ -36,6 +36,8 @@ public:
     PredictorLibrary(const std::string& path, Tick interval)
         : PredictorLibrary(path, counter_names, "counter",
                            [interval](std::size_t) { return counter_parameters(interval); }) {}
+    /// Of drops, whose parameters the caller has compared.
+    explicit PredictorLibrary(const std::string& path) : PredictorLibrary(path, feature_names, "feature", {}) {}
 
     [[nodiscard]] std::int64_t default_tau() const { return info_->default_tau; }
     /// What `score` reads of an arrival, where it is one of drops.
@@ -47,9 +49,10 @@ public:
     [[nodiscard]] std::string ir_sha256() const { return info_->ir_sha256; }
 
     /// Of all features, or of all counters.
-    [[nodiscard]] std::int64_t score(std::span<const std::int32_t> inputs) {
-        for (std::size_t i = 0; i < inputs_.size(); ++i) values_[i] = inputs[inputs_[i]];
-        return score_(values_.data());
+    [[nodiscard]] std::int64_t score(std::span<const std::int32_t> inputs) const {
+        std::array<std::int64_t, std::max(feature_names.size(), counter_names.size())> values;
+        for (std::size_t i = 0; i < inputs_.size(); ++i) values[i] = inputs[inputs_[i]];
+        return score_(values.data());
     }
 
 private:
@@ -72,14 +75,15 @@ private:
             const std::string name = info_->feature_names[i];
             const auto index = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
             if (index == names.size()) refuse("wants the " + what + " '" + name + "', which no switch computes");
-            const std::string expected = parameters(index);
+            const std::string expected = parameters ? parameters(index) : info_->feature_params[i];
             if (info_->feature_params[i] != expected) {
                 refuse("was trained on " + what + " '" + name + "' with '" + info_->feature_params[i] +
                        "' but this run has '" + expected + "'");
             }
+            if (std::ranges::find(inputs_, index) != inputs_.end())
+                refuse("wants the " + what + " '" + name + "' twice");
             inputs_.push_back(index);
         }
-        values_.resize(inputs_.size());
     }
 
     template <class Function>
@@ -92,7 +96,6 @@ private:
     const foretail_predictor_info_t* info_ = nullptr;
     decltype(&foretail_predictor_score) score_ = nullptr;
     std::vector<std::size_t> inputs_;
-    std::vector<std::int64_t> values_;
 };
 
 }  // namespace foretail::buffer

@@ -3,8 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
-#include <string>
+#include <functional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -81,20 +80,25 @@ private:
 /// A predictor in the process of a run, which asks it about each packet as it arrives.
 class Scorer {
 public:
+    using Margin = std::function<std::int64_t(const FeatureVector&)>;
+
     Scorer(VotingTrees trees, FeatureSet features) : decides_(std::move(trees)), features_(features) {}
     Scorer(AdaptiveThreshold rule, FeatureSet features) : decides_(std::move(rule)), features_(features) {}
+    /// Any other predictor: a compiled library, or a function in Python.
+    Scorer(Margin margin, FeatureSet features) : decides_(std::move(margin)), features_(features) {}
 
     /// What it reads.
     [[nodiscard]] FeatureSet features() const { return features_; }
     /// By how much its score is above the bound; a packet is dropped where this is above 0.
     [[nodiscard]] std::int64_t margin(const FeatureVector& x) const {
-        const auto* trees = std::get_if<VotingTrees>(&decides_);
-        return trees ? trees->margin(x) : std::get<AdaptiveThreshold>(decides_).margin(x);
+        if (const auto* trees = std::get_if<VotingTrees>(&decides_)) return trees->margin(x);
+        if (const auto* rule = std::get_if<AdaptiveThreshold>(&decides_)) return rule->margin(x);
+        return std::get<Margin>(decides_)(x);
     }
     [[nodiscard]] bool drops(const FeatureVector& x) const { return margin(x) > 0; }
 
 private:
-    std::variant<VotingTrees, AdaptiveThreshold> decides_;
+    std::variant<VotingTrees, AdaptiveThreshold, Margin> decides_;
     FeatureSet features_;
 };
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, STUDY_FEATURES
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.scorers import POLICY, scorer_of, served_by
+from foretail.models.ensemble.scorers import POLICY, NobodyDecides, asking_policy, decides_in_replay, scorer_of
 from tests.forests import Trained, classified, forests, paper_forest, stump
 from tests.strategies import small_ensembles
 
@@ -139,17 +139,24 @@ def test_rows_of_another_width_are_refused() -> None:
         scorer.margins(np.zeros((1, len(CATALOG) - 1), np.int32))
 
 
-def test_only_trees_whose_origin_names_a_policy_are_served() -> None:
+def test_credence_asks_a_model_unless_its_origin_names_another_policy() -> None:
     ensemble = Ensemble((FeatureInput("queue", "", 24),), (stump([0.0, 1.0]),), Fraction(1, 2))
-    assert served_by(ensemble) is None
-    assert served_by(None) is None
-    served = served_by(dataclasses.replace(ensemble, origin={POLICY: "learned"}))
-    assert served is not None
-    assert served.policy == "learned"
-    rows = np.zeros((1, len(CATALOG)), np.int32)
+    assert asking_policy(ensemble) == asking_policy(None) == "credence"
+    assert asking_policy(dataclasses.replace(ensemble, origin={POLICY: "learned"})) == "learned"
     for policy in ("/tmp/header.hpp:Type", "header.hpp:Type", "lqd", "", 1, True):
         with pytest.raises(
             ForetailError, match=r"origin names policy .*, which asks no predictor: train it for one of"
         ):
-            served_by(dataclasses.replace(ensemble, origin={POLICY: policy}))
-    assert served.scorer.margins(rows).tolist() == scorer_of(ensemble).margins(rows).tolist()
+            asking_policy(dataclasses.replace(ensemble, origin={POLICY: policy}))
+
+
+def test_a_model_decides_in_a_replay_or_its_answers_change_nothing_that_it_reads() -> None:
+    def inputs(*names: str) -> list[FeatureInput]:
+        return [FeatureInput(name, "", 24) for name in names]
+
+    assert decides_in_replay(inputs("queue", "threshold", "first_rtt"))
+    assert not decides_in_replay(inputs("threshold", "flow_sent", "incast"))
+    assert not decides_in_replay(inputs("threshold", "threshold_1_back"))
+    for other in ("flow_sent", "incast", "queue_1_back"):
+        with pytest.raises(NobodyDecides, match=f"reads queue, which its own answers change, and {other}, which no"):
+            decides_in_replay(inputs("threshold", other, "queue"))

@@ -152,15 +152,15 @@ def test_another_worth_is_maximised_over_the_thresholds_that_are_tried(trained: 
     random = np.random.default_rng(seed)
     labels = random.random(len(trained.rows)) < 0.3
     labels[0] = True
-    tried: dict[int, float] = {}
+    tried: dict[Fraction, float] = {}
 
-    def worth(level: np.ndarray, least: Sequence[int]) -> list[float]:
-        assert list(least) == sorted(set(least))
-        values = [float(random.integers(0, 5)) for _ in least]
-        for c, value in zip(least, values, strict=True):
-            assert c not in tried
-            claimed = int(np.count_nonzero(level >= c))
-            tried[c] = value
+    def worth(thresholds: Sequence[Fraction]) -> list[float]:
+        assert list(thresholds) == sorted(set(thresholds))
+        values = [float(random.integers(0, 5)) for _ in thresholds]
+        for threshold, value in zip(thresholds, values, strict=True):
+            assert threshold not in tried
+            claimed = int(np.count_nonzero(trained.ensemble.with_threshold(threshold).exceeds(trained.rows)))
+            tried[threshold] = value
             worths[claimed] = value
         return values
 
@@ -177,13 +177,19 @@ def test_few_thresholds_are_all_tried() -> None:
     ensemble = stumps([0.0, 1.0], [0.0, 0.5])
     x = np.array([[0, 0], [0, 255], [255, 0], [255, 255]])
     labels = np.array([False, True, False, True])
+    probability = np.array([0.1, 0.3, 0.3, 0.9])
     for wanted in range(5):
 
-        def worth(level: np.ndarray, least: Sequence[int], wanted: int = wanted) -> list[float]:
-            return [float(np.count_nonzero(level >= c) == wanted) for c in least]
+        def worth(thresholds: Sequence[Fraction], wanted: int = wanted) -> list[float]:
+            drops = (ensemble.with_threshold(threshold).exceeds(x) for threshold in thresholds)
+            return [float(np.count_nonzero(of_one) == wanted) for of_one in drops]
 
         chosen = choose_operating_point(ensemble, x, labels, worth=worth)
         assert np.count_nonzero(ensemble.with_threshold(chosen.threshold).exceeds(x)) == wanted
-        network = choose_network_threshold(np.array([0.1, 0.3, 0.3, 0.9]), labels, worth=worth)
+
+        def network_worth(thresholds: Sequence[Fraction], wanted: int = wanted) -> list[float]:
+            return [float(np.count_nonzero(probability > float(one)) == wanted) for one in thresholds]
+
+        network = choose_network_threshold(probability, labels, worth=network_worth)
         if wanted != 2:  # two rows share a probability
-            assert np.count_nonzero(np.array([0.1, 0.3, 0.3, 0.9]) > network.probability) == wanted
+            assert np.count_nonzero(probability > network.probability) == wanted

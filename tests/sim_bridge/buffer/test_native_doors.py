@@ -381,7 +381,7 @@ def test_live_runs_that_have_not_begun_ignore_answers() -> None:
 
 def test_live_runs_keep_what_they_read_and_write_alive() -> None:
     runs = LiveRuns("learned", 1, ["queue"])
-    runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32))
+    runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32), cell_bytes=256)
     seen = runs.columns()["features"]
     for _ in range(1000):
         runs.step(np.zeros(1, np.uint8))

@@ -7,8 +7,8 @@ import pytest
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
-from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, bytes_sent, judged, tuned, worth_of
-from foretail.sim_bridge.open_loop.replay import compare_replays
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, judged, tuned, worth_of
+from foretail.sim_bridge.open_loop.replay import bytes_sent, compare_replays
 from foretail.sim_bridge.open_loop.slotted import compare, packets_sent
 from foretail.sim_bridge.policy_settings import NetworkParameters, SlotParameters
 from tests.traces import write_bursts
@@ -27,7 +27,9 @@ def alone(dataset: Dataset, one: Baseline) -> int:
 
 
 def test_each_policy_sends_what_it_sends_alone(datasets: list[Dataset]) -> None:
-    assert bytes_sent(datasets[0], CANDIDATES) == [alone(datasets[0], one) for one in CANDIDATES]
+    assert bytes_sent(datasets[0], [one.contender for one in CANDIDATES]) == [
+        alone(datasets[0], one) for one in CANDIDATES
+    ]
 
 
 def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
@@ -41,7 +43,7 @@ def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
 
 def test_the_same_runs_are_replayed_once(datasets: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = tuned(datasets[1:])
-    monkeypatch.setattr("foretail.sim_bridge.open_loop.baselines.feed", None)
+    monkeypatch.setattr("foretail.sim_bridge.open_loop.baselines.bytes_sent", None)
     assert tuned(datasets[:0:-1]) == chosen
     assert bytes_sent(datasets[0], ()) == []
 

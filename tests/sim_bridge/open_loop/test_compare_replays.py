@@ -85,7 +85,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     assert found.scores == replay_scores(dataset, predicted)
     assert found.scores.lqd_bytes == found.transmitted["lqd"].bytes
     assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
-    assert found.scores.credence_bytes == found.transmitted["credence"].bytes
+    assert found.scores.sent_bytes == found.transmitted["credence"].bytes
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
         compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
 

@@ -20,8 +20,8 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import served_scores
-from foretail.sim_bridge.open_loop.scores import Served
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 
@@ -118,8 +118,11 @@ def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path)
     write_open_loop_dataset(tmp_path / "run", described, arrivals_in_bytes(made.batches(8, 160, 3000, 1)))
     dataset = Dataset.open(tmp_path / "run")
     rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
-    run, scores = KnownRun.of(dataset), served_scores(dataset, Served("learned", rule))
-    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.credence_bytes, scores.lqd_bytes]
+    run, scores = (
+        KnownRun.of(dataset),
+        replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), Decider("learned", rule)),
+    )
+    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent_bytes, scores.lqd_bytes]
     assert run.sent("learned", rule) < run.lqd
 
 

@@ -100,7 +100,7 @@ def test_a_dataset_is_the_slotted_model(
     predicted = np.random.default_rng(seed).random(len(drop)) < 0.1
     found = replay_scores(dataset, predicted != drop)
     expected = compare(batches, ports, buffer, (), flipped(0.1, seed), threads=1)
-    counts = (expected.lqd, expected.followlqd, expected.accept, expected.credence)
+    counts = (expected.lqd, expected.followlqd, expected.accept, expected.sent)
     assert found == ReplayScores(*(PACKET_BYTES * packets for packets in counts))
     asked = expected.asked
     assert np.count_nonzero(rows["shadow_asked"]) == asked.tp + asked.fp + asked.tn + asked.fn

@@ -49,11 +49,15 @@ def run_slotted(
     first_rtt: Sequence[int] | None = None,
     priority: Sequence[int] | None = None,
     *,
+    predictor: Callable[[list[int]], bool] | None = None,
     rules: Rules = RULES,
     settings: Settings = SETTINGS,
     safe: Callable[[int, int, int, int], bool] = is_safe,
 ) -> SlottedRun:
-    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds."""
+    """Run `policy` and, beside it on the same arrivals, LQD for labels and thresholds.
+
+    `predictor` answers from the features of a packet, in cells of one packet, instead of `predictions`.
+    """
     run = SlottedRun()
     priorities = settings.priorities
     queues: list[list[int]] = [[] for _ in range(ports * priorities)]  # of the drop-tail policies
@@ -77,6 +81,8 @@ def run_slotted(
 
     def ask(packet: int) -> int:
         run.asked[packet] = 1
+        if predictor is not None:
+            return PREDICTED if predictor(run.features[packet]) else ACCEPTED
         return PREDICTED if predictions is not None and predictions[packet] else ACCEPTED
 
     def decide(packet: int, now: int, queue: int) -> int:

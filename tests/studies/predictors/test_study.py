@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from foretail.features.rows.splits import Selection
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
@@ -29,7 +29,7 @@ SMALL = ("predictor_study", "size=small")
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],
     "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
-    "again": ["features=virtual", "objective.name=recovered_loss", "objective.rounds=2"],
+    "again": ["features=virtual", "labels.reassign=1"],
 }
 
 
@@ -80,9 +80,7 @@ def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: Studied) -> 
         assert rows.asked is not None
         assert run.asked == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked])
         assert run.whole == Confusion.count(rows.lqd_drop, predicted)
-        assert run.replay == replay_scores(dataset, predicted)
-        asked = replay_scores(dataset, predicted & rows.asked)
-        assert run.asked_replay == replace(run.replay, followlqd_bytes=asked.followlqd_bytes)
+        assert run.replay == replay_scores(dataset, predicted, decider_of(trained.ensemble))
 
 
 def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was_chosen(found: Studied) -> None:
@@ -130,7 +128,7 @@ def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -
     first, second = found.verdict()
     recovered = {
         name: ReplayScores.together(
-            [run.asked_replay for run in found.held_out if run.candidate == name and run.seen]
+            [run.replay for run in found.held_out if run.candidate == name and run.seen]
         ).recovered_loss
         for name in found.trained
     }

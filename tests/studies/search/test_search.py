@@ -125,7 +125,7 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     predicted = model.exceeds(rows.x)
     assert trial.found["f1"] == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked]).f1
     asked, whole = (replay_scores(Dataset.open(path), told) for told in (predicted & rows.asked, predicted))
-    assert trial.found["asked_recovered_loss"] == asked.recovered_loss
+    assert trial.found["recovered_loss"] == asked.recovered_loss
     assert trial.found["sent_percent_of_lqd"] == whole.sent_percent_of_lqd
     exported = export(model, P4(), folder / "p4").report["chosen"]
     assert trial.found["table_entries"] == exported["rows"]

@@ -16,8 +16,8 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import compare_replays, served_scores
-from foretail.sim_bridge.open_loop.scores import Questions, Served, sent_percent_of_lqd
+from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider, Questions, sent_percent_of_lqd
 from foretail.sim_bridge.open_loop.slotted import accept, compare, flipped, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.sim_bridge.open_loop.test_known import READ, rule_of, slow_sent
@@ -44,15 +44,15 @@ def recorded(folder: Path, drawn: SlottedArrivals) -> Dataset:
 )
 def test_in_slots_the_predictor_decides_whatever_the_predictions_are(drawn, model, predictions) -> None:  # type: ignore[no-untyped-def]
     sent, seen = slow_sent(drawn, rule_of(model))
-    served = Served("learned", scorer_of(model))
-    found = compare(in_batches(drawn), drawn.ports, drawn.buffer, ["dt"], predictions, cell_bytes=256, served=served)
+    decider = Decider("learned", scorer_of(model))
+    found = compare(in_batches(drawn), drawn.ports, drawn.buffer, ["dt"], predictions, decider=decider)
     slow = {
         name: run_slotted(name, drawn.ports, drawn.buffer, drawn.slot, drawn.port).transmitted
         for name in ("dt", "lqd", "followlqd")
     }
     assert found.transmitted == {"dt": slow["dt"], "learned": sent, "lqd": slow["lqd"]}
     assert (found.lqd, found.accept) == (slow["lqd"], slow["followlqd"])
-    assert found.followlqd == found.credence == sent
+    assert found.sent == sent
     assert found.sent_percent_of_lqd == sent_percent_of_lqd(sent, slow["lqd"])
     dropped = sum(rule_of(model)(row) for row in seen)
     assert found.questions["learned"] == Questions(len(seen), dropped)
@@ -67,22 +67,22 @@ def test_in_slots_the_predictor_decides_whatever_the_predictions_are(drawn, mode
 def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble, policy: str) -> None:
     assume(drawn.slot)
     drawn = drawn._replace(buffer=-(-drawn.buffer // drawn.ports) * drawn.ports)
-    served = Served(policy, scorer_of(model))
+    decider = Decider(policy, scorer_of(model))
     wanted = ["learned", "cs", "credence", "lqd"]
-    in_slots = compare(in_batches(drawn), drawn.ports, drawn.buffer, wanted, cell_bytes=256, served=served)
+    in_slots = compare(in_batches(drawn), drawn.ports, drawn.buffer, wanted, decider=decider)
     with TemporaryDirectory() as folder:
         dataset = recorded(Path(folder), drawn)
         nothing = np.zeros(len(drawn.slot), np.bool_)
-        in_bytes = compare_replays(dataset, wanted, nothing, served=served)
-        known, scores = KnownRun.of(dataset), served_scores(dataset, served)
+        in_bytes = compare_replays(dataset, wanted, nothing, decider=decider)
+        known, scores = KnownRun.of(dataset), replay_scores(dataset, nothing, decider)
     assert {name: sent.packets for name, sent in in_bytes.transmitted.items()} == in_slots.transmitted
     assert {name: sent.bytes for name, sent in in_bytes.transmitted.items()} == {
         name: 1024 * packets for name, packets in in_slots.transmitted.items()
     }
     assert in_bytes.questions == in_slots.questions
     assert in_bytes.scores == scores
-    assert scores.credence_bytes == scores.followlqd_bytes == 1024 * in_slots.transmitted[policy]
+    assert scores.sent_bytes == 1024 * in_slots.transmitted[policy]
     assert (scores.lqd_bytes, scores.accept_bytes) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
     assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
     for name in ("learned", "credence", policy):
-        assert in_slots.transmitted[name] == known.sent(name, served.scorer)
+        assert in_slots.transmitted[name] == known.sent(name, decider.scorer)

@@ -1,0 +1,264 @@
+"""Every door that says what a model sends, against a slow switch in which the model decides. Half a minute.
+
+Runs are small, in slots, and lengths are in cells of one packet, as the slow switch counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import ReplayConfig
+from foretail.configs.schema.tracking import Tracking
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES, training_columns
+from foretail.features.dataset.reader import Dataset
+from foretail.gym import BufferEnv, FromDatasets
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.scorers import POLICY
+from foretail.pipelines.comparison.datasets import DatasetsResult
+from foretail.pipelines.comparison.judging import judge, open_runs
+from foretail.pipelines.data.inputs import feature_inputs
+from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model, decider_of
+from foretail.pipelines.promotion.gate import held_out_scores
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.replay import replay
+from foretail.pipelines.stages.train import train
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
+from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
+from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, collect_slots, slotted_run
+from foretail.sim_bridge.policies import ASKING
+from tests.composed import composed
+from tests.sim_bridge.slow_models.slotted import run_slotted
+from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
+
+NAMES = [feature.name for feature in FEATURES]
+PREDICTORS = ("random_forest", "extra_trees", "boosted_trees", "boosted_forest", "logistic_regression", "mlp")
+PORTS, PER_PORT = 6, 5
+POLICIES = sorted(set(ASKING) - {"credence_artifact", "dt_predicted"})
+Drops = Callable[[list[int]], bool]
+
+
+def arrivals_of(dataset: Dataset) -> tuple[list[int], list[int]]:
+    rows = dataset.frame(["time_ns", "port"])
+    return (rows["time_ns"] // 1024).tolist(), rows["port"].tolist()
+
+
+def slow_sent(dataset: Dataset, policy: str, drops: Drops) -> int:
+    """Packets that a policy sends in the slow switch with these answers to the features of the catalog."""
+    scenario = dataset.manifest.scenario
+    slot, port = arrivals_of(dataset)
+    run = run_slotted(policy, scenario["ports"], scenario["buffer_packets"], slot, port, predictor=drops)
+    return run.transmitted
+
+
+def answers_of(model: AskedModel) -> Drops:
+    columns = [NAMES.index(item.name) for item in model.features]
+    return lambda row: bool(model.exceeds(np.array([[row[column] for column in columns]]))[0])
+
+
+def played(dataset: Dataset, model: AskedModel) -> float:
+    """Packets that the environment sends when a model answers to all that it observes."""
+    env = BufferEnv(FromDatasets([dataset.path]), [item.name for item in model.features])
+    seen, _ = env.reset(seed=0)
+    earned, over = 0.0, False
+    while not over:
+        seen, reward, over, _, _ = env.step(int(model.exceeds(seen[None, :].astype(np.int64))[0]))
+        earned += reward
+    return earned
+
+
+def recorded(folder: Path, drawn: SlottedArrivals) -> Dataset:
+    """The packets as a dataset; the workload is only told."""
+    run = slotted_run(Incast(), drawn.ports, drawn.buffer // drawn.ports, max(drawn.slot) + 1, 1, cell_bytes=1024)
+    batch = Slotted(np.array(drawn.slot, np.int64), np.array(drawn.port, np.int32))
+    write_open_loop_dataset(folder / "run", run, arrivals_in_bytes([batch]))
+    return Dataset.open(folder / "run")
+
+
+@given(
+    drawn=slotted_arrivals(max_ports=4, max_buffer=12),
+    model=st.sampled_from(sorted(FEATURE_GROUPS)).flatmap(lambda group: small_ensembles(FEATURE_GROUPS[group])),
+    policy=st.sampled_from(POLICIES),
+)
+@settings(max_examples=60)
+def test_a_score_is_what_a_slow_switch_sends_for_any_trees_on_any_features(
+    drawn: SlottedArrivals, model: Ensemble, policy: str
+) -> None:
+    assume(drawn.slot)
+    drawn = drawn._replace(buffer=-(-drawn.buffer // drawn.ports) * drawn.ports)
+    with TemporaryDirectory() as folder:
+        dataset = recorded(Path(folder), drawn)
+        inputs = feature_inputs([item.name for item in model.features], [dataset])
+        model = replace(model, features=tuple(replace(item, bits=24) for item in inputs), origin={POLICY: policy})
+        wrong = np.zeros(dataset.manifest.rows, np.bool_)
+        scores = replay_scores(dataset, wrong, decider_of(model))
+        sent = slow_sent(dataset, policy, answers_of(model))
+        assert scores.sent_bytes == PACKET_BYTES * sent
+        assert replay_scores(dataset, ~wrong, decider_of(model)).sent_bytes == scores.sent_bytes
+        if policy == "learned":
+            assert played(dataset, model) == sent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("judging")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Dataset]:
+    """Heavy bursts, which mislead a model that is judged on the queues of a policy that knows the truth."""
+    traffic = PoissonBursts(load=0.25)
+    size = {"ports": PORTS, "buffer_per_port": PER_PORT, "slots": 700, "cell_bytes": 1024}
+    return [collect_slots(folder / f"run-{seed}", traffic, seed=seed, **size) for seed in (1, 2, 3, 4, 5)]
+
+
+def trained(folder: Path, runs: list[Dataset], *overrides: str) -> TrainResult:
+    paths = ",".join(str(dataset.path) for dataset in runs[:3])
+    given = [
+        "split.train=[1]",
+        "split.validation=[2]",
+        "split.test=[3]",
+        "tracking=off",
+        "allow_constant_features=true",
+    ]
+    config = composed("train", f"store_dir={folder / 'store'}", f"datasets=[{paths}]", *given, *overrides)
+    return train(typed(config, TrainConfig), folder / "out")
+
+
+def replay_document(folder: Path, model: str, runs: list[Dataset]) -> dict[str, Any]:
+    datasets, store = [str(run.path) for run in runs], str(folder / "store")
+    config = ReplayConfig(model=model, datasets=datasets, store_dir=store, tracking=Tracking(enabled=False))
+    result = replay(config, folder / "replay")
+    assert isinstance(result, DatasetsResult)
+    return result.document()
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+@pytest.mark.parametrize("group", ["paper", "switch", "threshold", "all"])
+def test_what_commands_say_is_what_the_slow_switch_and_the_environment_send(
+    predictor: str, group: str, folder: Path, runs: list[Dataset]
+) -> None:
+    result = trained(folder, runs, f"predictor={predictor}", f"features={group}")
+    model = asked_model(result.model, Store(str(folder / "store")))
+    replayed = result.outcome["replay"]
+    assert replayed["policy"] == "credence"
+    assert replayed["sent_bytes"] == PACKET_BYTES * slow_sent(runs[2], "credence", answers_of(model))
+    file = next((folder / "out").glob("ensemble.json" if isinstance(result.model, Ensemble) else "model.onnx"))
+    document = replay_document(folder, str(file), runs[3:])
+    sent = {
+        policy: [slow_sent(run, policy, answers_of(model)) for run in runs[3:]] for policy in ("credence", "learned")
+    }
+    for policy, of_runs in sent.items():
+        assert document["policies"][policy]["transmitted"] == sum(of_runs)
+    assert document["predictions"]["sent_bytes"] == PACKET_BYTES * sum(sent["credence"])
+    assert [played(run, model) for run in runs[3:]] == sent["learned"]
+    lqd = [run.manifest.rows - run.manifest.drops for run in runs[3:]]
+    for policy in ("credence", "learned"):
+        table = judge(result.model, runs[3:], runs[:3], policy=policy, store_dir=str(folder / "store"))
+        share = np.exp(np.mean(np.log(np.divide(sent[policy], lqd))))
+        assert table["sent_percent_of_lqd"][0] == pytest.approx(100 * share)
+    if isinstance(result.model, Ensemble):
+        scores = held_out_scores(result.model, runs[3], "the model")
+        assert scores.sent_percent_of_lqd == pytest.approx(100 * sent["credence"][0] / lqd[0])
+
+
+def test_a_model_that_recorded_rows_praise_is_told_what_it_sends(folder: Path) -> None:
+    """Half of a heavy burst is lost, and a model that reads its own queue sends less than Complete Sharing."""
+    traffic = PoissonBursts(load=0.2)
+    runs = [
+        collect_slots(folder / f"heavy-{seed}", traffic, ports=16, buffer_per_port=40, slots=20_000, seed=seed)
+        for seed in (1, 2, 3, 4, 5)
+    ]
+    features = "features.names=[queue,occupancy,threshold,thresholds_sum,arrival_rate]"
+    boosted = ["predictor=boosted_trees", "predictor.trees=8", "predictor.depth=5", "predictor.learning_rate=0.5"]
+    model = trained(folder, runs, features, *boosted).ensemble
+    columns = training_columns([item.name for item in model.features], own_queues=False)
+    predicted = model.exceeds(runs[3].frame(list(columns))[list(columns)].to_numpy(np.int64))
+    told, decides = replay_scores(runs[3], predicted), replay_scores(runs[3], predicted, decider_of(model))
+    table = judge(model, runs[3:4], runs[:3]).set_index("who")["sent_percent_of_lqd"]
+    assert told.sent_percent_of_lqd is not None
+    assert told.sent_percent_of_lqd > table["CS"] > table["model"] + 3
+    assert table["model"] == pytest.approx(decides.sent_percent_of_lqd)
+    assert told.eta == decides.eta  # which judges labels
+
+
+def test_a_function_in_python_and_an_estimator_send_what_their_trees_send(folder: Path, runs: list[Dataset]) -> None:
+    model = trained(folder, runs, "predictor=random_forest", "features=paper").ensemble
+    names = [item.name for item in model.features]
+    by_trees = judge(model, runs[3:], runs[:3], policy="learned")
+    by_function = judge(lambda rows: model.exceeds(rows.astype(np.int64)), runs[3:], runs[:3], features=names)
+    assert by_function.equals(by_trees)
+    file = folder / "policy.py"
+    file.write_text("FEATURES = ('pressure',)\ndef decide(rows):\n    return rows[:, 0] > 127\n")
+    by_file = judge(f"{file}:decide", runs[3:], runs[:3])
+    drops = answers_of(FunctionPredictor(lambda rows: rows[:, 0] > 127, ["pressure"]))
+    assert by_file["recovered_loss"][0] != by_trees["recovered_loss"][0]
+    document = replay_document(folder, f"{file}:decide", runs[3:4])
+    assert document["policies"]["learned"]["transmitted"] == slow_sent(runs[3], "learned", drops)
+    assert document["predictions"]["policy"] == "learned"
+
+
+def drops_by(classifier: Any, row: list[int]) -> bool:
+    seen = {"shadow_queue": [row[NAMES.index("queue")]], "threshold": [row[NAMES.index("threshold")]]}
+    return bool(classifier.predict(pd.DataFrame(seen))[0])
+
+
+def test_fitted_classifiers_of_other_libraries_are_judged_by_their_columns(runs: list[Dataset]) -> None:
+    import lightgbm
+    import xgboost
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    frame = runs[0].frame(["shadow_queue", "threshold", "lqd_drop"])
+    x, y = frame[["shadow_queue", "threshold"]], frame["lqd_drop"].astype(int)
+    kinds = [
+        RandomForestClassifier(4, max_depth=3, random_state=1),
+        xgboost.XGBClassifier(n_estimators=3, max_depth=3),
+        lightgbm.LGBMClassifier(n_estimators=3, num_leaves=5, min_child_samples=2, verbosity=-1),
+    ]
+    for kind in kinds:
+        fitted = kind.fit(x, y)
+        table = judge(fitted, runs[3:4], runs[:3], policy="learned")
+        sent = slow_sent(runs[3], "learned", partial(drops_by, fitted))
+        lqd = runs[3].manifest.rows - runs[3].manifest.drops
+        assert table["sent_percent_of_lqd"][0] == pytest.approx(100 * sent / lqd)
+    nameless = LogisticRegression().fit(x.to_numpy(), y)
+    with pytest.raises(ForetailError, match=r"the LogisticRegression does not name its columns: give features="):
+        judge(nameless, runs[3:], runs[:3])
+    assert len(judge(nameless, runs[3:], runs[:3], features=["queue", "threshold"])) == 7
+
+
+def test_what_cannot_be_judged_is_refused(folder: Path, runs: list[Dataset]) -> None:
+    model = trained(folder, runs, "predictor=random_forest", "features=paper").ensemble
+    with pytest.raises(ForetailError, match=r"is to be judged, and .*run-4 of tuned_on has its traffic"):
+        judge(model, runs[3:], runs[:4])
+    with pytest.raises(ForetailError, match=r"tuned_on is empty"):
+        judge(model, runs[3:], [])
+    size = {"ports": PORTS, "buffer_per_port": PER_PORT, "slots": 700}
+    other = collect_slots(folder / "cells", PoissonBursts(load=0.25), seed=9, cell_bytes=256, **size)
+    with pytest.raises(
+        ForetailError, match=r"reads feature queue with cell_bytes=1024, and the dataset .* cell_bytes=256"
+    ):
+        judge(model, other, runs[:3])
+    tagged = replace(model, features=(*model.features[:3], FeatureInput("flow_sent", "cell_bytes=1024", 16)))
+    with pytest.raises(
+        ForetailError, match=r"reads queue, which its own answers change, and flow_sent, which no replay"
+    ):
+        judge(tagged, runs[3:], runs[:3])
+    assert [run.path for run in open_runs(str(runs[0].path))] == [runs[0].path]
