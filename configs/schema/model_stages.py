@@ -220,9 +220,23 @@ class DeployConfig(Stage):
 
 @dataclass
 class PromoteConfig(SimulatingStage):
-    """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it."""
+    """``foretail promote``: make a model champion or challenger, if it passes the gate on runs held out from it.
 
-    model: str = setting(MISSING, "Model, as in export: trees that a tracked run trained or distilled.")
+    Without a model it shows who holds the aliases, or with ``rollback`` or ``version`` gives one back.
+    """
+
+    model: str | None = setting(
+        None,
+        "Model, as in export: trees that a tracked run trained or distilled, or with trained_on any others. null shows "
+        "who holds the aliases.",
+    )
+    trained_on: list[str] = setting(
+        [], "Runs that trained a model of your own, as in train: it is registered with them, and never judged on them."
+    )
+    rollback: bool = setting(False, "Without a model: give the alias back to the version that held it before.")
+    version: int | None = setting(
+        None, "Without a model: give the alias to this version, which passed the gate before.", at_least=1
+    )
     to: str = setting("champion", "Alias that moves to the model.", one_of=GATED_ALIASES)
     datasets: list[str] = setting(
         [], "Held-out runs, as in train; an empty list means runs of the scenario with `seeds`, simulated when missing."
@@ -246,13 +260,15 @@ class PromoteConfig(SimulatingStage):
     f1_margin: float = setting(
         0.02, "By how much F1 in the asked region may be less than that of the model that holds the alias.", at_least=0
     )
-    recovered_loss_margin: float = setting(
-        0.02, "By how much the recovered loss may be less than that of the model that holds the alias.", at_least=0
+    sent_margin_percent: float = setting(
+        0.05,
+        "By how many percent of LQD's bytes a model may send less than the model that holds the alias.",
+        at_least=0,
     )
     baseline: str = setting(
         "tuned",
-        "What a model has to recover more than: the best policy without a predictor, tuned on the runs that trained "
-        "the model, or nothing beside always accepting.",
+        "What a model has to send more than: the best policy without a predictor, tuned on the runs that trained the "
+        "model, or nothing beside always accepting.",
         one_of=("tuned", "always_accept"),
     )
     p4: bool = setting(False, "Also prove P4 equal, which counts its table entries.")
@@ -274,6 +290,12 @@ class PromoteConfig(SimulatingStage):
     def check(self, where: str) -> None:
         """Raise ForetailError unless an alias can move, and runs give an interval."""
         super().check(where)
+        if self.model is None and self.trained_on:
+            raise ForetailError("trained_on says what trained a model, and there is none: give model=FILE")
+        if self.model is not None and (self.rollback or self.version is not None):
+            raise ForetailError("rollback and version give an alias back without a new model: leave model out")
+        if self.rollback and self.version is not None:
+            raise ForetailError("rollback and version are both given: leave one of the two out")
         require_one_policy("policy", self.policy)
         require_known("policy", self.policy, self.scenario)
         require_seeds("seeds", self.seeds)
@@ -305,7 +327,7 @@ class PromoteConfig(SimulatingStage):
     def unused(self) -> Mapping[str, str]:
         """What the other kind of gate reads."""
         if self.families:
-            of_scores = ("datasets", "scenario", "policy", "f1_margin", "recovered_loss_margin", "shift")
+            of_scores = ("datasets", "scenario", "policy", "f1_margin", "sent_margin_percent", "shift")
             return dict.fromkeys(of_scores, "a gate by the cost J")
         return dict.fromkeys(
             ("size", "asking", "baselines", "cost_margin_percent"), "a gate by scores on held-out runs"

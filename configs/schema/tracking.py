@@ -31,7 +31,9 @@ class Tracking:
         "candidate", "Alias that moves to the newly registered version; champion and challenger move by promote only."
     )
     best_by: str = setting(
-        "validation/asked/f1", "With --multirun, the score side/region/name by which the best model is registered."
+        "validation_replay/whole/sent_percent_of_lqd",
+        "With --multirun, the score by which the best model is registered: what is sent while it decides in the "
+        "validation runs, or side/region/name such as validation/asked/f1.",
     )
     run_name: str | None = setting(None, "Name of the run in MLflow; null names it after what ran.")
     sweep_id: str | None = setting(None, "Tag that the runs of one sweep share.")
@@ -39,7 +41,7 @@ class Tracking:
 
     def check(self, where: str) -> None:
         """Raise ForetailError on an alias that only a gate moves, and on a score that chooses by test runs."""
-        if not self.best_by.startswith("validation/"):
+        if not self.best_by.startswith(("validation/", "validation_replay/")):
             raise ForetailError(
                 f"{where}.best_by = {self.best_by} chooses by other runs than validation: give a score "
                 "such as validation/asked/f1"

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised
+from foretail.features.feature import SHADOW_PREFIX
 from foretail.models.ensemble import ensemble_json
 from foretail.models.ensemble.tree import IntArray, Tree, tree_fault
 
@@ -128,8 +129,11 @@ class Ensemble(Summarised):
     # -- meaning -------------------------------------------------------------------------------------------------
 
     def checked_inputs(self, x: npt.ArrayLike) -> IntArray:
-        """Return `x` as int64[rows, features]; raise ForetailError on another shape, type or range."""
-        array = np.asarray(x)
+        """Return `x` as int64[rows, features]; raise ForetailError on another shape, type or range.
+
+        The columns of a DataFrame are found by their names.
+        """
+        array = np.asarray(self._ordered(x))
         if array.ndim != 2 or array.shape[1] != len(self.features):
             raise ForetailError(
                 f"the predictor needs {len(self.features)} feature columns, but the input has shape {array.shape}: "
@@ -173,6 +177,19 @@ class Ensemble(Summarised):
         for tree in self.trees:
             total += np.array([self._scaled(v) for v in tree.value.tolist()], object)[tree.leaf(x)]
         return total
+
+    def _ordered(self, frame: Any) -> Any:
+        """Return a frame's columns in the order of the features, those of a shadow too; anything else as it is."""
+        if not hasattr(frame, "columns"):
+            return frame
+        columns = []
+        for item in self.features:
+            named = [name for name in (item.name, SHADOW_PREFIX + item.name) if name in frame.columns]
+            if len(named) != 1:
+                has = f"has {named[0]} and {named[1]}" if named else f"has no column {item.name}"
+                raise ForetailError(f"the frame {has}: pass one column for each feature")
+            columns.append(named[0])
+        return frame[columns]
 
     def exact_key(self, x: npt.ArrayLike) -> IntArray:
         """Return the exact sums as int64[rows, limbs]: rows order lexicographically as their sums do.
@@ -246,7 +263,7 @@ class Ensemble(Summarised):
 
     def _by_chunks(self, x: npt.ArrayLike, of: Callable[[IntArray], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Apply `of` to checked rows, some at a time: as int64 they take twice the memory of the given ones."""
-        rows = np.atleast_1d(x)
+        rows = np.atleast_1d(self._ordered(x))
         firsts = range(0, max(len(rows), 1), CHUNK_ROWS)
         parts = [of(self.checked_inputs(rows[first : first + CHUNK_ROWS])) for first in firsts]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

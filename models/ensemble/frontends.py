@@ -46,7 +46,6 @@ _BINARY = 0  # treelite's TaskType kBinaryClf
 _BOOSTED = ("GradientBoosting", "HistGradientBoosting")
 _THRESHOLD = "decides at a threshold of its own, a rule outside of its trees: give its estimator_"
 _SEARCH = "is a search: give its best_estimator_"
-_LIGHTGBM = "is of LightGBM: give the text that Booster.save_model writes"
 _WRAPPERS = {
     "CalibratedClassifierCV": "calibrates probabilities, a rule outside of its trees: give the classifier without it",
     "FixedThresholdClassifier": _THRESHOLD,
@@ -54,8 +53,6 @@ _WRAPPERS = {
     "GridSearchCV": _SEARCH,
     "RandomizedSearchCV": _SEARCH,
     "Pipeline": "changes its inputs before its trees: give the classifier of its last step, trained without the others",
-    "LGBMClassifier": _LIGHTGBM,
-    "Booster": _LIGHTGBM,
 }
 """What is read once it is unwrapped."""
 

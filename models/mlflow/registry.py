@@ -263,6 +263,12 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
     return Lineage(tuple(run.info.run_id for run in runs), tuple(dict.fromkeys(datasets)))
 
 
+def run_tags(run_id: str, uri: str) -> dict[str, str]:
+    """Return the tags of a run."""
+    with asked(uri) as mlflow:
+        return dict(mlflow.MlflowClient(uri).get_run(run_id).data.tags)
+
+
 def run_document(run_id: str, name: str, uri: str) -> Any:
     """Return a JSON artifact of a run; ForetailError when it has none of that name."""
     with asked(uri) as mlflow:

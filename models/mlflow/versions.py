@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from foretail.core.errors import ForetailError
@@ -104,6 +105,65 @@ def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
             for one in client.search_model_versions(f"run_id = '{run}'")
         ]
     return tuple(sorted(matching, key=lambda one: -int(one.version)))
+
+
+@dataclass(frozen=True)
+class NamedVersion:
+    """A version of a registered model that an alias points at."""
+
+    version: str
+    aliases: tuple[str, ...]
+    created: str  #: in UTC, to the minute
+    description: str
+    tags: Mapping[str, str]
+
+
+def named_versions(name: str, uri: str) -> list[NamedVersion]:
+    """Return the versions of a registered model with an alias, the newest first; none where there is no such model."""
+    if not store_exists(uri):
+        return []
+    with asked(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        try:
+            aliases = client.get_registered_model(name).aliases
+        except mlflow.exceptions.MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return []
+            raise
+        found = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
+    return [
+        NamedVersion(
+            str(one.version),
+            tuple(sorted(alias for alias, version in aliases.items() if str(version) == str(one.version))),
+            datetime.fromtimestamp(one.creation_timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+            one.description or "",
+            dict(one.tags),
+        )
+        for one in sorted(found, key=lambda one: -int(one.version))
+    ]
+
+
+def give_back(name: str, alias: str, version: str, wanted_tag: str, uri: str) -> RegisteredModel:
+    """Point an alias at a version that has a tag, and ``previous_<alias>`` at the version that held it.
+
+    ForetailError when there is no such version, it lacks the tag, or it holds the alias already.
+    """
+    with asked(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        try:
+            tags = client.get_model_version(name, version).tags
+        except mlflow.exceptions.MlflowException as error:
+            raise ForetailError(f"models:/{name}/{version} is not there ({first_line(error)}): give another") from error
+        if wanted_tag not in tags:
+            raise ForetailError(
+                f"models:/{name}/{version} never passed a gate: foretail promote model=models:/{name}/{version}"
+            )
+        holder = alias_holder(name, alias, uri)
+        if holder == version:
+            raise ForetailError(f"models:/{name}@{alias} is version {version} already: nothing to give back")
+        if holder is not None:
+            point_alias(client, name, f"previous_{alias}", holder)
+        return point_alias(client, name, alias, version)
 
 
 def move_alias(

@@ -15,7 +15,7 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
 from foretail.pipelines.families.costs import CS, Costs, measure_rules
 from foretail.pipelines.promotion.gate import Check, Judged, Judging
-from foretail.pipelines.promotion.model_card import closed_loop_card
+from foretail.pipelines.promotion.model_card import short_card
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
@@ -23,6 +23,7 @@ from foretail.pipelines.tracking.seen import refuse_seen
 from foretail.sim_bridge.policy_settings import policy_words
 
 MODEL, HOLDER = "the model", "the holder"
+JUDGED_BY = "what flows feel: the cost J, the geometric mean of the mean slowdowns of queries, short and long flows."
 
 
 def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judged:
@@ -54,7 +55,7 @@ def judge_by_cost(config: PromoteConfig, store: Store, judging: Judging) -> Judg
     ]
     tables = (_by_condition(plan, costs, config.seeds), _by_rule(plan, costs, config.seeds))
     return Judged(
-        (check,), plain(held_out), (), tables, lambda document: closed_loop_card(document, judging.model, tables)
+        (check,), plain(held_out), (), tables, lambda document: short_card(document, judging.model, tables, JUDGED_BY)
     )
 
 

@@ -41,9 +41,9 @@ from foretail.sim_bridge.open_loop.baselines import Baseline
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.scores import SENT
 
-JUDGED_BY = {"asked_f1": "F1 of the asked region", "recovered_loss": "recovered loss"}
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "sent": "bytes sent, in % of LQD's,"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
-_OF_BASELINE = ("title", "recovered_loss", "sent_percent_of_lqd")
+_OF_BASELINE = ("title", "sent_percent_of_lqd", "recovered_loss")
 _CELLS = 100_000
 _TIMED_ROWS = 50_000
 _ROUNDS = 5
@@ -66,8 +66,9 @@ class HeldOutScores:
     """A model on one held-out run."""
 
     asked_f1: float | None  #: by which the gate judges; None of a model that did not learn labels
-    recovered_loss: float  #: by which the gate judges, while the model decides
-    sent_percent_of_lqd: float | None  #: what is sent meanwhile, in % of LQD; None when that sends nothing
+    sent: float  #: by which the gate judges: bytes that are sent while the model decides, in % of LQD's
+    accepted: float  #: the same of always accepting
+    recovered_loss: float | None  #: of the same bytes; None where always accepting loses nothing
     baselines: Sequence[Mapping[str, Any]]  #: tuned policies on this run, the best first
     scores: Mapping[str, Mapping[str, Score]]  #: by region and name
 
@@ -137,13 +138,16 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str, baselines: Se
     columns = training_columns([item.name for item in model.features], own_queues=False)
     judged = judge_run(model, dataset, columns, decider_of(model))
     scores = judged.rows.scores(max(switch.ports for switch in manifest.switches))
-    f1, recovered = scores["asked"]["f1"], judged.replay.recovered_loss
-    if f1 is None or recovered is None:
-        reason = "Credence never asks where LQD drops" if f1 is None else "always accepting loses nothing there"
-        raise ForetailError(f"{dataset.path} cannot tell predictors apart, because {reason}: hold out a congested run")
+    replay, learned_labels = judged.replay, POLICY not in model.origin
+    f1, sent = scores["asked"]["f1"] if learned_labels else None, replay.sent_percent_of_lqd
+    if sent is None or (learned_labels and f1 is None):
+        raise ForetailError(
+            f"{dataset.path} cannot tell predictors apart, because Credence never asks where LQD drops: hold out a "
+            "congested run"
+        )
     beside = baselines_on([dataset], baselines, judged.replay.lqd_bytes, judged.replay.accept_bytes)
-    learned_labels = POLICY not in model.origin
-    return HeldOutScores(f1 if learned_labels else None, recovered, judged.replay.sent_percent_of_lqd, beside, scores)
+    accepted = 100 * replay.accept_bytes / replay.lqd_bytes
+    return HeldOutScores(f1, sent, accepted, replay.recovered_loss, beside, scores)
 
 
 def compare(
@@ -151,12 +155,15 @@ def compare(
 ) -> Check | None:
     """Compare scores, paired by run, with the holder's; without one they have to be above always accepting.
 
-    Always accepting has F1 0 and recovered loss 0. Passed is what holds for the whole 95 % interval. None where one of
+    Passed is what holds for the whole 95 % interval. None where one of
     the two models has no such score.
     """
     if any(getattr(run, name) is None for run in (*candidate, *(holder or ()))):
         return None
-    baseline = [0.0] * len(candidate) if holder is None else [getattr(run, name) for run in holder]
+    if holder is None:
+        baseline = [run.accepted if name == "sent" else 0.0 for run in candidate]
+    else:
+        baseline = [getattr(run, name) for run in holder]
     difference = mean_interval([getattr(run, name) - base for run, base in zip(candidate, baseline, strict=True)])
     low = -np.inf if difference.low is None else difference.low
     passed = bool(low > 0 if holder is None else low >= -margin)
@@ -166,13 +173,13 @@ def compare(
 
 
 def compare_with_tuned(candidate: Sequence[HeldOutScores], chosen_on: str) -> Check:
-    """Compare the recovered loss, paired by run, with that of the best tuned policy, above which it has to lie."""
+    """Compare what is sent, paired by run, with the best tuned policy, more than which the model has to send."""
     best = [run.baselines[0] for run in candidate]
     pairs = zip(candidate, best, strict=True)
-    difference = mean_interval([run.recovered_loss - one["recovered_loss"] for run, one in pairs])
+    difference = mean_interval([run.sent - one["sent_percent_of_lqd"] for run, one in pairs])
     reason = (
-        f"recovered loss against {best[0]['title']}, tuned on {chosen_on}: {interval_text(difference)}, which has to "
-        f"lie above 0"
+        f"{JUDGED_BY['sent']} against {best[0]['title']}, tuned on {chosen_on}: {interval_text(difference)}, which has "
+        f"to lie above 0"
     )
     return Check("tuned_baseline", difference.low is not None and difference.low > 0, reason, difference)
 
@@ -269,12 +276,12 @@ def _compare_decisions(
 
 def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """The held-out runs of a promotion's document, a row each: scores of the model and of the present holder."""
-    shown = ("asked_f1", "recovered_loss", "sent_percent_of_lqd")
+    shown = ("asked_f1", "sent", "recovered_loss")
     return Table(
         "Held-out runs",
         (
-            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", "recovered loss", "holder's"),
-            *(SENT, "holder's", "tuned policy", "recovered loss", SENT),
+            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", SENT, "holder's"),
+            *("recovered loss", "holder's", "tuned policy", SENT, "recovered loss"),
         ),
         tuple(
             (

@@ -113,21 +113,23 @@ def _render(document: Mapping[str, Any]) -> str:
     )
 
 
-def closed_loop_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Table]) -> str:
-    """Return the card of a model that was judged by the cost J, as Markdown.
+def short_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Table], judged_by: str) -> str:
+    """Return the card of a model of whose training nothing is known but the runs, as Markdown.
 
     Parameters
     ----------
     document : as of :func:`model_card`, without ``config``, ``outcome`` and ``shift``
     model : the trees
     tables : of the held-out runs
+    judged_by : the end of a sentence
     """
     return (
         _environment()
-        .get_template("closed_loop_card.md.j2")
+        .get_template("short_card.md.j2")
         .render(
             **document,
             **_gate_tables(document),
+            judged_by=judged_by,
             inputs=_table(
                 ("feature", "meaning", "unit", "bits", "constants"),
                 (

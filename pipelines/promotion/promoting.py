@@ -17,12 +17,12 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
-from foretail.models.mlflow.registry import Lineage, lineage, load_ensemble, run_document
+from foretail.models.mlflow.registry import Lineage, NoLineage, lineage, load_ensemble, run_document, run_tags
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.mlflow.versions import alias_holder, move_alias, version_tags
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
-from foretail.pipelines.data.inputs import open_datasets
+from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.promotion.gate import (
     Check,
@@ -36,7 +36,7 @@ from foretail.pipelines.promotion.gate import (
     refuse_seen,
     refuse_unfit,
 )
-from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table
+from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table, short_card
 from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent
@@ -50,6 +50,8 @@ from foretail.sim_bridge.open_loop.baselines import tuned
 HELD_OUT = "held-out"
 GATE_FILE = "gate.json"
 GATE_RUN_TAG = "gate_run_id"
+OWN_TAG = "model_of_ones_own"
+"""Of a run that registered a model from elsewhere: where it came from."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,13 +117,15 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     """Judge a model by its scores on held-out runs, paired with the holder's by run."""
     origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
-    outcome, settings = (run_document(origin.runs[0], file, uri) for file in (OUTCOME_FILE, "config.json"))
+    outcome = None if OWN_TAG in run_tags(origin.runs[0], uri) else run_document(origin.runs[0], OUTCOME_FILE, uri)
     collected, datasets = _held_out(config)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
         refuse_seen(datasets, judging.holder_lineage, f"the {judging.against},")
-    baselines, chosen_on = chosen_in(outcome), TRAINED
+    baselines, chosen_on = () if outcome is None else chosen_in(outcome), TRAINED
+    if outcome is None:
+        baselines = tuned([Dataset.open(one.location) for one in origin.datasets if one.context == "train"])
     if not baselines:
         baselines, chosen_on = tuned(datasets), HERE
     scores = [held_out_scores(judging.model, dataset, "the model", baselines) for dataset in datasets]
@@ -131,7 +135,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
     compared = (
         compare("asked_f1", scores, theirs, config.f1_margin, judging.against),
-        compare("recovered_loss", scores, theirs, config.recovered_loss_margin, judging.against),
+        compare("sent", scores, theirs, config.sent_margin_percent, judging.against),
         compare_with_tuned(scores, chosen_on) if config.baseline == "tuned" else None,
     )
     checks = tuple(check for check in compared if check is not None)
@@ -150,9 +154,24 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
         held_out,
         datasets,
         (*([dataset_table(collected)] if collected else []), held_out_table(held_out)),
-        lambda document: model_card({**document, "outcome": outcome, "config": settings, "shift": shift}),
+        lambda document: _card(document, judging, outcome, shift, uri),
         collected,
     )
+
+
+def _card(
+    document: Mapping[str, Any],
+    judging: Judging,
+    outcome: Mapping[str, Any] | None,
+    shift: Any,
+    uri: str,
+) -> str:
+    """The card of a model that a run of Foretail trained, or the shorter one of a model from elsewhere."""
+    if outcome is None:
+        by = "packets sent while it decides in the switch, and the labels of LQD."
+        return short_card(document, judging.model, [held_out_table(document["held_out"])], by)
+    settings = run_document(judging.lineage.runs[0], "config.json", uri)
+    return model_card({**document, "outcome": outcome, "config": settings, "shift": shift})
 
 
 def promote_model(
@@ -165,8 +184,7 @@ def promote_model(
     """
     store, name, alias = Store(config.store_dir), str(config.tracking.registered_model), config.to
     uri = tracking_uri(config.tracking.uri, store.folder.parent)
-    candidate = load_model(config.model, config.tracking, store)
-    origin = lineage(candidate.sha256, uri)
+    candidate, origin = _candidate(config, store, uri)
     version = alias_holder(name, alias, uri)
     holder = None if version is None else load_ensemble(f"models:/{name}/{version}", uri)
     held = None
@@ -200,6 +218,23 @@ def promote_model(
             for exported in set(folder.iterdir()) - {folder / CARD_FILE}:
                 shutil.rmtree(exported) if exported.is_dir() else exported.unlink()
     return PromoteResult(gate, checks, promoted, judged.tables, judged.collected, address(run))
+
+
+def _candidate(config: PromoteConfig, store: Store, uri: str) -> tuple[Ensemble, Lineage]:
+    """The model with what trained it; one of the user's own is registered with ``config.trained_on``."""
+    runs = open_datasets(config.trained_on)
+    inputs = dataset_columns(runs[0]) if runs else None
+    candidate = load_model(str(config.model), config.tracking, store, inputs=inputs)
+    try:
+        return candidate, lineage(candidate.sha256, uri)
+    except NoLineage as error:
+        if not runs:
+            raise ForetailError(f"{error}, or say what trained it: trained_on=[RUNS]") from None
+    with tracked(config.tracking, store, asdict(config), f"model {config.model}", {OWN_TAG: str(config.model)}) as run:
+        for dataset in runs:
+            log_dataset(run, describe_dataset(Selection(dataset), "train"))
+        run.log_model(candidate)
+    return candidate, lineage(candidate.sha256, uri)
 
 
 def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> str | None:

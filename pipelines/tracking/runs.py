@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
 from foretail.configs.schema.tracking import Tracking
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, track
@@ -25,10 +28,12 @@ def tracked(
 ) -> Iterator[TrackedRun]:
     """A run with `settings` logged, called `name` unless ``tracking.run_name`` says otherwise.
 
-    Parameters are those of :func:`foretail.models.mlflow.tracking.track`; runs of one sweep share the tag of
-    ``tracking.sweep_id``.
+    A job of a sweep has its number before its name, and as the tag ``job``. Parameters are those of
+    :func:`foretail.models.mlflow.tracking.track`; runs of one sweep share the tag of ``tracking.sweep_id``.
     """
     swept = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
+    if (job := _job()) is not None:
+        swept["job"], name = job, None if name is None else f"job {job}: {name}"
     with track(
         tracking.experiment,
         settings,
@@ -40,6 +45,13 @@ def tracked(
         params=params,
     ) as run:
         yield run
+
+
+def _job() -> str | None:
+    """The number of the job that runs in a sweep, which its folder has too; None outside of one."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    return str(HydraConfig.get().job.num)
 
 
 def run_note(found: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,11 +26,13 @@ from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.versions import register_model
+from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
+from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 
 CLOSE = 0.95
 """Of the best score: what comes so close may do."""
@@ -59,13 +62,15 @@ class Job:
         file = self.folder / ENSEMBLE_FILE
         return sum(len(tree.leaves) for tree in Ensemble.load(file).trees) if file.is_file() else None
 
-    def settings(self, swept: Sequence[str]) -> str:
-        """Its overrides of the names that the sweep varies."""
-        return " ".join(one for one in self.overrides if one.partition("=")[0] in swept)
+    def settings(self, swept: Sequence[str], seeds: bool = True) -> str:
+        """Its overrides of the names that the sweep varies, with its seeds or without."""
+        own = [one for one in self.overrides if one.partition("=")[0] in swept]
+        return " ".join(one for one in own if seeds or not one.partition("=")[0].endswith("seed"))
 
     def score(self, name: str) -> float | None:
         """A score by ``side/region/name``; None where the job has none."""
-        score: Any = self.document.get("scores")
+        replay = {"whole": self.document.get("validation_replay")}
+        score: Any = {**(self.document.get("scores") or {}), "validation_replay": replay}
         for part in name.split("/"):
             score = score.get(part) if isinstance(score, Mapping) else None
         return float(score) if isinstance(score, (int, float)) else None
@@ -80,6 +85,11 @@ class Sweep(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Open the run around the jobs."""
         tracking = _tracking(config)
+        if tracking is not None:
+            try:
+                _require_score(tracking.best_by, config)
+            except ForetailError as error:
+                raise StageFailed(error) from error
         if tracking is None or not tracking.enabled or tracking.parent_run_id is not None:
             return
         swept = list(OmegaConf.to_container(config.hydra.overrides.task) or [])
@@ -132,7 +142,7 @@ def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None
     """The table of a sweep; its best job is registered and named below."""
     score = None if tracking is None else tracking.best_by
     table = sweep_table(jobs, swept, score)
-    scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
+    scored = means_over_seeds(jobs, swept, score)
     best = max(scored, key=lambda one: one[0])[1] if scored else None
     where = (
         [] if best is None else [f"It is in {best.folder}; foretail report run={best.folder.parent} shows all jobs."]
@@ -146,6 +156,7 @@ def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) ->
         "job": [job.number for job in jobs],
         "settings": [job.settings(swept) for job in jobs],
         str(score): [job.score(score) if score else None for job in jobs],
+        "mean over seeds": _shown_means(jobs, swept, score),
         "leaves": [job.leaves for job in jobs],
         "ensemble": [_digits(job.document.get("ensemble_sha256")) for job in jobs],
         "reused": [{"True": "yes", "False": "no"}.get(str(job.document.get("reused"))) for job in jobs],
@@ -157,18 +168,59 @@ def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) ->
 
 def sweep_verdict(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> list[str]:
     """The best job, and the one with the fewest leaves that comes close to it, in a sentence each."""
-    scored = [(found, job) for job in jobs if score is not None and (found := job.score(score)) is not None]
+    scored = means_over_seeds(jobs, swept, score)
     if not scored:
         return []
     found, best = max(scored, key=lambda one: one[0])  # of equals the first
     of_best = f" with {best.leaves:,} leaves" if best.leaves else ""
-    first = f"Of {len(scored)} jobs the best by {score} is job {best.number}: {found:.4g}{of_best}."
+    means = " in the mean over seeds" if any(_shown_means(jobs, swept, score)) else ""
+    first = f"Of {len(scored)} jobs the best by {score}{means} is job {best.number}: {found:.4g}{of_best}."
     close = [(job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= CLOSE * found]
     if not close or best.leaves is None or min(close)[0] >= best.leaves:
         return [first]
     fewest, place = min(close)
     other, job = scored[place]
     return [first, f"Job {job.number} comes within 5 % of it with {fewest:,} leaves: {other:.4g}."]
+
+
+def means_over_seeds(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> list[tuple[float, Job]]:
+    """Every job that has the score, with the mean over the jobs that differ from it in seeds alone."""
+    if score is None:
+        return []
+    values: dict[str, list[float]] = {}
+    for job in jobs:
+        if (value := job.score(score)) is not None:
+            values.setdefault(job.settings(swept, seeds=False), []).append(value)
+    return [
+        (statistics.fmean(values[job.settings(swept, seeds=False)]), job)
+        for job in jobs
+        if job.score(score) is not None
+    ]
+
+
+def _shown_means(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> list[Cell]:
+    """The mean over seeds of each job, where jobs differ in seeds alone."""
+    means = {job.number: mean for mean, job in means_over_seeds(jobs, swept, score)}
+    groups = [job.settings(swept, seeds=False) for job in jobs]
+    return [means.get(job.number) if groups.count(group) > 1 else None for job, group in zip(jobs, groups, strict=True)]
+
+
+def _require_score(name: str, config: DictConfig) -> None:
+    """Raise ForetailError before the first job on a score that no job will have."""
+    place, _, score = name.rpartition("/")
+    of_labels = (*Confusion(1, 1, 1, 1).scores(2), "average_precision")
+    known: dict[str, Sequence[str]] = {f"validation/{region}": of_labels for region in ("whole", "asked")}
+    known["validation_replay/whole"] = ("eta", *SENT_SCORES)
+    if score not in known.get(place, ()):
+        raise ForetailError(
+            f"tracking.best_by = {name} is no score of a job: choose from "
+            + ", ".join(f"{where}/{one}" for where, ones in known.items() for one in ones)
+        )
+    if place == "validation_replay/whole" and config.get("split", {}).get("name") == "by_time":
+        raise ForetailError(
+            f"tracking.best_by = {name} lets models decide in whole runs, and split=by_time cuts them: give "
+            "tracking.best_by=validation/asked/f1"
+        )
 
 
 def _digits(sha256: Any) -> str | None:

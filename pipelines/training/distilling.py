@@ -174,7 +174,7 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
             "agreement_test": outcome["agreement"]["test"],
             "loss_test": outcome["loss"],
         }
-        more |= replay_scores_of("teacher_test_replay", judged["teacher"])
+        more |= replay_scores_of("teacher_test_replay", judged["teacher"].replay)
         outcome["tracked"] = track_model(
             config, store, labelled, judged["student"], best.ensemble, outcome, more_scores=more
         )

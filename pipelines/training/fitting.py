@@ -162,6 +162,7 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "sending": None if sending is None else sending.document(),
         "scores": judged.scores,
         "replay": judged.replay,
+        "validation_replay": judged.validation_replay,
         "calibration": calibrate(model, validation, judged.sides["test"]),
         "tracked": None,
     }

@@ -214,7 +214,12 @@ def track_model(
         if "teacher" in outcome:
             run.set_tags({TEACHER_TAG: outcome["teacher"]["network_sha256"]})
         run.log_model(model)
-        for name, found in {**judged.scores, **replay_scores_of("test_replay", judged), **(more_scores or {})}.items():
+        replays = {
+            name: scores
+            for side, replay in (("validation", judged.validation_replay), ("test", judged.replay))
+            for name, scores in replay_scores_of(f"{side}_replay", replay).items()
+        }
+        for name, found in {**judged.scores, **replays, **(more_scores or {})}.items():
             run.log_scores(name, found)  # after the model, so that they are its scores too
     return address(run)
 

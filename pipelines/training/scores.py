@@ -24,7 +24,7 @@ from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import ReplayScores, queues_of, replay_scores
-from foretail.sim_bridge.open_loop.scores import Decider
+from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class Judged:
     sides: Mapping[str, JudgedSide]  #: by name
     scores: Mapping[str, Mapping[str, Mapping[str, Score]]]  #: by side and region
     replay: dict[str, Any] | None  #: what is sent of the test runs; None when a side is not a whole run
+    validation_replay: dict[str, Any] | None  #: the same of the validation runs, on which the threshold was chosen
 
 
 def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> Judged:
@@ -102,10 +103,12 @@ def judge(model: RowPredictor, labelled: Labelled, decider: Decider | None) -> J
         for side in splits.SIDES
     }
     best = {"test": side_push_outs(labelled.split.test)}
+    split = labelled.split
     return Judged(
         sides,
         {name: side.scores(labelled.ports, best.get(name)) for name, side in sides.items()},
-        _replayed(labelled.split, decider, sides["test"].predicted),
+        _replayed(split.test, (*split.train, *split.validation), decider, sides["test"].predicted),
+        _replayed(split.validation, split.train, decider, sides["validation"].predicted),
     )
 
 
@@ -166,25 +169,25 @@ def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[s
     }
 
 
-def replay_scores_of(name: str, judged: Judged) -> dict[str, Mapping[str, Mapping[str, Score]]]:
+def replay_scores_of(name: str, replay: Mapping[str, Any] | None) -> dict[str, Mapping[str, Mapping[str, Score]]]:
     """What MLflow keeps of a replay and of the baselines beside it, under a name; empty without one."""
-    if judged.replay is None:
+    if replay is None:
         return {}
-    kept = ("recovered_loss", "sent_percent_of_lqd")
-    beside = {one["policy"]: {key: one[key] for key in kept} for one in judged.replay["baselines"]}
-    return {name: {"whole": {key: judged.replay[key] for key in ("eta", *kept)}, **beside}}
+    beside = {one["policy"]: {key: one[key] for key in SENT_SCORES} for one in replay["baselines"]}
+    return {name: {"whole": {key: replay[key] for key in ("eta", *SENT_SCORES)}, **beside}}
 
 
-def _replayed(split: splits.Split, decider: Decider | None, predicted: NDArray[np.bool_]) -> dict[str, Any] | None:
-    """Bytes that are sent of the test runs while a model decides, and by baselines that were tuned on the other runs.
+def _replayed(
+    side: splits.Side, others: splits.Side, decider: Decider | None, predicted: NDArray[np.bool_]
+) -> dict[str, Any] | None:
+    """Bytes that are sent of the runs of a side while a model decides, and by baselines that were tuned on other runs.
 
-    None when a side is a stretch of a run, which has no run of its own.
+    None when the side is a stretch of a run, which has no run of its own.
     """
-    test, others = split.test, (*split.train, *split.validation)
-    if not _are_whole_traces(test):
+    if not _are_whole_traces(side):
         return None
-    ends = np.cumsum([selection.dataset.manifest.rows for selection in test])[:-1]
-    predictions = zip(test, np.split(predicted, ends), strict=True)
+    ends = np.cumsum([selection.dataset.manifest.rows for selection in side])[:-1]
+    predictions = zip(side, np.split(predicted, ends), strict=True)
     total = ReplayScores.together([_sent(one.dataset, drops, decider) for one, drops in predictions])
     beside = tuned([item.dataset for item in others]) if _are_whole_traces(others) else ()
     return asdict(total) | {
@@ -193,7 +196,7 @@ def _replayed(split: splits.Split, decider: Decider | None, predicted: NDArray[n
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
         "policy": None if decider is None else decider.policy,
-        "baselines": baselines_on([item.dataset for item in test], beside, total.lqd_bytes, total.accept_bytes),
+        "baselines": baselines_on([item.dataset for item in side], beside, total.lqd_bytes, total.accept_bytes),
     }
 
 

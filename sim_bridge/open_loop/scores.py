@@ -20,6 +20,8 @@ from foretail.sim_bridge.policies import POLICIES
 
 SENT = "sent, % of LQD"
 """How tables call :func:`sent_percent_of_lqd`."""
+SENT_SCORES = ("recovered_loss", "sent_percent_of_lqd")
+"""Names of the scores of what is sent, in results and MLflow."""
 
 
 def prediction_error(lqd: int, followlqd: int) -> float | None:
@@ -62,8 +64,10 @@ def worth_in_words(
     title = POLICIES[policy].title
     who = f"Deciding in the switch, under {title}, the predictor" if decides else f"{title} with these predictions"
     worth = f"{who} sends {sent_percent:.4g} % of what LQD sends"
-    if has_share and recovered is not None:
+    if has_share and recovered is not None and recovered >= 0:
         worth += f" and recovers {100 * recovered:.3g} % of what always accepting loses against it"
+    elif has_share:
+        worth += ", less than always accepting"
     elif recovered is None:
         worth += "; always accepting loses nothing there, so there is nothing to recover"
     if not baselines:

@@ -77,7 +77,7 @@ def rules(place: Place) -> Iterator[Fingerprint]:
         Rules("uncounted", "highest_port", "tail"),
     ):
         parameters = parameters_text(counting=chosen.counting, tie=chosen.tie, victim=chosen.victim)
-        found = list(labelled(arrivals, 8, 80, chosen, features=True, seed=3))
+        found = list(labelled(arrivals, 8, 80, chosen, features=True, seed=3, cell_bytes=1024))
         yield Fingerprint("labels", parameters, fingerprint([batch.lqd_drop for batch in found]))
         yield Fingerprint("features", parameters, fingerprint([batch.features for batch in found]))
         told = flipped(0.05, seed=1)

@@ -175,7 +175,7 @@ def test_what_commands_say_is_what_the_slow_switch_and_the_environment_send(
         assert table["sent_percent_of_lqd"][0] == pytest.approx(100 * share)
     if isinstance(result.model, Ensemble):
         scores = held_out_scores(result.model, runs[3], "the model")
-        assert scores.sent_percent_of_lqd == pytest.approx(100 * sent["credence"][0] / lqd[0])
+        assert scores.sent == pytest.approx(100 * sent["credence"][0] / lqd[0])
 
 
 def test_a_model_that_recorded_rows_praise_is_told_what_it_sends(folder: Path) -> None:

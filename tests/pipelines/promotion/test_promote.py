@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import skops.io
 from mlflow import MlflowClient
+from sklearn.ensemble import RandomForestClassifier
 
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
 from foretail.core.errors import ForetailError
@@ -27,10 +29,12 @@ from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion import gate
+from foretail.pipelines.promotion.aliases import Aliases
 from foretail.pipelines.promotion.gate import Check
 from foretail.pipelines.promotion.model_card import markdown, model_card
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.promote import promote
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
 from tests.composed import composed
@@ -81,7 +85,13 @@ def promoted(
     folder: Path, name: str, model: str, *overrides: str, datasets: tuple[str, ...] = HELD_OUT
 ) -> PromoteResult:
     """Promote a model of its own name in the registry, so that tests do not meet."""
-    given = ("baseline=always_accept", f"tracking.registered_model={name}", f"model={model}", *overrides)
+    given = (
+        "baseline=always_accept",
+        "sent_margin_percent=1",
+        f"tracking.registered_model={name}",
+        f"model={model}",
+        *overrides,
+    )
     config = typed(composed("promote", *shared(folder, *datasets), *given), PromoteConfig)
     return promote_model(config, folder / "promoted" / name)
 
@@ -116,7 +126,7 @@ def test_without_a_holder_the_model_that_beats_always_accepting_takes_the_alias(
     document = first.document()
     assert document["gate"]["holder_version"] is None
     assert [run["seed"] for run in document["held_out"]] == [5, 6, 7]
-    assert all(run["candidate"]["recovered_loss"] > 0.5 for run in document["held_out"])
+    assert all(run["candidate"]["sent"] > run["candidate"]["accepted"] for run in document["held_out"])
     exported = next(check for check in document["gate"]["checks"] if check["name"] == "c")["figures"]
     assert exported["rows_run"] > sum(run["rows"] for run in document["held_out"])
     assert {path.name for path in (folder / "promoted" / "first").iterdir()} == {
@@ -135,7 +145,7 @@ def test_the_gate_is_tracked_with_its_runs(folder: Path, first: PromoteResult) -
     assert {key: run.data.tags[key] for key in run.data.tags if key.startswith("gate")} == {
         "gate": "passed",
         "gate.asked_f1": "passed",
-        "gate.recovered_loss": "passed",
+        "gate.sent": "passed",
         "gate.c": "passed",
         "gate.p4": "passed",
     }
@@ -163,10 +173,10 @@ def test_the_card_holds_what_the_documents_say(
         for named in side.values():
             assert f"{named['f1']:.4g}" in card
     assert f"{outcome['threshold_probability']:.4g}" in card
-    assert f"recovered loss {outcome['replay']['recovered_loss']:.4g}" in card
-    assert f"in % of LQD, {outcome['replay']['sent_percent_of_lqd']:.4g}." in card
+    assert f"a recovered loss of {outcome['replay']['recovered_loss']:.4g}" in card
+    assert f"it sent {outcome['replay']['sent_percent_of_lqd']:.4g} % of the bytes of LQD" in card
     for run in first.document()["held_out"]:
-        assert f"| {run['candidate']['sent_percent_of_lqd']:.4g} | - |" in card
+        assert f"| {run['candidate']['sent']:.4g} | - |" in card
     report = json.loads((folder / "promoted" / "first" / "p4" / "report.json").read_text())
     assert f"| rows | {report['chosen']['rows']:,} |" in card
     library = folder / "promoted" / "first" / "c" / "drop_predictor.so"
@@ -215,7 +225,7 @@ def test_a_tuned_policy_has_to_be_beaten(folder: Path, trained: dict[str, TrainR
     assert f"against {best['title']}, tuned on the runs that trained the model" in tuned.reason
     assert result.promoted is None or tuned.passed
     pairs = [
-        run["candidate"]["recovered_loss"] - run["candidate"]["baselines"][0]["recovered_loss"]
+        run["candidate"]["sent"] - run["candidate"]["baselines"][0]["sent_percent_of_lqd"]
         for run in result.document()["held_out"]
     ]
     assert tuned.difference is not None
@@ -246,7 +256,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert document["promoted"] is None
     assert {check["name"]: check["passed"] for check in document["gate"]["checks"]} == {
         "asked_f1": False,
-        "recovered_loss": False,
+        "sent": False,
         "c": True,
     }
     tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
@@ -311,7 +321,7 @@ def test_runs_that_cannot_judge_are_refused(folder: Path, trained: dict[str, Tra
     with pytest.raises(ForetailError, match="runs of one scenario and seed"):
         promoted(folder, "calm", STRONG, datasets=("run-5", "copy-5"))
     write_bursts(folder / "cells", 10, cell_bytes=512)
-    with pytest.raises(ForetailError, match="use a model that was trained on such features"):
+    with pytest.raises(ForetailError, match="train on such features"):
         promoted(folder, "calm", STRONG, datasets=("run-5", "cells"))
     with pytest.raises(Exception, match="calm not found"):
         holders(folder, "calm")
@@ -433,6 +443,7 @@ def test_a_killed_promotion_leaves_the_old_champion(
     given = [
         *shared(folder, *HELD_OUT),
         "baseline=always_accept",
+        "sent_margin_percent=1",
         f"model={STRONG}",
         "tracking.registered_model=killed",
     ]
@@ -467,3 +478,48 @@ def test_a_server_that_does_not_answer_is_one_sentence(
     ) as caught:
         promoted(folder, "nowhere", str(folder / "strong"), "tracking.uri=http://127.0.0.1:9")
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_ones_own_is_registered_with_what_trained_it(
+    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
+) -> None:
+    rows = Dataset.open(folder / "run-1").frame(["threshold", "shadow_queue", "lqd_drop"])
+    columns = ["threshold", "shadow_queue"]
+    forest = RandomForestClassifier(4, max_depth=4, random_state=1).fit(rows[columns], rows["lqd_drop"].astype(int))
+    skops.io.dump(forest, tmp_path / "rf.skops")
+    trained_on = f"trained_on=[{folder / 'run-1'},{folder / 'run-2'}]"
+    result = promoted(folder, "own", str(tmp_path / "rf.skops"), trained_on)
+    used = {one["content_sha256"] for one in result.gate["lineage"]["datasets"]}
+    assert used == {Dataset.open(folder / name).manifest.content_sha256 for name in ("run-1", "run-2")}
+    assert {check.name for check in result.checks} == {"asked_f1", "sent", "c"}
+    card = (folder / "promoted" / "own" / "model_card.md").read_text()
+    assert "packets sent while it decides in the switch" in card
+    with pytest.raises(ForetailError, match="run-1 is not a held-out run: the model was given it"):
+        promoted(folder, "own", str(tmp_path / "rf.skops"), trained_on, "to=challenger", datasets=("run-1", "run-5"))
+
+
+def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, TrainResult]) -> None:
+    def command(*overrides: str) -> Aliases:
+        given = (f"tracking.uri={uri(folder)}", f"store_dir={folder / 'store'}", "tracking.registered_model=back")
+        result = promote(typed(composed("promote", *given, *overrides), PromoteConfig), folder / "aliases")
+        assert isinstance(result, Aliases)
+        return result
+
+    assert command().tables() == []
+    assert "has no champion" in command().verdict()[0]
+    held(folder, "back", "champion", trained["weak"])
+    first = promoted(folder, "back", STRONG)
+    assert first.promoted is not None
+    assert command().document()["aliases"] == {"champion": "2", "previous_champion": "1"}
+    assert command().verdict()[0].startswith("models:/back@champion is version 2")
+    with pytest.raises(ForetailError, match="models:/back/1 never passed a gate"):
+        command("rollback=true")
+    with pytest.raises(ForetailError, match="version 2 already"):
+        command("version=2")
+    with pytest.raises(ForetailError, match="models:/back/7 is not there"):
+        command("version=7")
+    MlflowClient(uri(folder)).set_model_version_tag("back", "1", "gate_run_id", "a run")
+    assert command("rollback=true").document()["aliases"] == {"champion": "1", "previous_champion": "2"}
+    assert command("version=2").verdict() == ["models:/back@champion is version 2 now; before: version 1."]
+    with pytest.raises(ForetailError, match="nobody was challenger before"):
+        command("rollback=true", "to=challenger")

@@ -126,7 +126,7 @@ def test_the_glossary_is_that_of_the_documentation() -> None:
     meanings = {meaning for circuits in (False, True) for meaning in glossary(circuits).values()}
     assert len(meanings) > 0.7 * len(rows) > 20
     assert "throughput" in glossary(True).keys() - glossary(False).keys()
-    assert glossary(False)["sent, % of LQD"].startswith("What Credence sends")
+    assert glossary(False)["sent, % of LQD"].startswith("What a switch sends in which the model decides")
     assert not any(set("[]`|") & set(meaning) for meaning in meanings)
     words = Words(circuits=False)
     assert words("asked <b>, unasked; ETA").count("<abbr") == 2

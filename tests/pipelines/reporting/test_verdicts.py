@@ -114,17 +114,22 @@ def test_a_comparison_says_what_it_cannot_tell() -> None:
 
 
 def test_the_worth_of_predictions_never_stands_alone() -> None:
-    assert "recover 60 % of what always accepting loses against LQD; Credence with them sends 98.9 %" in worth_in_words(
-        0.6, 98.9
+    assert worth_in_words(0.6, 98.9) == (
+        "Deciding in the switch, under Credence, the predictor sends 98.9 % of what LQD sends and recovers 60 % of "
+        "what always accepting loses against it."
     )
-    assert "so they lose more" in worth_in_words(-1.0, 90.0)
-    assert worth_in_words(None, None).startswith("Always accepting loses nothing")
+    assert worth_in_words(-1.0, 90.0, decides=False).startswith("Credence with these predictions sends 90 %")
+    assert "always accepting loses nothing there" in worth_in_words(None, 100.0)
+    assert worth_in_words(None, None).startswith("LQD sends nothing")
     tuned = [{"title": "DT, alpha 64", "recovered_loss": -11_645.0, "sent_percent_of_lqd": 100.1}]
     of_nothing = worth_in_words(95_915.0, 99.61, tuned)
-    assert "loses next to nothing against LQD there, so a share of it says nothing; Credence" in of_nothing
+    assert "recovers" not in of_nothing  # a share of next to nothing
     assert of_nothing.endswith(
-        "DT, alpha 64, chosen without a predictor on the runs that trained the model, sends 100.1 %."
+        "DT, alpha 64, chosen without a predictor on the runs that trained the model, sends 100.1 %: the predictor "
+        "loses 0.49 % of LQD's packets: take DT, alpha 64."
     )
+    assert "is worth nothing there" in worth_in_words(0.6, 100.104, tuned)
+    assert "the predictor gains 0.2 % of LQD's packets." in worth_in_words(0.6, 100.3, tuned)
 
 
 @pytest.mark.parametrize(
@@ -161,5 +166,5 @@ def test_stages_print_their_verdict_and_write_it_into_the_result(
     assert cli.main(["replay", *arrivals]) == 0
     found = json.loads((tmp_path / "arrivals" / "result.json").read_text())
     assert found["verdict"][-1] == worth_in_words(
-        found["predictions"]["recovered_loss"], found["predictions"]["sent_percent_of_lqd"]
+        found["predictions"]["recovered_loss"], found["predictions"]["sent_percent_of_lqd"], decides=False
     )

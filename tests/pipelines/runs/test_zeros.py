@@ -17,11 +17,14 @@ from foretail.pipelines import cli
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.zeros import say_if_no_drops, say_if_silent, say_if_unasked
 from foretail.pipelines.training.outcome import say_zeros
+from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
 
+SMALL = {"ports": 8, "buffer_per_port": 30, "slots": 2000}
 SLOTS = ("source=slotted", "slotted.ports=4", "slotted.buffer_per_port=10", "slotted.slots=500")
 
 
@@ -81,9 +84,9 @@ def test_a_collect_without_drops_says_so(folder: Path, capsys: pytest.CaptureFix
 @pytest.mark.slow
 def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2, 3, 4):
-        write_bursts(folder / f"bursts_{seed}", seed)
-    datasets = "datasets=[bursts_1,bursts_2,bursts_3,bursts_4]"
-    # a feature that tells nothing: never to drop recovers most
+        collect_slots(folder / f"run_{seed}", Incast(load=0.15, fan_in=5, background_load=0.8), seed=seed, **SMALL)
+    datasets = "datasets=[run_1,run_2,run_3,run_4]"
+    # a feature that tells nothing: never to drop sends most
     weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
     out, document = said(capsys, "train", datasets, "tracking=off", *weak, "predictor.trees=1", "predictor.depth=1")
     named = {
@@ -101,19 +104,19 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2, 3, 5, 6):
-        write_bursts(folder / f"bursts_{seed}", seed)
-    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[bursts_1,bursts_2,bursts_3]")
+        collect_slots(folder / f"run_{seed}", Incast(load=0.15, fan_in=5, background_load=0.8), seed=seed, **SMALL)
+    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[run_1,run_2,run_3]")
     weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
     said(capsys, "train", *split, *weak, "predictor.trees=1", "predictor.depth=1")
     gate = (
         "promote",
         "baseline=always_accept",
         "model=models:/foretail-drop@candidate",
-        "datasets=[bursts_5,bursts_6]",
+        "datasets=[run_5,run_6]",
     )
     out, _ = said(capsys, *gate, code=cli.EXIT_REFUSED)
     for seed in (5, 6):
-        assert f"rows of bursts_{seed}, so it does what always accepting does" in out
+        assert f"rows of run_{seed}, so it does what always accepting does" in out
 
 
 def test_teacher_and_student_are_named_side_by_side() -> None:

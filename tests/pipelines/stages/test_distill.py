@@ -22,7 +22,9 @@ from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.registry import lineage
 from foretail.pipelines.data.inputs import split_datasets
+from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
@@ -115,10 +117,11 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
     for region in ("whole", "asked"):
         teacher, student = (outcome[who]["scores"]["test"][region]["f1"] for who in ("teacher", "student"))
         assert outcome["loss"][region]["f1"] == teacher - student
-    lost = outcome["teacher"]["replay"]["inverse_eta"] - outcome["student"]["replay"]["inverse_eta"]
-    assert outcome["loss"]["replay"]["inverse_eta"] == lost
-    assert f"1/eta {lost:.4g}" in " ".join(distilled.tables()[1].notes).replace("inverse eta", "1/eta")
-    replayed = replay_scores(selection[0].dataset, learned)
+    for name in ("recovered_loss", "sent_percent_of_lqd"):
+        lost = outcome["teacher"]["replay"][name] - outcome["student"]["replay"][name]
+        assert outcome["loss"]["replay"][name] == lost
+        assert f"{name.replace('_', ' ')} {figure_text(lost)}" in " ".join(distilled.tables()[1].notes)
+    replayed = replay_scores(selection[0].dataset, learned, decider_of(distilled.ensemble))
     assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd_bytes
     assert outcome["student"]["replay"]["eta"] == replayed.eta
     assert outcome["student"]["replay"]["sent_percent_of_lqd"] == replayed.sent_percent_of_lqd
@@ -128,7 +131,7 @@ def test_the_student_stands_beside_its_teacher(trained: TrainResult, distilled: 
     assert [table.title for table in distilled.tables()] == [
         "Datasets",
         "Test scores",
-        "Test runs replayed in bytes",
+        "Bytes sent of the test runs",
         "Student against teacher",
     ]
     assert [row[0] for row in distilled.tables()[1].rows] == ["teacher", "teacher", "student", "student"]

@@ -25,6 +25,7 @@ from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.forests import paper_forest, stump
+from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
 
 pytestmark = pytest.mark.slow
@@ -108,9 +109,9 @@ def test_a_column_of_predictions_is_used_unless_others_are_asked_for(folder: Pat
     accept = run_slotted("followlqd", PORTS, BUFFER, slots, ports).transmitted
     assert predictions["eta"] == lqd.transmitted / follow
     assert predictions["inverse_eta"] == follow / lqd.transmitted
-    assert predictions["recovered_loss"] == (follow - accept) / (lqd.transmitted - accept)
     sent = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=told).transmitted
-    assert predictions["credence_packets"] == sent
+    assert (predictions["policy"], predictions["sent_packets"]) == ("credence", sent)
+    assert predictions["recovered_loss"] == (sent - accept) / (lqd.transmitted - accept)
     assert predictions["sent_percent_of_lqd"] == 100 * sent / lqd.transmitted
     asked = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=lqd.lqd_drop).asked
     expected = scores(
@@ -185,7 +186,9 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     first_rtt = (np.arange(len(slots)) % 5 < 2).astype(np.uint8)
     write_csv(folder / "a.csv", slots, ports, first_rtt=first_rtt.tolist())
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
-    lqd = slotted("lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True)
+    lqd = slotted(
+        "lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True, cell_bytes=1024
+    )
     x, truth = lqd["features"][:, : -len(FLOW_FEATURES)], lqd["lqd_drop"].view(np.bool_)
     assert x[:, [item.name for item in FEATURES].index("first_rtt")].tolist() == first_rtt.tolist()
     model = RandomForest(trees=3, depth=3, seed=1).fit(x, truth).to_ensemble(inputs(1024, 13))
@@ -199,8 +202,13 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     for region, named in expected.items():
         assert found["predictions"]["scores"][region] == pytest.approx(named)
     assert (found["predictions"]["source"], found["predictions"]["ensemble_sha256"]) == ("model", model.sha256)
-    credence = slotted("credence", PORTS, BUFFER, slot, port, told.view(np.uint8))
-    assert found["policies"]["credence"]["transmitted"] == credence["transmitted"]
+    decides = run_slotted(
+        *("credence", PORTS, BUFFER, slots, ports),
+        first_rtt=first_rtt.tolist(),
+        predictor=lambda row: bool(model.exceeds(np.array([row[: -len(FLOW_FEATURES)]]))[0]),
+        settings=Settings(average_shift=3),
+    )
+    assert found["policies"]["credence"]["transmitted"] == decides.transmitted
 
 
 def test_a_model_of_what_only_a_simulation_knows_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

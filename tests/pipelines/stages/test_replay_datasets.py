@@ -18,9 +18,11 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
+from foretail.pipelines.exporting.deciding import decider_of
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, bytes_sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.traces import RUN, make_arrivals, write_trace
 
@@ -60,9 +62,13 @@ def labels(dataset: Dataset) -> dict[str, Any]:
 
 
 def assert_worth(
-    found: dict[str, Any], traces: list[Dataset], predicted: list[Any], score: list[Any] | None = None
+    found: dict[str, Any],
+    traces: list[Dataset],
+    predicted: list[Any],
+    score: list[Any] | None = None,
+    decider: Decider | None = None,
 ) -> None:
-    worth = ReplayScores.together([replay_scores(d, p) for d, p in zip(traces, predicted, strict=True)])
+    worth = ReplayScores.together([replay_scores(d, p, decider) for d, p in zip(traces, predicted, strict=True)])
     assert [found[name] for name in vars(worth)] == list(vars(worth).values())
     assert (found["eta"], found["recovered_loss"]) == (worth.eta, worth.recovered_loss)
     assert found["sent_percent_of_lqd"] == worth.sent_percent_of_lqd
@@ -112,7 +118,8 @@ def test_flipped_and_no_predictions(folder: Path, traces: list[Dataset]) -> None
     assert_worth(found["predictions"], traces, predicted)
     none = replayed(folder, "policies=[dt]", "predictions=accept")
     assert list(none["policies"]) == ["dt", "lqd"]
-    assert none["predictions"]["recovered_loss"] == 0
+    nothing = [np.zeros(len(truth), np.bool_) for truth in predicted]
+    assert_worth(none["predictions"], traces, nothing)
     assert none["predictions"]["scores"]["whole"]["recall"] == 0
 
 
@@ -164,11 +171,11 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
     columns = list(training_columns(PAPER_FEATURES, own_queues))
     x = [dataset.frame(columns).to_numpy(np.int32) for dataset in traces]
     predicted = [model.exceeds(rows) for rows in x]
-    assert_worth(found["predictions"], traces, predicted, [model.probability(rows) for rows in x])
+    decider = decider_of(model)
+    assert_worth(found["predictions"], traces, predicted, [model.probability(rows) for rows in x], decider)
     assert found["predictions"]["ensemble_sha256"] == model.sha256
-    sent = [compare_replays(d, ["credence"], p).transmitted["credence"] for d, p in zip(traces, predicted, strict=True)]
-    assert found["policies"]["credence"]["transmitted_bytes"] == Sent.together(sent).bytes
-    assert found["predictions"]["credence_bytes"] == Sent.together(sent).bytes
+    sent = sum(bytes_sent(dataset, [("credence", None, decider.scorer)])[0] for dataset in traces)
+    assert found["policies"]["credence"]["transmitted_bytes"] == found["predictions"]["sent_bytes"] == sent
 
 
 @pytest.mark.nightly

@@ -95,7 +95,7 @@ def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: Trai
     assert document["scores"]["validation"]["asked"]["f1"] > 0.1
     assert document["replay"]["eta"] >= 1
     names = [table.title for table in trained.tables()]
-    assert names == ["Datasets", "Test runs replayed in bytes", "Scores"]
+    assert names == ["Datasets", "Bytes sent of the test runs", "Scores"]
 
 
 def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, trained: TrainResult) -> None:
@@ -297,8 +297,9 @@ def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trai
         runs = [run for run in inside if run.data.tags["mlflow.parentRunId"] == around.info.run_id]
         assert sorted(run.data.params["predictor.trees"] for run in runs) == ["1", "8"]
         (version,) = client.search_model_versions("name='foretail-drop'")  # only the better one
-        best = max(runs, key=lambda run: run.data.metrics["validation/asked/f1"])
-        assert f"{best.data.metrics['validation/asked/f1']:.4g}" in str(version.description)
+        sent = "validation_replay/whole/sent_percent_of_lqd"
+        best = max(runs, key=lambda run: run.data.metrics[sent])
+        assert f"{best.data.metrics[sent]:.4g}" in str(version.description)
         assert "models:/foretail-drop@candidate is version 1 now" + (", as before" if sweep else "") in done.stdout
         assert done.stdout.count("yes") == 2 * sweep
     for run in runs:

@@ -35,7 +35,7 @@ from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import ReplayScores, compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from foretail.sim_bridge.open_loop.slotted import compare
+from foretail.sim_bridge.open_loop.slotted import accept, compare
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.composed import composed
 from tests.traces import write_bursts
@@ -371,7 +371,7 @@ def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_
     for found in (of_dataset, of_file):
         assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
         worth = found["predictions"]
-        assert "; Learned rule with them sends " in " ".join(found["verdict"])
+        assert "under Learned rule, the predictor sends " in " ".join(found["verdict"])
         assert worth["sent_percent_of_lqd"] == pytest.approx(100 * expected["learned"] / known.lqd)
         lost = known.lqd - known.sent("followlqd")
         assert worth["recovered_loss"] == pytest.approx((expected["learned"] - known.lqd + lost) / lost)
@@ -389,7 +389,8 @@ def test_slots_and_bytes_serve_the_same_decisions(runs: dict[int, Dataset], sent
     wanted = ["dt", "learned", "credence"]
     nothing = np.zeros(runs[3].manifest.rows, np.bool_)
     in_bytes = compare_replays(runs[3], wanted, nothing, decider=decider)
-    in_slots = compare(WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3), PORTS, BUFFER, wanted, decider=decider)
+    batches = WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
+    in_slots = compare(batches, PORTS, BUFFER, wanted, accept, decider=decider)
     assert {name: one.packets for name, one in in_bytes.transmitted.items()} == in_slots.transmitted
     assert list(in_bytes.transmitted) == list(in_slots.transmitted)
     assert {policy, "lqd", *wanted} == set(in_slots.transmitted)

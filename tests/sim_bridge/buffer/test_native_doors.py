@@ -303,7 +303,14 @@ def test_columns_of_another_type_or_shape_are_refused_not_rounded(column: str, v
         Replay(**REPLAY).feed(**ARRIVALS | {name: values})
 
 
-LIVE_SLOTS: dict[str, Any] = {"index": 0, "ports": 2, "buffer": 4, "slot": SLOTTED["slot"], "port": SLOTTED["port"]}
+LIVE_SLOTS: dict[str, Any] = {
+    "index": 0,
+    "ports": 2,
+    "buffer": 4,
+    "slot": SLOTTED["slot"],
+    "port": SLOTTED["port"],
+    "cell_bytes": 256,
+}
 LIVE_BYTES: dict[str, Any] = {
     "index": 1,
     "buffer": 4000,

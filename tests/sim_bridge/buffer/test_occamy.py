@@ -140,6 +140,7 @@ def test_no_queue_is_above_its_threshold_while_there_are_tokens(case: SlottedArr
         alpha=[alpha],
         bucket_packets=PLENTY,
         features=True,
+        cell_bytes=1024,
     )
     of = {name: found["features"][:, COLUMNS.index(name)] for name in ("queue", "occupancy")}
     assert (of["queue"] <= alpha * (case.buffer - of["occupancy"])).all()

@@ -36,7 +36,15 @@ def run_in_slots(policy: str, classes: str, buffer: int, **chosen: Any) -> dict[
     priority = [int(own) for word in words for own in word.strip("-")]
     columns = (np.array(slot, np.int64), np.zeros(len(slot), np.int32))
     return slotted(
-        policy, 1, buffer, *columns, priority=np.array(priority, np.uint8), queues=2, features=True, **chosen
+        policy,
+        1,
+        buffer,
+        *columns,
+        priority=np.array(priority, np.uint8),
+        queues=2,
+        features=True,
+        cell_bytes=1024,
+        **chosen,
     )
 
 

@@ -302,6 +302,7 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
         average_shift=2,
         drop_budget_packets=3,
         features=True,
+        cell_bytes=1024,
     )
     replay = Replay(
         policy,
@@ -353,23 +354,26 @@ def test_eta_and_recovered_loss_are_those_of_the_slow_model(tmp_path: Path) -> N
     kept = np.ones(len(arrivals.records), np.bool_)
     kept[is_data] = ~predicted
 
-    def slow(policy: str, keep: Any) -> int:
+    def slow(policy: str, keep: Any, told: Any = None) -> int:
         sent = 0
         for switch in (0, 1):
             mine = [(r, k) for r, k in zip(arrivals.records, keep, strict=True) if r["switch"] == switch and k]
+            answers = None if told is None else told[arrivals.records["switch"] == switch].tolist()
             packets = [
                 Packet(i, int(r["time_ns"]), int(r["port"]), int(r["size_bytes"]), bool(r["flow_class"]))
                 for i, (r, _) in enumerate(mine)
             ]
-            sent += run_bytes(policy, geometry, packets, rules=rules).transmitted_bytes
+            sent += run_bytes(policy, geometry, packets, answers, rules=rules).transmitted_bytes
         return sent
 
     everything = np.ones_like(kept)
     lqd, follow, accept = slow("lqd", everything), slow("followlqd", kept), slow("followlqd", everything)
+    sent = slow("credence", everything, ~kept)
     scores = replay_scores(dataset, predicted)
-    assert (scores.lqd_bytes, scores.followlqd_bytes, scores.accept_bytes) == (lqd, follow, accept)
+    assert vars(scores) == {"lqd_bytes": lqd, "followlqd_bytes": follow, "accept_bytes": accept, "sent_bytes": sent}
     assert scores.eta == lqd / follow
-    assert scores.recovered_loss == (follow - accept) / (lqd - accept)
-    assert len({lqd, follow, accept}) == 3
+    assert scores.recovered_loss == (sent - accept) / (lqd - accept)
+    assert scores.sent_percent_of_lqd == 100 * sent / lqd
+    assert len({lqd, follow, accept, sent}) == 4
     with pytest.raises(ForetailError, match=r"1 predictions do not fit the \d+ rows of .*trace"):
         replay_scores(dataset, predicted[:1])

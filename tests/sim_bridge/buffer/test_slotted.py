@@ -45,7 +45,9 @@ def run_native(
     seed: int = 0,
 ) -> dict[str, Any]:
     columns = columns_of(case, predictions, first_rtt, priority)
-    return slotted(policy, case.ports, case.buffer, *columns, **keywords(rules, chosen), seed=seed, features=True)
+    return slotted(
+        policy, case.ports, case.buffer, *columns, **keywords(rules, chosen), seed=seed, features=True, cell_bytes=1024
+    )
 
 
 def columns_of(case: SlottedArrivals, *bits: list[int] | None) -> tuple[Any, ...]:
@@ -327,7 +329,9 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
     predictions, first = data.draw(bits_for(case)), data.draw(bits_for(case))
     priority = data.draw(priorities_for(case, chosen.priorities))
     slow = run_slotted(policy, *case, predictions, first, priority, rules=rules, settings=chosen)
-    run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, chosen), labels=True, features=features)
+    run = NativeRun(
+        policy, case.ports, case.buffer, **keywords(rules, chosen), labels=True, features=features, cell_bytes=1024
+    )
     whole = columns_of(case, predictions, first, priority)
     labels: list[int] = []
     settled_before = 0
@@ -442,7 +446,9 @@ def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -
 def test_the_slow_rate_outlasts_the_averages_interval() -> None:
     """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
     slot = [0] * 8 + [256, 768, 1024, 2**40]
-    seen = slotted("dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True)["features"]
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
     rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
     assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
     assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
@@ -452,7 +458,9 @@ def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
     """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
     slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
     port = [0] * 8 + [1] * 5
-    seen = slotted("dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True)["features"]
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
     assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
 
 
@@ -469,7 +477,7 @@ def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int
         traffic.arrive(now, queue, 1)
         expected.append(traffic.read(queue))
     columns = np.array(slot, np.int64), np.array(chosen, np.int32)
-    seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True)["features"]
+    seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True, cell_bytes=1024)["features"]
     first = COLUMNS.index("arrival_rate")
     assert seen[:, first : first + 4].tolist() == expected
 

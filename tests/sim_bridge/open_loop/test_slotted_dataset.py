@@ -33,7 +33,7 @@ NAMES = [item.name for item in FEATURES]
 def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the slotted model and a replay in bytes say, of all packets at once."""
     arrivals = Slotted(np.array(case.slot, np.int64), np.array(case.port, np.int32))
-    (in_slots,) = labelled([arrivals], case.ports, case.buffer, features=True)
+    (in_slots,) = labelled([arrivals], case.ports, case.buffer, features=True, cell_bytes=1024)
     geometry = SwitchGeometry(case.ports, case.buffer * PACKET_BYTES, (PORT_RATE_BPS,) * case.ports)
     run = replace(slotted_run(Uniform(), 1, 1, 1, 1, cell_bytes=PACKET_BYTES), switches=(geometry,))
     (records,) = arrivals_in_bytes([arrivals])

@@ -70,10 +70,10 @@ def test_a_predictor_that_accepts_everything_is_complete_sharing(store: str, tmp
 
 @pytest.mark.slow
 def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
-    """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, decided live."""
+    """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, each of four cells, decided live."""
     file = tmp_path / "rule.py"
     file.write_text(
-        "FEATURES = ('queue', 'occupancy')\ndef decide(rows):\n    return rows[:, 0] >= 4 * (80 - rows[:, 1])\n"
+        "FEATURES = ('queue', 'occupancy')\ndef decide(rows):\n    return rows[:, 0] >= 4 * (320 - rows[:, 1])\n"
     )
     result = run_of("benchmark_open_loop", tmp_path / "own", *SMALL, store, f"model={file}:decide")
     own = result.document()

@@ -20,7 +20,7 @@ from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.workloads import Incast
+from foretail.sim_bridge.arrivals.workloads import Incast, workload_of
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.studies.slots.arrivals import FLIP_SEED
@@ -160,13 +160,20 @@ def test_what_a_model_has_seen_is_not_shown(folder: Path, monkeypatch: pytest.Mo
     assert "cell_bytes" in capsys.readouterr().err
 
 
-def test_a_model_of_the_switchs_own_queues_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paper_forest().ensemble.save(tmp_path / "paper.json")
+def test_a_model_of_the_switchs_own_queues_decides_while_the_switch_runs(tmp_path: Path) -> None:
+    model = paper_forest().ensemble
+    model.save(tmp_path / "paper.json")
     arguments = [*SHORT, "tracking=off", f"store_dir={tmp_path / 'store'}", f"models=[{tmp_path / 'paper.json'}]"]
-    assert cli.main([*arguments, f"hydra.run.dir={tmp_path / 'run'}"]) == 2
-    said = capsys.readouterr().err
-    assert "reads feature queue, the switch's own queues" in said
-    assert said.count("\n") == 1
+    assert cli.main([*arguments, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    rows = pd.read_parquet(tmp_path / "run" / "tradeoff.parquet")
+    row = rows[(rows["predictor"] == "paper.json") & (rows["flip_probability"] == 0) & rows["threshold"].isna()].iloc[0]
+    settings = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
+    given = dict(settings["workloads"][row["workload"]])
+    batches = workload_of(given.pop("workload"), given).batches(
+        *(settings["ports"], settings["ports"] * settings["buffer_per_port"], settings["slots"], int(row["seed"]))
+    )
+    run = KnownRun.in_slots(batches, settings["ports"], settings["ports"] * settings["buffer_per_port"])
+    assert row["sent"] == run.sent("credence", scorer_of(model))
 
 
 def test_a_model_that_decides_while_the_switch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
