@@ -221,9 +221,24 @@ def _in_words(reason: str) -> str:
     return f"{wrong[1]!r} is not {_NUMBERS[wrong[2]]}, without a unit" if wrong else reason.splitlines()[0]
 
 
+_OF_LIBRARIES = {
+    "n_estimators": "trees",
+    "num_trees": "trees",
+    "num_boost_round": "trees",
+    "max_depth": "depth",
+    "eta": "learning_rate",
+    "lr": "learning_rate",
+    "random_state": "seed",
+    "n_jobs": "jobs",
+}
+"""Names of scikit-learn, XGBoost and LightGBM for parameters of predictors."""
+
+
 def _close(name: str, settings: tuple[str, ...], of_stage: Mapping[str, str]) -> str:
     """The setting that was meant, or where all are listed."""
-    last = name.rpartition(".")[2]
+    group, _, last = name.rpartition(".")
+    if group == "predictor" and last in _OF_LIBRARIES:
+        return f"it is called predictor.{_OF_LIBRARIES[last]} here"
     close = [
         found
         for known in (of_stage, settings)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +20,13 @@ from typing import Any
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 
+_NUMBER = itertools.count()
 _PYTHON = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)", re.ASCII)
+
+
+def is_function(model: str) -> bool:
+    """Return whether a name has the form FILE.py:FUNCTION."""
+    return _PYTHON.fullmatch(model) is not None
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,10 @@ class PythonPolicy:
             raise ForetailError(f"{found.name} is no function: give one that answers to int32[n, features]")
         training_columns(found.features, own_queues=True)
         return found
+
+    def fresh(self) -> PythonPolicy:
+        """Return the same policy with a module of its own, so that nothing of one run is left in another."""
+        return type(self)(self.file, self.function)
 
     def __reduce__(self) -> tuple[type[PythonPolicy], tuple[Path, str]]:
         return type(self), (self.file, self.function)  # another process runs the file itself
@@ -104,10 +116,12 @@ class PythonPolicy:
 
     @cached_property
     def _module(self) -> ModuleType:
-        specification = importlib.util.spec_from_file_location(f"foretail_policy_{self.sha256[:16]}", self.file)
+        name = f"foretail_policy_{self.sha256[:16]}_{next(_NUMBER)}"
+        specification = importlib.util.spec_from_file_location(name, self.file)
         if specification is None or specification.loader is None:
             raise ForetailError(f"{self.file} cannot be run as Python: name a file that ends in .py")
         module = importlib.util.module_from_spec(specification)
+        sys.modules[name] = module  # where dataclasses look their annotations up
         try:
             specification.loader.exec_module(module)
         except Exception as error:

@@ -93,7 +93,7 @@ def listed_sides(
     if missing := sorted(set(listed) - set(present)):
         remedy = "collect it or take it off the list"
         if len(present) == 1:
-            remedy = f"collect more than seed {next(iter(present))}, or cut that run with split=by_time"
+            remedy = f"a split by run needs three runs and there is seed {next(iter(present))} alone, so collect more"
         raise ForetailError(f"seed {missing[0]} of the split has no run: {remedy}")
     if unlisted := sorted(set(present) - set(listed)):
         raise ForetailError(

@@ -16,6 +16,7 @@ from typing import Any
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
@@ -47,6 +48,7 @@ from foretail.pipelines.tracking.runs import run_note
 from foretail.pipelines.tracking.seen import SEEN, seen_seeds
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policy_settings import policy_words
+from foretail.sim_bridge.python_policies import PythonPolicy
 
 USUAL_JOBS = 2
 
@@ -235,21 +237,22 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
     """Every policy on every seed, from the store or simulated now."""
     store = Store(config.store_dir)
     predictor = None
-    if config.model is not None and any(policy.asks_exported_model for policy in config.policy.values()):
+    function = None if config.model is None else PythonPolicy.of(config.model)
+    if function is not None:
+        if config.network.name != "native":
+            raise ForetailError(f"{function.name} decides in Python, which only network=native asks: leave network out")
+        say(function.note)
+    elif config.model is not None and any(policy.asks_exported_model for policy in config.policy.values()):
         predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
         if isinstance(predictor, NetworkExport):
             say(predictor.sentence())
-    return evaluate_policies(
-        config,
-        config.scenario,
-        config.policy,
-        config.seeds,
-        predictor,
-        config.compared_to,
-    )
+    asked = predictor if function is None else function
+    return evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, config.compared_to)
 
 
-def check_taus(policies: Mapping[str, Policy], predictor: ExportedPredictor | NetworkExport | None) -> None:
+def check_taus(
+    policies: Mapping[str, Policy], predictor: ExportedPredictor | NetworkExport | PythonPolicy | None
+) -> None:
     """Refuse a threshold that the predictor was not proven for, and say which one lies outside of all scores."""
     for policy in policies.values():
         if isinstance(predictor, ExportedPredictor) and policy.tau is not None and policy.asks_exported_model:
@@ -263,10 +266,10 @@ def evaluate_policies(
     scenario: Scenario,
     policies: Mapping[str, Policy],
     seeds: Sequence[int],
-    predictor: ExportedPredictor | NetworkExport | None = None,
+    predictor: ExportedPredictor | NetworkExport | PythonPolicy | None = None,
     baselines: tuple[str, ...] = (),
 ) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported."""
+    """As ``evaluate_flows``, with the predictor already exported or a function in Python."""
     check_taus(policies, predictor)
     simulator = simulator_of(config)
     store, jobs = Store(config.store_dir), config.jobs or USUAL_JOBS
@@ -285,7 +288,8 @@ def evaluate_policies(
     say_unasked(runs)
     order = {name: position for position, name in enumerate(policies)}
     runs = tuple(sorted(runs, key=lambda run: (order[run.policy], seeds.index(run.seed))))
-    return FlowsResult(runs, baselines, predictor, seen=seen)
+    exported = None if isinstance(predictor, PythonPolicy) else predictor
+    return FlowsResult(runs, baselines, exported, seen=seen)
 
 
 def _announce(

@@ -36,9 +36,11 @@ from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.sim_bridge.native.live import write_live_native
 from foretail.sim_bridge.packets.cost import started
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policy_settings import takes_alpha
+from foretail.sim_bridge.python_policies import PythonPolicy
 
 FLOWS = "flows"
 TRAFFIC_FIELDS = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class", "connected_in_advance"]
@@ -98,6 +100,7 @@ class Simulation:
     seed: int  #: of the traffic
     document: Mapping[str, Any]  #: the driver's settings
     key: Key  #: of the store
+    function: PythonPolicy | None = None  #: that its policy asks, instead of a library
 
     @classmethod
     def of(
@@ -106,22 +109,26 @@ class Simulation:
         scenario: Scenario,
         policy: Policy,
         seed: int,
-        predictor: ExportedPredictor | NetworkExport | None,
+        predictor: ExportedPredictor | NetworkExport | PythonPolicy | None,
         simulator: Simulator,
     ) -> Simulation:
         """`policy` on `scenario`, asking `predictor` if it asks any."""
-        library = predictor.library if predictor is not None else None
+        function = predictor if isinstance(predictor, PythonPolicy) and policy.asks_exported_model else None
+        library = None if predictor is None or isinstance(predictor, PythonPolicy) else predictor.library
         document = driver_config(scenario, policy, seed, trace=False, library=library)
         depends_on = {
             "driver": settings_that_matter(document),
             **simulator.identity,
             "code": simulator.driver_sha256,
         }
-        return cls(name, seed, document, Key(FLOWS, depends_on))
+        if function is not None:
+            depends_on["function"] = [function.sha256, function.function]
+        return cls(name, seed, document, Key(FLOWS, depends_on), function)
 
     def opened(self, entry: Entry) -> PolicyRun:
         """The finished run in its entry."""
-        return policy_run(self.policy, self.seed, PacketRun.open(entry.path), reused=entry.reused)
+        run = PacketRun.open(entry.path)
+        return policy_run(self.policy, self.seed, run, reused=entry.reused, asks=self.function is not None)
 
 
 def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
@@ -141,11 +148,13 @@ def flows_sha256(flows: NDArray[np.void], settings: Mapping[str, Any]) -> str:
 
 def simulate(simulation: Simulation, store: Store, simulator: Simulator, report: Report) -> PolicyRun:
     """The run, from the store or simulated now."""
-    return simulation.opened(
-        store.get_or_build(
-            simulation.key, lambda folder: simulate_flows(simulation.document, folder, simulator, report)
-        )
-    )
+
+    def build(folder: Path) -> PacketRun:
+        if (asked := simulation.function) is not None:
+            return write_live_native(simulation.document, asked.fresh().decide, asked.features, folder)
+        return simulate_flows(simulation.document, folder, simulator, report)
+
+    return simulation.opened(store.get_or_build(simulation.key, build))
 
 
 def check_same_flows(runs: Sequence[PolicyRun]) -> None:
@@ -160,10 +169,10 @@ def check_same_flows(runs: Sequence[PolicyRun]) -> None:
             )
 
 
-def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False) -> PolicyRun:
-    """The figures of a finished run; `name` is what its policy is called in the table."""
+def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False, asks: bool = False) -> PolicyRun:
+    """The figures of a finished run; `name` is its policy in the table, `asks` whether a function in Python decided."""
     flows, counted, policy = run.flows(), counters(run), run.settings()["policy"]
-    asks = (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
+    asks |= (policy["library"] is not None or policy["flip_probability"] > 0) and not takes_alpha(policy["name"])
     return PolicyRun(
         policy=name,
         seed=seed,

@@ -21,7 +21,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
 from foretail.pipelines.tracking.baselines import baseline_rows
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.sim_bridge.open_loop.scores import SENT, Questions, worth_in_words
+from foretail.sim_bridge.open_loop.scores import SENT, Questions, shown_share, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
 from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words
@@ -133,7 +133,7 @@ class PredictionScores:
         """The model beside policies without a predictor; no table without them."""
         if not baselines:
             return []
-        rows = [("the model", self.recovered_loss, self.sent_percent_of_lqd), *baseline_rows(baselines)]
+        rows = [("the model", shown_share(self.recovered_loss), self.sent_percent_of_lqd), *baseline_rows(baselines)]
         notes = (
             f"The model decides in the switch, under {POLICIES[self.policy].title}.",
             f"Settings were chosen on {chosen_on}.",

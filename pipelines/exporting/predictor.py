@@ -187,9 +187,9 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
         raise ForetailError("both inputs and columns are given: describe the model's columns by one of them")
     if config.inputs:
         return tuple(
-            FeatureInput(item.name, item.params, item.bits)
+            FeatureInput(item.name, "".join(item.params.split()), item.bits)
             if item.column is None
-            else ColumnInput(item.name, item.params, item.bits, item.column)
+            else ColumnInput(item.name, "".join(item.params.split()), item.bits, item.column)
             for item in config.inputs
         )
     if config.columns and config.dataset is None:

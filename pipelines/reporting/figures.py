@@ -28,18 +28,19 @@ def run_figures(folder: Path | str, style: str = "screen", width_mm: float | Non
     a figure in mm, which for a paper is one column unless given.
 
     Those of ``evaluate``, ``demand`` and of experiments that have points are drawn again from their numbers, so that
-    their axes can be changed; any other shows the image that the run wrote.
+    their axes can be changed; any other shows the image that the run wrote, which has one style and width.
 
     Examples
     --------
     >>> figures = run_figures("outputs/vermilion_fig8_7/run")  # doctest: +SKIP
     >>> figures["vermilion_fig8_7"].savefig("throughput.pdf")  # doctest: +SKIP
     """
-    with looking(Look(style, width_mm)):
-        return _figures_of(RunRecord.open(Path(folder)))
+    look = Look(style, width_mm)
+    with looking(look):
+        return _figures_of(RunRecord.open(Path(folder)), look)
 
 
-def _figures_of(record: RunRecord) -> dict[str, Figure]:
+def _figures_of(record: RunRecord, look: Look) -> dict[str, Figure]:
     drawn = {f"{FOLDER}/{name}": name for name in DRAW}
     again = dict(_of_points(record)) if record.stage == RUN else {}
     figures = {}
@@ -51,6 +52,11 @@ def _figures_of(record: RunRecord) -> dict[str, Figure]:
             figures[one.name] = DRAW[drawn[one.name]](pd.read_parquet(numbers[0]))
         elif record.stage == "demand" and one.name == FIGURE:
             figures[one.name] = draw_throughput(pd.read_csv(numbers[0]))
+        elif look != Look():
+            raise ForetailError(
+                f"{one.name} was drawn by its run and cannot be drawn again: run it again with "
+                f"figures.style={look.style}, which reuses what it measured"
+            )
         else:
             figures[one.name] = _image(record.folder, one)
     if not figures:

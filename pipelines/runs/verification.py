@@ -67,10 +67,10 @@ def verify(paths: Sequence[str]) -> Verified:
     verified = Verified()
     for path in map(Path, paths):
         before = verified.count
-        if path.is_file():
-            _verify_file(path, verified)
-        elif path.is_dir():
+        if path.is_dir() and (any(path.rglob(DIGEST_FILE)) or not _inside(path)):
             _verify_below(path, verified)
+        elif path.exists():
+            _verify_part(path, verified)
         else:
             raise ForetailError(f"there is no {path}: give a folder or file that Foretail wrote")
         if verified.count == before:
@@ -101,16 +101,25 @@ def _verify_below(folder: Path, found: Verified) -> None:
             _verify_tracking(path, found)
 
 
-def _verify_file(path: Path, found: Verified) -> None:
-    if _is_tracking(path):
+def _inside(path: Path) -> bool:
+    """Whether a folder above has a digest, as the entry of a store."""
+    return any((parent / DIGEST_FILE).is_file() for parent in path.absolute().parents)
+
+
+def _verify_part(path: Path, found: Verified) -> None:
+    """A tracking database, or a file or folder inside a folder whose digest speaks for it."""
+    if path.is_file() and _is_tracking(path):
         _verify_tracking(path, found)
         return
-    examined = examine(path.parent)
-    if path.name in examined.foreign:
-        found.foreign.append(f"{path} is not ours.")
-    if path.name in examined.damaged:
-        found.damaged.append(f"{path} was altered or damaged.")
-    found.files += path.name in examined.whole
+    folder = next((parent for parent in path.parents if (parent / DIGEST_FILE).is_file()), path.parent)
+    examined = examine(folder)
+    for names, what, where in (
+        (examined.foreign, "is not ours.", found.foreign),
+        (examined.damaged, "was altered or damaged.", found.damaged),
+        (examined.missing, "is missing.", found.damaged),
+    ):
+        where += [f"{folder / name} {what}" for name in names if (folder / name).is_relative_to(path)]
+    found.files += sum((folder / name).is_relative_to(path) for name in examined.whole)
 
 
 def _is_tracking(path: Path) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -105,6 +106,9 @@ def differing(config: Stage) -> dict[str, Any]:
 
 def compose_policies(names: Sequence[str], where: str) -> dict[str, Policy]:
     """Buffer policies of the group ``policy``; `where` is the setting that names them, for errors."""
+    for name in names:
+        if not isinstance(yaml.safe_load(name), str):
+            raise ForetailError(f"{where} names {name}, which is no policy: --help policy lists them")
     return compose_settings(EvaluateConfig, [f"policy=[{','.join(names)}]", "baselines=[]", "model=any"], where).policy
 
 

@@ -32,7 +32,7 @@ class CollectResult(Summarised):
         return [
             f"LQD drops {drops:,} of {rows:,} packets, {100 * drops / rows:.3g} %, in {many}.",
             f"A predictor that never drops is right on {100 - 100 * drops / rows:.6g} % of them: judge one by F1.",
-            *(["No network in use loses so much: are the loads shares, as 0.4 for 40 %?"] if 3 * drops > rows else []),
+            *(["No network in use loses so much: lower the load, or send smaller bursts."] if 3 * drops > rows else []),
         ]
 
     def tables(self) -> list[Table]:

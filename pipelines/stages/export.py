@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretail.configs.schema.model_stages import ExportConfig
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import not_trees
 from foretail.pipelines.exporting.demand import DemandExport, export_demand_predictor, is_demand_predictor
@@ -19,6 +20,8 @@ def export(config: ExportConfig, run_dir: Path) -> ExportResult | NetworkExport 
     model = given_model(config)
     if isinstance(model, Ensemble):
         return export_drop_predictor(config, run_dir, model)
+    if config.target == "onnx":
+        raise ForetailError(f"{config.model} is a network, and its ONNX file is the export: take that file")
     if config.target != "c":
         raise not_trees(config.model)
     return export_network_predictor(model, config, run_dir)

@@ -15,6 +15,7 @@ from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Store
 from foretail.sim_bridge.open_loop.baselines import Baseline
+from foretail.sim_bridge.open_loop.scores import shown_share
 
 TRAINED, HERE = "the runs that trained the model", "these very runs, for the model's own are not known"
 """Where settings were chosen."""
@@ -38,4 +39,4 @@ def chosen_in(outcome: Mapping[str, Any]) -> tuple[Baseline, ...]:
 
 def baseline_rows(baselines: Sequence[Mapping[str, Any]]) -> list[tuple[Cell, ...]]:
     """Rows of a table: what tuned policies recover and send."""
-    return [(one["title"], one["recovered_loss"], one["sent_percent_of_lqd"]) for one in baselines]
+    return [(one["title"], shown_share(one["recovered_loss"]), one["sent_percent_of_lqd"]) for one in baselines]

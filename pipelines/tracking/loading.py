@@ -23,6 +23,7 @@ from foretail.pipelines.runs.notes import use_lineage, use_model
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_constant
 from foretail.pipelines.tracking.identity import identify
+from foretail.sim_bridge.python_policies import is_function
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -64,6 +65,11 @@ def load_predictor(
         if path.is_dir():
             path /= ENSEMBLE_FILE if (path / ENSEMBLE_FILE).is_file() else NETWORK_FILE
             path = path if path.is_file() else path.with_name(ENSEMBLE_FILE)
+        if is_function(model):
+            raise ForetailError(
+                f"{model} is a function in Python, which replay, evaluate, benchmark and judge ask: give trees or a "
+                "network here"
+            )
         if not path.is_file():
             raise ForetailError(
                 f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"

@@ -35,7 +35,7 @@ from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_da
 from foretail.pipelines.tracking.identity import register_trained, version_description
 from foretail.pipelines.tracking.runs import address, run_note, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
-from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, worth_in_words
+from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, shown_share, worth_in_words
 from foretail.sim_bridge.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
     accept = sent_percent_of_lqd(first["accept_bytes"], first["lqd_bytes"])
     rows = [
         *(
-            (name, *(replay[key] for key in ("recovered_loss", "sent_percent_of_lqd")))
+            (name, shown_share(replay["recovered_loss"]), replay["sent_percent_of_lqd"])
             for name, replay in replays.items()
         ),
         *baseline_rows(first["baselines"]),

@@ -302,7 +302,7 @@ def _remedy(name: str) -> str:
         return "count ports from 0, or set ports to their number"
     if name == "priority":
         return "count priorities from 0, and say how many there are in parameters.queues"
-    return "write 0 or 1"
+    return "write 0 or 1" + ("" if name == "first_rtt" else ", or name a column of predictions in prediction_column")
 
 
 def _listed(names: Sequence[Any]) -> str:

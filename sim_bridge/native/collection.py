@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from foretail.core.digest import write_digest
 from foretail.core.files import writing
 from foretail.features.dataset.manifest import LosslessQueues, Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import LosslessWriter, write_dataset
@@ -65,6 +66,7 @@ def collect_dataset(
         etalon_log(run.folder).unlink(missing_ok=True)  # of racks; it says less than the trace
         with writing(path):
             shutil.copytree(run.folder, path / "run")
+            write_digest(path / "run")
     return PacketRun.open(path / "run")
 
 

@@ -7,19 +7,23 @@ gets batches.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.files import write_file
 from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.records import FLOW_DTYPE, Records
 from foretail.sim_bridge._native import ClosedLoopRuns
 from foretail.sim_bridge.open_loop.live import CheckedPredictor, Features
+from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import ASKING
 
 
@@ -115,3 +119,21 @@ def run_live_native(
         return LiveNativeRun(flows, json.loads(runs.finish(index)), int(asked[index]), int(drops[index]))
 
     return [finished(index) for index in range(len(documents))]
+
+
+def write_live_native(document: Mapping[str, Any], predictor: Any, features: Sequence[str], folder: Path) -> PacketRun:
+    """Run one simulation in which `predictor` decides, and write what the native program leaves, but for occupancy.
+
+    Parameters are those of :func:`run_live_native`, and a folder that is there and empty.
+    """
+    began, cpu = time.perf_counter(), time.process_time()
+    (run,) = run_live_native([document], predictor, features)
+    seconds = {
+        "wall_seconds": time.perf_counter() - began,
+        "simulation_cpu_seconds": time.process_time() - cpu,
+    }
+    write_file(folder / "settings.json", json.dumps(document))
+    write_file(folder / "flows.bin", run.flows.tobytes())
+    write_file(folder / "occupancy.bin", b"")
+    write_file(folder / "summary.json", json.dumps({**run.summary, **seconds}))
+    return PacketRun.open(folder)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import CELL_BYTES
+from foretail.features.arithmetic import CELL_BYTES, arithmetic_of
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import Rules
 from foretail.sim_bridge._native import LiveRuns, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
 from foretail.sim_bridge.policies import ASKING
@@ -98,6 +98,7 @@ def run_live(
         raise ForetailError(f"policy {policy!r} asks no predictor: choose one of {', '.join(ASKING)}")
     rules.require_lqd("the slotted model")
     names = list(training_columns(features, own_queues=True))
+    _require_units(predictor, cell_bytes, average_shift)
     answer = CheckedPredictor(predictor, threshold)
     by_rules: dict[str, Any] = {"seed": seed, **vars(rules)}
     runs = LiveRuns(policy, len(sequences), names)
@@ -128,6 +129,24 @@ def run_live(
         return LiveRun(len(arrivals), result["transmitted_packets"], lqd, result["outcome"], int(asked[i]))
 
     return LiveResult(tuple(finished(i, arrivals) for i, arrivals in enumerate(sequences)), calls)
+
+
+def _require_units(predictor: Any, cell_bytes: int, average_shift: int) -> None:
+    """Raise ForetailError when a model, or a method of one, says that it reads features in other units."""
+    inputs = getattr(getattr(predictor, "__self__", predictor), "features", ())
+    params = {item.name: item.params for item in inputs if getattr(item, "params", "")}
+    known = arithmetic_of(params)
+    if known.get("cell_bytes", cell_bytes) != cell_bytes:
+        raise ForetailError(
+            f"the model counts lengths in cells of {known['cell_bytes']} bytes, and this run in cells of {cell_bytes}: "
+            f"give cell_bytes={known['cell_bytes']}"
+        )
+    shift = max(slots_shift(known["average_shift"]), 0) if "average_shift" in known else average_shift
+    if shift != average_shift:
+        raise ForetailError(
+            f"the model reads averages over 2**{shift} slots, and this run has 2**{average_shift}: give "
+            f"average_shift={shift}"
+        )
 
 
 class CheckedPredictor:

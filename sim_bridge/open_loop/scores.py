@@ -42,6 +42,13 @@ def sent_percent_of_lqd(sent: int, lqd: int) -> float | None:
 
 LARGEST_SHARE = 100
 """A recovered loss beyond it, either way, is a share of next to nothing."""
+
+
+def shown_share(recovered: float | None) -> float | None:
+    """Return a recovered loss for a table: rounded, and None for a share of next to nothing."""
+    return None if recovered is None or abs(recovered) > LARGEST_SHARE else round(recovered, 4) + 0.0
+
+
 LEAST_GAIN_PERCENT = 0.005
 """A smaller difference of what two policies send, in % of LQD's, is none."""
 
@@ -60,7 +67,7 @@ def worth_in_words(
     """
     if sent_percent is None:
         return "LQD sends nothing there, so nothing can be compared."
-    has_share = recovered is not None and abs(recovered) <= LARGEST_SHARE
+    has_share = shown_share(recovered) is not None
     title = POLICIES[policy].title
     who = f"Deciding in the switch, under {title}, the predictor" if decides else f"{title} with these predictions"
     worth = f"{who} sends {sent_percent:.4g} % of what LQD sends"

@@ -13,6 +13,7 @@ from foretail.configs.schema.experiment import SimulatedPointSettings
 from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, policy_name, require_rule
+from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
@@ -30,6 +31,7 @@ from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail.studies.benchmark.frozen import CLOSED_LOOP, named, reference_runs, require_frozen
 from foretail.studies.benchmark.live_policies import LivePlan, measure_live
 from foretail.studies.benchmark.score import GUARD_PERCENT, Score, best_by_family, guard_percent
+from foretail.studies.benchmark.track import require_answers
 
 
 @dataclass
@@ -84,6 +86,12 @@ class Field:
         model, judged = settings.model, None
         python = None if model is None else PythonPolicy.of(model)
         policy = None if model is None or python is not None or is_predictor(model) else model
+        if policy is not None:
+            require_answers(policy)
+            if "/" not in policy and ":" not in policy and compose_policy(policy, "model").asks_exported_model:
+                raise ForetailError(
+                    f"model={policy} asks a predictor and there is none: give a policy with its library"
+                )
         names = [settings.reference, *settings.rules, *settings.thresholds, *([] if policy is None else [policy])]
         plan = SharingPlan.of(settings, settings.shared, settings.families, {name: {} for name in names})
         live = None

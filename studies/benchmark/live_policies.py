@@ -89,7 +89,7 @@ def _costs(case: LiveCase, so_far: SoFar, live: LivePlan) -> list[Mapping[str, A
     """Costs on a seed, in the order of the conditions."""
     so_far("")
     documents = live.documents(case.seed)
-    runs = run_live_native(documents, live.policy.decide, live.policy.features)
+    runs = run_live_native(documents, live.policy.fresh().decide, live.policy.features)
     return [
         cost_document(one, run.flows, run.summary["end_ns"], document)
         for one, run, document in zip(live.cases(case.seed), runs, documents, strict=True)

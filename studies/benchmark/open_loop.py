@@ -48,7 +48,7 @@ from foretail.sim_bridge.policies import is_guest
 from foretail.sim_bridge.policy_settings import SlotParameters, settings_in_name
 from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail.studies.benchmark.frozen import OPEN_LOOP
-from foretail.studies.benchmark.track import Track, best_of
+from foretail.studies.benchmark.track import Track, best_of, require_answers
 
 LQD, ACCEPT = "lqd", "followlqd"
 """The reference; and the policy that always accepts, which is FollowLQD without predictions."""
@@ -157,7 +157,7 @@ class Arrivals:
         ports, buffer = traffic.ports, traffic.buffer
         drawn = [_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
         sequences = [joined(list(batches)) for batches, _ in drawn]
-        live = run_live(sequences, ports, buffer, policy.decide, policy.features, policy=asking)
+        live = run_live(sequences, ports, buffer, policy.fresh().decide, policy.features, policy=asking)
         return [
             {"sent": run.transmitted, "arrivals_sha256": digest}
             for run, (_, digest) in zip(live.runs, drawn, strict=True)
@@ -286,6 +286,7 @@ def _with_model(
         return Arrivals(traffic, hashes, {}, code, (settings.asking or "learned", python)), python.name
     if model is None or not is_predictor(model):
         if model is not None:
+            require_answers(model)
             _policy(model)
         return Arrivals(traffic, hashes, {}, code), model
     ensemble = load_predictor(model, settings.tracking, run.store)

@@ -7,15 +7,27 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
 from foretail.pipelines.experiment.declaration import Shown
 from foretail.pipelines.families.conditions import Condition
 from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.policies import ASKING
+from foretail.sim_bridge.policy_settings import settings_in_name
 from foretail.studies.benchmark.frozen import FrozenRun, named, require_frozen
 from foretail.studies.benchmark.score import Score, by_family, confidence_of_each
 
 Percents = Mapping[Condition, Mapping[str, Mapping[int, float]]]
 """Shares in percent, by condition, rule and seed."""
+
+
+def require_answers(policy: str) -> None:
+    """Raise ForetailError on a policy that asks a predictor where none is given, so that it would always accept."""
+    name, _ = settings_in_name(policy) or (policy, {})
+    if name in ASKING:
+        raise ForetailError(
+            f"model={policy} asks a predictor and there is none: give model=MODEL, which it asks with asking={name}"
+        )
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,9 @@ def test_by_seed_lists_that_do_not_fit_are_refused(listed: tuple[list[int], ...]
 
 
 def test_the_seeds_of_a_single_run_are_refused_with_the_split_that_cuts_it() -> None:
-    with pytest.raises(ForetailError, match=r"^seed 2 of the split has no run: .* or cut that run with split=by_time"):
+    with pytest.raises(
+        ForetailError, match=r"^seed 2 of the split has no run: .* there is seed 1 alone, so collect more"
+    ):
         split_by_seed([stored_run(1)], [1], [2], [3])
 
 

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import ReplayConfig
+from foretail.configs.schema.model_stages import ExportConfig, TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig, ReplayConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES, training_columns
@@ -31,9 +31,13 @@ from foretail.pipelines.comparison.datasets import DatasetsResult
 from foretail.pipelines.comparison.judging import judge, open_runs
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model, decider_of
+from foretail.pipelines.exporting.predictor import given_model
 from foretail.pipelines.promotion.gate import held_out_scores
+from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
+from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.evaluate import evaluate
 from foretail.pipelines.stages.replay import replay
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
@@ -139,6 +143,17 @@ def trained(folder: Path, runs: list[Dataset], *overrides: str) -> TrainResult:
     ]
     config = composed("train", f"store_dir={folder / 'store'}", f"datasets=[{paths}]", *given, *overrides)
     return train(typed(config, TrainConfig), folder / "out")
+
+
+def collected(*overrides: str) -> Path:
+    result = collect(typed(composed("collect", *overrides), CollectConfig), Path("collected"))
+    return Path(result.runs[0].path)
+
+
+def evaluated(*overrides: str) -> list[dict[str, Any]]:
+    result = evaluate(typed(composed("evaluate", *overrides), EvaluateConfig), Path("evaluated"))
+    runs: list[dict[str, Any]] = plain(result.document())["runs"]
+    return runs
 
 
 def replay_document(folder: Path, model: str, runs: list[Dataset]) -> dict[str, Any]:
@@ -262,3 +277,35 @@ def test_what_cannot_be_judged_is_refused(folder: Path, runs: list[Dataset]) -> 
     ):
         judge(tagged, runs[3:], runs[:3])
     assert [run.path for run in open_runs(str(runs[0].path))] == [runs[0].path]
+
+
+def test_a_network_runs_as_the_exported_c_and_as_a_function_that_answers_alike(
+    folder: Path, runs: list[Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the native network, where senders react: every flow ends at the same time."""
+    monkeypatch.chdir(folder)
+    paths = {seed: collected("scenario=tiny", f"seeds=[{seed}]") for seed in (1, 2, 3)}
+    model = trained(
+        folder, [Dataset.open(path) for path in paths.values()], "predictor=random_forest", "features=paper"
+    )
+    model.ensemble.save(folder / "paper.json")
+    names = [item.name for item in model.ensemble.features]
+    (folder / "same.py").write_text(
+        f"from pathlib import Path\nfrom foretail.api import Ensemble\nFEATURES = {names!r}\n"
+        "MODEL = Ensemble.load(Path('paper.json'))\ndef decide(rows):\n    return MODEL.exceeds(rows.astype('int64'))\n"
+    )
+    policies = "policy=[lqd,credence,learned]"
+    found = [
+        evaluated(f"model={name}", "scenario=tiny", policies, "seeds=[5,6]", "tracking=off", "jobs=1")
+        for name in ("paper.json", "same.py:decide")
+    ]
+    for library, function in zip(*found, strict=True):
+        assert (function["policy"], function["seed"]) == (library["policy"], library["seed"])
+        assert function["flows_sha256"] == library["flows_sha256"]
+        assert function["cost"] == library["cost"]
+        assert (function["asked"], function["predicted_drops"]) == (library["asked"], library["predicted_drops"])
+    assert any(run["predicted_drops"] for run in found[0])
+    with pytest.raises(ForetailError, match=r"same.py:decide decides in Python, which only network=native asks"):
+        evaluated("model=same.py:decide", "scenario=tiny", policies, "network=ns3", "tracking=off")
+    with pytest.raises(ForetailError, match=r"same.py:decide is a function in Python, which replay, evaluate"):
+        given_model(typed(composed("export", "model=same.py:decide", "tracking=off"), ExportConfig))

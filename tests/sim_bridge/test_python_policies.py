@@ -52,3 +52,21 @@ def test_every_fault_is_one_sentence(text: str | None, words: str, tmp_path: Pat
         file.write_text(text)
     with pytest.raises(ForetailError, match=words):
         PythonPolicy.of(f"{file}:decide")
+
+
+def test_a_fresh_policy_shares_nothing_with_another(tmp_path: Path) -> None:
+    file = tmp_path / "drawn.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport numpy as np\n"
+        "FEATURES = ('fill',)\n@dataclass\nclass Drops:\n    share: float\n"
+        "DROPS, DRAW = Drops(0.5), np.random.default_rng(1)\n"
+        "def decide(rows):\n    return DRAW.random(len(rows)) < DROPS.share\n"
+    )
+    policy = PythonPolicy.of(f"{file}:decide")
+    assert policy is not None
+    rows = np.zeros((20, 1), np.int32)
+    first = [policy.fresh().decide(rows).tolist() for _ in range(2)]
+    assert first[0] == first[1]
+    own = policy.decide(rows).tolist()
+    assert own == first[0]
+    assert policy.decide(rows).tolist() != own

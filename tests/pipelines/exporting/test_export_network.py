@@ -98,7 +98,7 @@ def test_a_network_of_a_run_goes_to_integer_c(name: str, folder: Path, tmp_path:
     ("name", "overrides", "complaint"),
     [
         ("mlp", ["target=p4"], "holds a neural network, not trees: run foretail distill"),
-        ("mlp", ["target=onnx"], "holds a neural network, not trees: run foretail distill"),
+        ("mlp", ["target=onnx"], "is a network, and its ONNX file is the export: take that file"),
         ("mlp", ["c.tune=true"], "c.tune is for trees"),
         ("mlp", ["c.shape=branches"], "c.shape is for trees"),
         ("mlp", ["columns=[queue]", "dataset=../test"], "columns is for trees"),

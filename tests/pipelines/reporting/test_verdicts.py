@@ -95,7 +95,7 @@ def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> Non
         "LQD drops 10 of 2,000 packets, 0.5 %, in 2 datasets.",
         "A predictor that never drops is right on 99.5 % of them: judge one by F1.",
     ]
-    assert CollectResult((made(1000, 400),)).verdict()[-1].endswith("are the loads shares, as 0.4 for 40 %?")
+    assert CollectResult((made(1000, 400),)).verdict()[-1].endswith("lower the load, or send smaller bursts.")
     assert CollectResult((made(1000, 0),)).verdict() == [
         "LQD drops none of the 1,000 packets of 1 dataset, so there is nothing to learn."
     ]

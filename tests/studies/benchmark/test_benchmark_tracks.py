@@ -197,3 +197,16 @@ def test_bad_input_is_one_sentence(
 def test_a_track_is_an_experiment() -> None:
     assert cli.as_run(["benchmark", "track=demand", "model=seasonal"]) == ["run", "benchmark_demand", "model=seasonal"]
     assert cli.as_run(["benchmark", "size=small"]) == ["run", "benchmark", "size=small"]
+
+
+@pytest.mark.parametrize("track", ["benchmark", "benchmark_open_loop"])
+@pytest.mark.parametrize("model", ["credence", "learned"])
+def test_a_policy_that_asks_has_to_be_given_whom(track: str, model: str, store: str, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=f"model={model} asks a predictor and there is none: give model=MODEL"):
+        run_of(track, tmp_path, *SMALL, store, f"model={model}")
+
+
+@pytest.mark.parametrize("model", ["1", "true", "dt_predicted"])
+def test_a_name_of_no_policy_is_one_sentence(model: str, store: str, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"which is no policy|asks a predictor and there is none"):
+        run_of("benchmark", tmp_path, *SMALL, store, f"model={model}")
