@@ -187,6 +187,8 @@ def test_what_commands_say_is_what_the_slow_switch_and_the_environment_send(
         table = judge(result.model, runs[3:], runs[:3], policy=policy, store_dir=str(folder / "store"))
         share = np.exp(np.mean(np.log(np.divide(sent[policy], lqd))))
         assert table["sent_percent_of_lqd"][0] == pytest.approx(100 * share)
+        accepted = sum(slow_sent(run, "followlqd", answers_of(model)) for run in runs[3:])
+        assert table["recovered_loss"][0] == pytest.approx((sum(sent[policy]) - accepted) / (sum(lqd) - accepted))
     if isinstance(result.model, Ensemble):
         scores = held_out_scores(result.model, runs[3], "the model")
         assert scores.sent == pytest.approx(100 * sent["credence"][0] / lqd[0])
