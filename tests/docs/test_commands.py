@@ -209,6 +209,7 @@ RULES = [
     Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/native/test_balancing.py runs such networks
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),
+    Rule(r"tracking.md: promote", "compose"),  # tests/pipelines/promotion/test_promote.py runs them
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"speed.md: (schedule|train|replay) ", "compose"),
