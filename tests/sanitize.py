@@ -21,7 +21,8 @@ import ninja
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "sanitize"
-NATIVE = BUILD / "native"
+MODULES = {"foretail.sim_bridge": ROOT, "foretail_studies": ROOT / "studies"}
+"""Sources of the native module of each package."""
 FLAGS = "-g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS"
 
 SLOW = "not debug and not allocations and not load_and_burst and not vast and not priorities"
@@ -43,21 +44,22 @@ MODULE = (  # the native module in pytest's own process
     "tests/sim_bridge/buffer/test_slotted.py",
     "tests/sim_bridge/buffer/test_replay.py",
     "tests/sim_bridge/buffer/test_push_outs.py",
-    "tests/sim_bridge/circuits/test_cell_fabric.py",
+    "studies/tests/engines/test_cell_fabric.py",
     "tests/sim_bridge/native/test_native_snapshots.py",
     "tests/gym/test_environment.py",
 )
 
 
 def pytest_configure() -> None:
-    """Import the module with the sanitizers under the name of the installed one."""
-    name = "foretail.sim_bridge._native"
-    spec = importlib.util.spec_from_file_location(name, next(NATIVE.glob("_native.*.so")))
-    assert spec is not None
-    assert spec.loader is not None
-    assert name not in sys.modules
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
+    """Import the modules with the sanitizers under the names of the installed ones."""
+    for package in MODULES:
+        name = f"{package}._native"
+        spec = importlib.util.spec_from_file_location(name, next((BUILD / package).glob("_native.*.so")))
+        assert spec is not None
+        assert spec.loader is not None
+        assert name not in sys.modules
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
 
 
 def main() -> int:
@@ -74,8 +76,8 @@ def main() -> int:
     nanobind = subprocess.run(
         [sys.executable, "-m", "nanobind", "--cmake_dir"], capture_output=True, text=True, check=True
     )
-    configure: list[str | Path] = [
-        *(tool, "-S", ROOT, "-B", NATIVE, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
+    configured: list[str | Path] = [
+        *("-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
         *(f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}", f"-DPython_EXECUTABLE={sys.executable}"),
         f"-Dnanobind_DIR={nanobind.stdout.strip()}",
     ]
@@ -94,9 +96,21 @@ def main() -> int:
     chains: list[dict[str, tuple[Sequence[str | Path], Mapping[str, str]]]] = [
         {
             # unoptimized, which takes a third less to compile
-            "the native module is configured": (configure, sanitized | {"CXXFLAGS": FLAGS}),
-            "the native module is built": ([tool, "--build", NATIVE, "--target", "_native"], sanitized),
-            "tests of the native module": ([*pytest, "-p", "tests.sanitize", *MODULE], preloaded),
+            **{
+                f"the native module of {package} is configured": (
+                    [tool, "-S", source, "-B", BUILD / package, *configured],
+                    sanitized | {"CXXFLAGS": FLAGS},
+                )
+                for package, source in MODULES.items()
+            },
+            **{
+                f"the native module of {package} is built": (
+                    [tool, "--build", BUILD / package, "--target", "_native"],
+                    sanitized,
+                )
+                for package in MODULES
+            },
+            "tests of the native modules": ([*pytest, "-p", "tests.sanitize", *MODULE], preloaded),
         },
         {
             "the ns-3 driver is built": ([sys.executable, "-m", "foretail.sim_bridge.ns3.driver", "build"], sanitized),

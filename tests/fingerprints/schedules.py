@@ -13,8 +13,8 @@ from foretail.sim_bridge.circuits.demand.matrices import MATRICES
 from foretail.sim_bridge.circuits.schedules.mars import mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.single_hop_optimum import single_hop_optimum
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail_studies.engines.circuits import single_hop_optimum
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place

@@ -11,7 +11,6 @@ import pytest
 from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULERS, RoundRobin, Scheduler, Vermilion
-from foretail.sim_bridge.circuits.throughput.evaluation import DESIGNS
 from foretail.testing import check_scheduler
 
 
@@ -22,7 +21,6 @@ def test_schedulers_keep_the_contract(name: str) -> None:
 
 def test_settings_know_our_own_names() -> None:
     assert tuple(SCHEDULERS) == circuits.SCHEDULERS
-    assert tuple(DESIGNS) == circuits.DESIGNS
 
 
 def test_other_settings_keep_it_too() -> None:

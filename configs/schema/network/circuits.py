@@ -28,13 +28,10 @@ from foretail.core.plugins import SCHEDULER_GROUP, offered
 SCHEDULERS = ("vermilion", "round_robin", "mars", "expander", "opera")
 """Foretail's own; packages offer others."""
 
-DESIGNS = ("vermilion", "optimum", "oblivious", "mars", "expander", "opera")
-"""Foretail's own of `DesignExperiment`; the schedulers of packages are designs too."""
-
 
 def require_scheduler(where: str, name: str, ours: tuple[str, ...] = SCHEDULERS) -> None:
     """Raise ForetailError unless a name is one of `ours`, or a scheduler that an installed package offers."""
-    others = offered(SCHEDULER_GROUP, {*SCHEDULERS, *DESIGNS})
+    others = offered(SCHEDULER_GROUP, SCHEDULERS)
     if name not in ours and name not in others:
         raise ForetailError(f"{where} = {name} is unknown: choose from {', '.join((*ours, *others))}")
 

@@ -26,15 +26,24 @@ from foretail.pipelines.comparison.statistics import PairedDifference, mean_inte
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.circuits.cells.cell_fabric import CellCounts, CellFabric, CellFlows, Routing
-from foretail.sim_bridge.circuits.cells.cell_trial import CompletionTimes, CountedSlots, cell_trial
-from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
-from foretail.sim_bridge.circuits.cells.multi_hop import Graph, MultiHopFabric
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.figures import draw_completion_times, draw_utilisation
+from foretail_studies.engines.cells import (
+    CellCounts,
+    CellFabric,
+    CellFlows,
+    CompletionTimes,
+    CountedSlots,
+    Graph,
+    MultiHopFabric,
+    Routing,
+    SlotTime,
+    cell_trial,
+    poisson_flows,
+)
 
 FLOW_SEED = 2**32
 """Added to a seed for the flows, which must not be the random numbers that made the permutation."""
@@ -62,7 +71,7 @@ class CellDesign:
     )
     routing: str = setting(
         MISSING,
-        "Routing, by its name in foretail.sim_bridge.circuits.cells.cell_fabric, or over several hops: shortest_paths, "
+        "Routing, by its name in foretail_studies.engines.cells, or over several hops: shortest_paths, "
         "of the circuits of a period; detour, the same to a random rack first, for mars; current_paths, for opera, of "
         "the circuits of a slot, where flows of 15 MB or more wait for a circuit of their own.",
         one_of=("direct", "two_hop", "valiant", *SEVERAL_HOPS),

@@ -15,7 +15,7 @@ from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import LARGEST_DEGREE, LARGEST_TRUST, setting
-from foretail.configs.schema.network.circuits import DESIGNS, require_scheduler
+from foretail.configs.schema.network.circuits import require_scheduler
 from foretail.core.errors import ForetailError
 from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
@@ -23,9 +23,8 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
 from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
-from foretail.sim_bridge.circuits.throughput import evaluation
-from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix, outcomes_of
 from foretail_studies.circuits.figures import designs_of, draw_designs, draw_sizes
+from foretail_studies.engines.circuits import DESIGNS, evaluation_matrix, outcomes_of
 
 MULTI_HOP_NODES = 64
 _SLACK = 1e-9
@@ -50,7 +49,7 @@ class DesignSettings(PointSettings):
     )
     matrices: list[str] = setting(
         MISSING,
-        "Demand matrices: names from foretail.sim_bridge.circuits.throughput, or skew-A, a share A of a "
+        "Demand matrices: names from foretail_studies.engines.circuits, or skew-A, a share A of a "
         "permutation and else uniform.",
     )
     trusts: list[int] = setting(MISSING, "Values of k, with l = 1.", at_least=2, at_most=LARGEST_TRUST)
@@ -67,7 +66,7 @@ class DesignSettings(PointSettings):
         """Raise ForetailError on a design that nobody offers."""
         super().check(where)
         for name in self.designs:
-            require_scheduler("designs", name, DESIGNS)
+            require_scheduler("designs", name, tuple(DESIGNS))
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def design_experiment(
         code=("features", "sim_bridge"),
         varied=("nodes", "matrices", "seeds", "duty_cycle"),
         depends_on=lambda case, settings: SCHEDULER_KINDS.sources(
-            name for name in settings.designs if name not in evaluation.DESIGNS
+            name for name in settings.designs if name not in DESIGNS
         ),
     )
 

@@ -33,9 +33,9 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     vermilion,
 )
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
-from foretail.sim_bridge.circuits.throughput.tradeoff import Noise, noisy
 from foretail_studies.circuits.figures import draw_noise, draw_smoothness
 from foretail_studies.circuits.smoothness import smoothness, smoothness_table
+from foretail_studies.engines.circuits import Noise, noisy
 
 CASE = ["noise", "matrix", "deviation"]
 SCHEDULE = ["schedule", "uniform_from", "gamma"]

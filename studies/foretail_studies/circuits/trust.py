@@ -30,12 +30,10 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     single_hop_guarantee,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput.adversary import elsewhere, worst_prediction
-from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix, placed
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.tradeoff import best_distribution
 from foretail_studies.circuits.figures import draw_tradeoff
 from foretail_studies.circuits.noise import TrustedSettings, error_of_shape
+from foretail_studies.engines.circuits import best_distribution, elsewhere, evaluation_matrix, placed, worst_prediction
 
 RIGHT = "right"
 WRONG_SEED = 2**32

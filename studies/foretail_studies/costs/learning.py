@@ -20,7 +20,6 @@ from foretail.features.catalog import feature
 from foretail.features.dataset.manifest import Run, traffic_sha256
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.writer import write_drop_costs
-from foretail.models.drop.cost_trees import fit_cost_trees
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference
@@ -44,6 +43,7 @@ from foretail_studies.costs.branching import (
     parts,
     require_losses,
 )
+from foretail_studies.costs.cost_trees import fit_cost_trees
 from foretail_studies.costs.labels import cost_labels, gains
 from foretail_studies.costs.settings import CostSettings
 from foretail_studies.search.budget import Budget

@@ -24,7 +24,6 @@ from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.pipelines.comparison.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
 from foretail.pipelines.comparison.flows import say_unasked
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
@@ -43,6 +42,7 @@ from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
+from foretail_studies.engines.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
 from foretail_studies.flows.figures import CAPTIONS, draw_distributions, draw_lines
 from foretail_studies.flows.verdicts import MEASURES, claims_table, conclusion, tolerance_table
 

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.pipelines.comparison.bootstrap import Resampled, interval
-from foretail.pipelines.comparison.claims import (
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.sim_bridge.policy_settings import policy_words
+from foretail_studies.engines.bootstrap import Resampled, interval
+from foretail_studies.engines.claims import (
     CLOSE,
     CLOSE_PERCENT,
     ROUGHLY_PERCENT,
@@ -20,9 +23,6 @@ from foretail.pipelines.comparison.claims import (
     WORSE,
     verdict_of,
 )
-from foretail.pipelines.comparison.statistics import PairedDifference, interval_text
-from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.policy_settings import policy_words
 
 MEASURES = (
     ("short p95", "p95.short"),

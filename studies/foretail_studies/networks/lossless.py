@@ -17,7 +17,6 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.claims import verdict_of
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.scenario import driver_config
@@ -29,6 +28,7 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.cost import slowdowns, slowdowns_by_kind
 from foretail.sim_bridge.packets.simulation import PacketRun
+from foretail_studies.engines.claims import verdict_of
 
 METRICS = {
     "cost": "cost J",

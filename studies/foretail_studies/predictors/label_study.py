@@ -16,7 +16,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, training_columns
 from foretail.features.dataset.manifest import Victim
 from foretail.features.rows import splits
-from foretail.features.rows.drift import kolmogorov_smirnov, population_stability_index
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.predictor import TreePredictor
 from foretail.models.drop.reassignment import best_reassignment, reassignments
@@ -27,6 +26,7 @@ from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.scores import JudgedSide, side_push_outs
 from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
+from foretail_studies.predictors.drift import kolmogorov_smirnov, population_stability_index
 
 LQD = "lqd"
 VICTIMS: tuple[Victim, ...] = get_args(Victim)

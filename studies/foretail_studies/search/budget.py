@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.export.p4.planning.profile import load_profile
-from foretail.export.switch_cost import SwitchCost, switch_cost
 from foretail.features.dataset.manifest import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.families.conditions import Condition, SharingCase
 from foretail.pipelines.runs.result import plain
+from foretail_studies.search.switch_cost import SwitchCost, switch_cost
 
 SWITCH_PORTS = 32
 """Of the switch in which what was learned is costed."""

@@ -23,7 +23,6 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning.profile import Profile, load_profile
-from foretail.export.switch_cost import switch_cost
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists
@@ -44,6 +43,7 @@ from foretail_studies.predictors.held_out import HeldOut, judge_held_out
 from foretail_studies.search import trials as drawn_trials
 from foretail_studies.search.settings import SEARCH_COSTS, SEARCH_SCORES, SearchSettings
 from foretail_studies.search.space import Space
+from foretail_studies.search.switch_cost import switch_cost
 from foretail_studies.search.trials import Trial, Trials, open_trials
 
 TRIAL = "trial"

@@ -15,7 +15,7 @@ from foretail.features.catalog import feature
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
 """Of a search, on its validation runs: where Credence asks; more is better."""
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
-"""Of a search, as ``foretail.export.switch_cost`` counts them; less is better."""
+"""Of a search, as ``foretail_studies.search.switch_cost`` counts them; less is better."""
 PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
 """Files of a round that was played: its account, and what it learned."""
 

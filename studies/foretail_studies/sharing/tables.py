@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.comparison.statistics import change_text
 from foretail.pipelines.families.conditions import Rule
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policy_settings import policy_words
+from foretail_studies.engines.bootstrap import mean_over_groups
 from foretail_studies.sharing.race import Race
 from foretail_studies.sharing.verdicts import FamilyVerdict, shown
 

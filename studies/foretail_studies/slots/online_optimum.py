@@ -22,16 +22,16 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.open_loop.online_optimum import (
+from foretail_studies.engines.online_optimum import (
     MarkovArrivals,
     Switch,
+    WholeBursts,
     best_alpha,
     bursts,
     improved,
     on_off,
     rate_of,
 )
-from foretail.sim_bridge.open_loop.whole_bursts import WholeBursts
 
 ON_OFF, BURSTS, WHOLE = "on_off", "bursts", "whole"
 TITLES = {ON_OFF: "on-off sources", BURSTS: "bursts over background", WHOLE: "whole-buffer bursts"}

@@ -23,7 +23,7 @@ from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_l
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.open_loop.worst_cases.error_graph import (
+from foretail_studies.engines.error_graph import (
     NEVER,
     Policy,
     explore,

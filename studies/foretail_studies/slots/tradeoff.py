@@ -43,8 +43,8 @@ from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
-from foretail.sim_bridge.open_loop.worst_cases.search import search
 from foretail.sim_bridge.policy_settings import SlotParameters
+from foretail_studies.engines.worst_cases import search
 from foretail_studies.slots.arrivals import FLIP_SEED
 from foretail_studies.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
 from foretail_studies.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations

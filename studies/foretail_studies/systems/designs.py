@@ -22,18 +22,16 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.circuits.cells.cell_trial import CellTrial, CountedSlots, cell_trial
-from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation
 from foretail.sim_bridge.circuits.schedules.mars import mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
-from foretail.sim_bridge.circuits.throughput.periodic_network import PeriodicNetwork
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.cells import CellDesign, fabric_of, scheduled
+from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows
+from foretail_studies.engines.circuits import PeriodicNetwork, evaluation_matrix
 from foretail_studies.systems.system import ONCE, Published, System, change_percent, published
 
 THESIS = "Addanki's thesis"

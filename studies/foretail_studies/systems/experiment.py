@@ -10,12 +10,12 @@ import pandas as pd
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
-from foretail.pipelines.comparison.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
+from foretail_studies.engines.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail_studies.systems.comparisons import ABM, POWERTCP, TIMELY
 from foretail_studies.systems.credence import CREDENCE
 from foretail_studies.systems.designs import MARS, ROTORNET, VERMILION

@@ -8,8 +8,7 @@ acknowledgements, which restored packets would cause as well; here only what is 
 from __future__ import annotations
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.erasure_codes.goodput import CodedLink, best_code
-from foretail.sim_bridge.erasure_codes.lossy_path import LossyPath, run_path
+from foretail_studies.engines.erasure_codes import CodedLink, LossyPath, best_code, run_path
 from foretail_studies.systems.system import Published, System, change_percent
 
 K = 50

@@ -5,7 +5,7 @@ the rate of the hosts brings. The mean round trip over pairs is that of the thes
 the thesis prints a mean of 0.076 s, two round trips. In slow start windows grow by half a packet per packet, as where
 ns-3 acknowledges every other one; rows say what doubling windows give. The thesis does not print its flow sizes: ours
 are Pareto with shape 1 from 4 KB to 6 MB, with which the mean of TCP at 30 % load is the one that it prints. The sender
-is not the native TCP, see sim_bridge/schedulers/rc3.py.
+is not the native TCP, see studies/foretail_studies/engines/schedulers.py.
 
 Rows of the native TCP have ten hosts at one switch, where the thesis has ten routers: half as many queues on a way, the
 same round trip for all pairs, and a buffer of ten bandwidth-delay products that all ports share. Beside them are rows
@@ -26,9 +26,17 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.schedulers.rc3 import EDGES, Completions, expected_reduction, run_flows
-from foretail.sim_bridge.schedulers.topologies import HostNetwork, internet2, star
-from foretail.sim_bridge.schedulers.traffic import Flows, poisson_flows
+from foretail_studies.engines.schedulers import (
+    EDGES,
+    Completions,
+    Flows,
+    HostNetwork,
+    expected_reduction,
+    internet2,
+    poisson_flows,
+    run_flows,
+    star,
+)
 from foretail_studies.systems.native_run import native_run
 from foretail_studies.systems.system import Published, System, change_percent, published
 

@@ -1,10 +1,10 @@
 """Universal packet scheduling: schedules of other schedulers, replayed by least slack time first.
 
-Mittal's thesis, section 5.1.3. Our routers have the links of sim_bridge/schedulers/topologies.py and 4 edge switches
-each, not 10. The thesis does not print the rates of its core links: ours carry what even traffic at the rate of the
-edge links brings. Load is the mean utilisation of core links. The thesis does not print its flow sizes: ours are Pareto
-with shape 1.3 from 15 KB to 3 MB, or about 35 packets. A seed draws 5,000 flows, about 180,000 packets. Fair queueing
-is self-clocked. The fat-tree has 16 hosts.
+Mittal's thesis, section 5.1.3. Our routers have the links of studies/foretail_studies/engines/schedulers.py and 4 edge
+switches each, not 10. The thesis does not print the rates of its core links: ours carry what even traffic at the rate
+of the edge links brings. Load is the mean utilisation of core links. The thesis does not print its flow sizes: ours are
+Pareto with shape 1.3 from 15 KB to 3 MB, or about 35 packets. A seed draws 5,000 flows, about 180,000 packets. Fair
+queueing is self-clocked. The fat-tree has 16 hosts.
 
 Rows about lost packets send the same packets through switches with 2 MB of buffer each, which their ports share.
 """
@@ -17,11 +17,24 @@ import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.schedulers.network import Bands, Drop, Exits, Packets, PortNetwork, Scheduler, run
-from foretail.sim_bridge.schedulers.replay import Replay, replay
-from foretail.sim_bridge.schedulers.slack import completion_slack, tail_slack
-from foretail.sim_bridge.schedulers.topologies import HostNetwork, fat_tree, internet2
-from foretail.sim_bridge.schedulers.traffic import poisson_flows, udp_packets
+from foretail_studies.engines.schedulers import (
+    Bands,
+    Drop,
+    Exits,
+    HostNetwork,
+    Packets,
+    PortNetwork,
+    Replay,
+    Scheduler,
+    completion_slack,
+    fat_tree,
+    internet2,
+    poisson_flows,
+    replay,
+    run,
+    tail_slack,
+    udp_packets,
+)
 from foretail_studies.systems.system import Published, System, change_percent, published
 
 EDGES, FLOWS = {"small": 1, "medium": 4}, {"small": 60, "medium": 5_000}

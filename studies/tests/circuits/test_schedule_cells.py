@@ -12,11 +12,10 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.sim_bridge.circuits.cells.cell_fabric import CellFabric, CellFlows
-from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
 from foretail.sim_bridge.circuits.demand.matrices import permutation
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail_studies.circuits.cells import CellDesign, fabric_of, scheduled
+from foretail_studies.engines.cells import CellFabric, CellFlows, SlotTime, poisson_flows
 
 pytestmark = pytest.mark.slow
 

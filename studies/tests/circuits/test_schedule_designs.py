@@ -12,9 +12,10 @@ import pytest
 
 from foretail.features.demand.files import read_demand
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.throughput import single_hop
 from foretail_studies.circuits import designs as schedule_designs
-from tests.sim_bridge.circuits.test_single_hop_optimum import rounding_gap
+from foretail_studies.engines.circuits import evaluation_matrix, single_hop_optimum
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +83,10 @@ def test_known_throughputs(folder: Path) -> None:
     assert samples["all_to_all", "oblivious", "multi-hop", 0] == pytest.approx(1, abs=1e-6)
     assert samples["permutation", "optimum", "single-hop", 3] == pytest.approx(1)
     assert samples["permutation", "vermilion", "single-hop", 3] == pytest.approx((2 * 8 + 1) / (3 * 8))
-    reached, robust, _ = rounding_gap(evaluation_matrix("skew-0.3", 8, 4, 1), 4, 6)
-    assert samples["skew-0.3", "vermilion", "single-hop", 6] == pytest.approx(reached)
+    skewed = evaluation_matrix("skew-0.3", 8, 4, 1)
+    schedule = vermilion(skewed, 4, 6, 1, 1)
+    assert samples["skew-0.3", "vermilion", "single-hop", 6] == pytest.approx(single_hop(skewed, schedule.capacity))
+    robust = float(single_hop_optimum(skewed, 4, schedule.period, 1).theta)
     assert samples["skew-0.3", "robust optimum", "single-hop", 6] == pytest.approx(robust)
 
 

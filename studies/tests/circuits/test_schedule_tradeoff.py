@@ -13,9 +13,9 @@ import pytest
 from foretail.features.demand.files import read_demand
 from foretail.pipelines import cli
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
 from foretail_studies.circuits import trust
+from foretail_studies.engines.circuits import evaluation_matrix
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.cost_trees import fit_cost_trees
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.store import Store
 from foretail_studies.costs.branching import STRATA, drawn_arrivals, equal_quotas
+from foretail_studies.costs.cost_trees import fit_cost_trees
 from foretail_studies.costs.labels import cost_labels, gains, signal_to_noise
 from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from foretail.configs.schema.families import Family
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.pipelines.comparison.bootstrap import mean_over_groups
 from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
+from foretail_studies.engines.bootstrap import mean_over_groups
 from foretail_studies.sharing import tables
 from foretail_studies.sharing.figures import draw_map, draw_settings
 from foretail_studies.sharing.race import MapSettings, Race, frozen_settings, race, still_running

@@ -20,8 +20,8 @@ from foretail.sim_bridge.arrivals.workloads import (
     Workload,
 )
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
-from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.sim_bridge.arrivals.test_workloads import packets, transmitted
+from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 
 
 def rates(workload: Workload, ports: int, buffer: int, first: int, period: int, *policies: str) -> list[Fraction]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.open_loop.offline_optimum import offline_optimum
 from tests.examples import draws
+from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 from tests.sim_bridge.slow_models.slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
@@ -134,25 +132,3 @@ def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
 
 def test_no_arrivals() -> None:
     assert offline_optimum(3, 4, [], []).transmitted == 0
-
-
-@pytest.mark.parametrize(
-    ("ports", "buffer", "slot", "port", "message"),
-    [
-        (0, 1, [0], [0], "ports must be at least 1"),
-        (1, 0, [0], [0], "buffer must be at least 1"),
-        (2, 1, [0, 1], [0], "lists of one length"),
-        (2, 1, [1, 0], [0, 0], "never decrease"),
-        (2, 1, [-1, 0], [0, 0], "at least 0"),
-        (2, 1, [0, 0], [0, 2], "port must be from 0 to 1"),
-    ],
-)
-def test_arguments_out_of_range(ports: int, buffer: int, slot: list[int], port: list[int], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        offline_optimum(ports, buffer, slot, port)
-
-
-def test_a_solver_without_time_says_so() -> None:
-    draw = np.random.default_rng(0)
-    with pytest.raises(ForetailError, match="late_qd"):
-        offline_optimum(8, 20, np.repeat(np.arange(50), 8), draw.integers(0, 8, 400), time_limit_s=0.0)

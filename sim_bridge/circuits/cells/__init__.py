@@ -1,1 +1,0 @@
-"""Flows over a schedule of circuits, cell by cell."""

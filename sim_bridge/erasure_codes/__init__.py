@@ -1,1 +1,0 @@
-"""Codes between two switches that repair a link which loses packets."""

@@ -1,1 +1,0 @@
-"""Short arrival sequences on which a policy, or a published claim about it, does badly."""

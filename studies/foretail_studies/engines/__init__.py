@@ -1,0 +1,1 @@
+"""Simulators, bounds and statistics that only studies use."""

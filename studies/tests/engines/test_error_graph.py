@@ -1,0 +1,379 @@
+"""The graph of errors against the simulators, against another graph, and the theorem it led to. Costs 30 s.
+
+docs/results/prediction-errors.md has the claims.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge._native import slotted
+from foretail_studies.engines.error_graph import (
+    NEVER,
+    Graph,
+    Policy,
+    explore,
+    least_cost,
+    longest_walks,
+    theorem_weights,
+)
+from tests.examples import draws
+from tests.sim_bridge.buffer.test_credence_facts import within_the_model
+from tests.sim_bridge.slow_models.lqd import LongestQueueDrop, Rules, Settings
+from tests.sim_bridge.slow_models.policies import is_safe, is_safe_in_the_paper
+from tests.sim_bridge.slow_models.slotted import parse, run_slotted
+from tests.strategies import SlottedArrivals, slotted_arrivals
+
+pytestmark = pytest.mark.slow
+
+SAFE = {"share": is_safe, "paper": is_safe_in_the_paper, "none": lambda *_: False}
+POLICIES: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    answers_needed=st.sampled_from((NEVER, 1, 2, 3)),
+    safeguard=st.sampled_from(tuple(SAFE)),
+    counting=st.sampled_from(("counted", "uncounted")),
+    tie=st.sampled_from(("lowest_port", "highest_port")),
+)
+
+
+def name_of(policy: Policy) -> str:
+    return "followlqd" if policy.answers_needed == NEVER else "guarded" if policy.answers_needed > 1 else "credence"
+
+
+def slow_lead(policy: Policy, slot: list[int], port: list[int], predictions: list[int]) -> tuple[int, list[int]]:
+    """Return how much more LQD sends, and its labels, by the slow simulator."""
+    rules = Rules(counting=policy.counting, tie=policy.tie)
+    chosen = Settings(answers_needed=max(1, policy.answers_needed))
+    lqd = run_slotted("lqd", policy.ports, policy.buffer, slot, port, rules=rules)
+    own = run_slotted(
+        name_of(policy),
+        policy.ports,
+        policy.buffer,
+        slot,
+        port,
+        predictions,
+        rules=rules,
+        settings=chosen,
+        safe=SAFE[policy.safeguard],
+    )
+    return lqd.transmitted - own.transmitted, lqd.lqd_drop
+
+
+def followed(policy: Policy, slot: list[int], port: list[int], label: list[int], predictions: list[int]) -> int:
+    """Return the lead that the graph's steps give these arrivals; every step must be possible."""
+    ports = np.zeros((1, policy.ports, 4), np.int64)
+    lead = at = 0
+    for now in range((max(slot) if slot else 0) + policy.buffer + 1):
+        while at < len(slot) and slot[at] == now:
+            possible, _, ports = policy.arrived(ports, port[at], bool(label[at]), bool(predictions[at]))
+            assert possible.all()
+            again = policy.states(np.zeros(1, np.int64), ports)
+            assert (policy.numbers(again)[1] == ports).all()
+            at += 1
+        possible, ports, more = policy.departed(ports)
+        assert possible.all()
+        lead += int(more[0])
+    assert not ports[:, :, :3].any()
+    return lead
+
+
+@settings(max_examples=draws(300))
+@given(case=slotted_arrivals(max_ports=3, max_buffer=7), rules=POLICIES, draw=st.randoms(use_true_random=False))
+def test_steps_are_those_of_the_simulators(case: SlottedArrivals, rules: dict[str, Any], draw: Any) -> None:
+    policy = Policy(max(2, case.ports), max(2, case.ports, case.buffer), any_load=True, **rules)
+    slot, port = [int(one) for one in case.slot], [int(one) for one in case.port]
+    predictions = [0 if policy.answers_needed == NEVER else draw.randrange(2) for _ in slot]
+    lead, label = slow_lead(policy, slot, port, predictions)
+    assert followed(policy, slot, port, label, predictions) == lead
+
+
+def counts(policy: str, ports: int, buffer: int, slots: str, predictions: str, **rules: Any) -> tuple[int, int, int]:
+    """Return LQD's lead, and how many predictions to drop and to pass are wrong, by the C++ simulator."""
+    slot, port = (np.asarray(one) for one in parse(slots))
+    told = np.array([int(one) for one in predictions], np.uint8)
+    lqd = slotted("lqd", ports, buffer, slot.astype(np.int64), port.astype(np.int32), **rules)
+    asks = None if policy == "followlqd" else told
+    own = slotted(policy, ports, buffer, slot.astype(np.int64), port.astype(np.int32), asks, **rules)
+    wrong = told != lqd["lqd_drop"]
+    lead = int(lqd["transmitted"]) - int(own["transmitted"])
+    return lead, int((wrong & (told == 1)).sum()), int((wrong & (told == 0)).sum())
+
+
+CASES: list[tuple[dict[str, Any], Fraction | None]] = [
+    ({"ports": 2, "buffer": 2}, Fraction(1)),
+    ({"ports": 2, "buffer": 3}, Fraction(2)),
+    ({"ports": 2, "buffer": 6}, Fraction(2)),
+    ({"ports": 3, "buffer": 3}, Fraction(2)),
+    ({"ports": 3, "buffer": 5}, Fraction(4)),
+    ({"ports": 3, "buffer": 6, "counting": "uncounted"}, Fraction(5)),
+    ({"ports": 3, "buffer": 4, "tie": "highest_port"}, Fraction(3)),
+    ({"ports": 3, "buffer": 5, "any_load": True}, Fraction(4)),
+    ({"ports": 2, "buffer": 4, "any_load": True}, None),
+    ({"ports": 3, "buffer": 4, "answers_needed": NEVER}, Fraction(3)),
+    ({"ports": 2, "buffer": 3, "answers_needed": 3}, None),
+    ({"ports": 4, "buffer": 4}, Fraction(3)),
+]
+
+
+@pytest.mark.parametrize(("rules", "cost"), CASES, ids=str)
+def test_cycles_repeat_in_the_simulator_and_potentials_prove_the_bound(
+    rules: dict[str, Any], cost: Fraction | None
+) -> None:
+    graph = explore(Policy(**rules))
+    bound = least_cost(graph)
+    assert bound.cost == cost
+    gained, wrong = int(graph.lead[bound.cycle].sum()), int(graph.wrong[bound.cycle].sum())
+    assert gained > 0
+    assert cost == (Fraction(gained, wrong) if wrong else None)
+    own: dict[str, Any] = {name: rules[name] for name in ("counting", "tie") if name in rules}
+    if rules.get("answers_needed", 1) > 1:
+        own["answers_needed"] = rules["answers_needed"]
+    measured = []
+    for times in (3, 13):
+        lead, drop, passed = counts(
+            name_of(graph.policy), graph.policy.ports, graph.policy.buffer, *graph.walk(bound.cycle, times), **own
+        )
+        measured.append((lead, drop + passed))
+    (few, few_wrong), (many, many_wrong) = measured
+    assert (many - few, many_wrong - few_wrong) == (10 * gained, 10 * wrong)
+    if bound.potential is not None and bound.cost is not None:
+        edges = zip(graph.source, graph.target, graph.lead, graph.wrong, strict=True)
+        for source, target, lead, error in edges:
+            assert bound.potential[source] >= lead - bound.cost * int(error) + bound.potential[target]
+        worse = bound.potential.copy()
+        worse[int(graph.source[bound.cycle[0]])] -= 1
+        assert not graph.proves(worse, graph.lead - int(bound.cost) * graph.wrong)
+
+
+def strings(ports: int, buffer: int) -> list[tuple[Any, Any, int, int]]:
+    """Edges of another graph of the same: a state has every queued packet's prediction, and pays when LQD decides."""
+    rules = Rules()
+    start: tuple[int, Any, tuple[int, ...]] = (0, ((),) * ports, (0,) * ports)
+    edges: list[tuple[Any, Any, int, int]] = []
+    known, fresh = {start}, [start]
+    while fresh:
+        arrived, queues, own = state = fresh.pop()
+        lead = sum(map(bool, queues)) - sum(map(bool, own))
+        wrong = sum(queue[0] for queue in queues if queue)  # predicted to drop, sent
+        after: tuple[int, Any, tuple[int, ...]] = (
+            0,
+            tuple(queue[1:] for queue in queues),
+            tuple(max(0, length - 1) for length in own),
+        )
+        steps = [(after, lead, wrong)]
+        for port, predicted in product(range(ports), (0, 1)) if arrived < ports else ():
+            lqd = LongestQueueDrop(ports, buffer, rules, Settings())
+            lqd.queues = [[place * 100 + k for k in range(len(queue))] for place, queue in enumerate(queues)]
+            victim = lqd.arrive(port * 100 + len(queues[port]), port)
+            grown = [(*queue, predicted) if place == port else queue for place, queue in enumerate(queues)]
+            wrong = 0
+            if victim is not None:
+                wrong = 1 - grown[victim[1]][-1]
+                grown[victim[1]] = grown[victim[1]][:-1]
+            safe = ports * (max(own) + 1) <= buffer
+            takes = safe or (sum(own) < buffer and own[port] < len(grown[port]) and not predicted)
+            after = (arrived + 1, tuple(grown), tuple(n + (takes and k == port) for k, n in enumerate(own)))
+            steps.append((after, 0, wrong))
+        for after, lead, wrong in steps:
+            edges.append((state, after, lead, wrong))
+            if after not in known:
+                known.add(after)
+                fresh.append(after)
+    return edges
+
+
+@pytest.mark.parametrize(("ports", "buffer", "cost"), [(2, 2, 1), (2, 3, 2), (2, 4, 2)])
+def test_a_graph_that_remembers_every_prediction_has_the_same_bound(ports: int, buffer: int, cost: int) -> None:
+    edges = strings(ports, buffer)
+    start = (0, ((),) * ports, (0,) * ports)
+    for price, most in ((cost, 0), (cost - Fraction(1, 10), None)):
+        best = {state: Fraction(-(10**6)) for state, *_ in edges} | {start: Fraction(0)}
+        for _ in range(200):
+            changed = False
+            for source, target, lead, wrong in edges:
+                if (value := lead - price * wrong + best[target]) > best[source]:
+                    best[source], changed = value, True
+            if not changed or best[start] > 0:
+                break
+        assert best[start] == 0 if most == 0 else best[start] > 0
+
+
+def test_of_all_sequences_of_seven_packets_none_costs_more_than_a_packet_per_wrong_prediction() -> None:
+    """N = B = 2: ports, predictions and slots with at most 2 arrivals, 3 slots apart at most."""
+    gaps_of = [one for one in product(range(3), repeat=6) if all(a or b for a, b in pairwise(one))]
+    slots = np.array([np.cumsum([0, *one]) for one in gaps_of])
+    told = np.array(list(product((0, 1), repeat=7)), np.uint8)
+    slot = np.repeat(slots, len(told), axis=0) + 20 * np.arange(len(slots) * len(told))[:, None]
+    predictions = np.tile(told, (len(slots), 1))
+    reached = 0
+    for ports in product((0, 1), repeat=6):  # the first packet goes to port 0: both ties give the same figures
+        port = np.broadcast_to(np.array([0, *ports], np.int32), slot.shape)
+        for tie in ("lowest_port", "highest_port"):
+            packets = np.ascontiguousarray(slot.ravel()), np.ascontiguousarray(port.ravel())
+            own = slotted("credence", 2, 2, *packets, np.ascontiguousarray(predictions.ravel()), tie=tie)
+            label = np.asarray(own["lqd_drop"]).reshape(slot.shape)
+            sent = (np.asarray(own["outcome"]).reshape(slot.shape) == 0).sum(axis=1)
+            lead = (label == 0).sum(axis=1) - sent
+            wrong = (label != predictions).sum(axis=1)
+            assert (lead <= wrong).all()
+            reached = max(reached, int(lead.max()))
+    assert reached > 1
+
+
+def flipped_family(ports: int, buffer: int) -> tuple[str, str]:
+    """One wrong prediction that costs B - 1: the last packet that fills the buffer, to port 0, is predicted to pass."""
+    slots, held = "", 0
+    while buffer - held > ports - 1:
+        slots += f"[{'0' * (ports - 1)}]"
+        held += ports - 2
+    slots += f"[{'0' * (buffer - held)}2][12]" + "[112]" * (buffer - 2)
+    return slots, "0" * sum(one.isdigit() for one in slots)
+
+
+@pytest.mark.parametrize(("ports", "buffer"), [*((3, buffer) for buffer in range(3, 40)), (5, 64), (8, 1000)])
+def test_one_wrong_prediction_can_cost_a_buffer_less_one_packet(ports: int, buffer: int) -> None:
+    for policy in ("credence", "followlqd"):
+        assert counts(policy, ports, buffer, *flipped_family(ports, buffer)) == (buffer - 1, 0, 1)
+
+
+@pytest.mark.parametrize("times", [10, 100])
+def test_where_the_model_is_left_one_wrong_prediction_costs_without_end(times: int) -> None:
+    """More than N arrivals in a slot: the safeguard keeps the excess of one error for ever."""
+    graph = explore(Policy(2, 4, any_load=True))
+    bound = least_cost(graph)
+    lead, drop, passed = counts("credence", 2, 4, *graph.walk(bound.cycle, times))
+    assert lead >= times - 2
+    assert drop + passed == 1
+
+
+def test_the_papers_safeguard_is_unbounded_where_ports_do_not_divide_the_buffer() -> None:
+    graph = explore(Policy(3, 4, safeguard="paper"))
+    bound = least_cost(graph)
+    assert bound.cost is None
+    measured = []
+    for times in (3, 13):
+        slots, predictions = graph.walk(bound.cycle, times)
+        slot, port = parse(slots)
+        assert max(np.bincount(slot)) <= 3
+        told = [int(one) for one in predictions]
+        lead, label = slow_lead(graph.policy, slot, port, told)
+        measured.append((lead, int((np.array(label) != told).sum())))
+    (few, few_wrong), (many, many_wrong) = measured
+    assert (many - few, many_wrong - few_wrong) == (10 * int(graph.lead[bound.cycle].sum()), 0)
+    assert many > few
+
+
+@pytest.mark.parametrize(
+    ("ports", "buffer", "start", "again"),
+    [(3, 4, "[11][122]", "[120]"), (4, 5, "[0022][2331]", "[2310]"), (4, 6, "[000][2233][0231]", "[0321]")],
+)
+@pytest.mark.parametrize("counting", ["counted", "uncounted"])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_with_the_papers_safeguard_right_predictions_lose_without_end(
+    ports: int, buffer: int, start: str, again: str, counting: str, mirrored: bool
+) -> None:
+    """N does not divide B, at most N packets arrive in a slot; ours loses nothing. Mirrored: for the other tie."""
+    tie = "highest_port" if mirrored else "lowest_port"
+    for times in (20, 120):
+        slot, port = parse(start + again * times)
+        port = [ports - 1 - one for one in port] if mirrored else port
+        rules = Rules(counting=counting, tie=tie)
+        lqd = run_slotted("lqd", ports, buffer, slot, port, rules=rules)
+        for safe, least in ((is_safe_in_the_paper, times - 1), (is_safe, 0)):
+            own = run_slotted("credence", ports, buffer, slot, port, lqd.lqd_drop, rules=rules, safe=safe)
+            lead = lqd.transmitted - own.transmitted
+            assert lead >= least if least else lead == 0
+
+
+def test_guards_lose_without_a_wrong_prediction() -> None:
+    slots = "[00][01]" * 100
+    slot, port = (np.asarray(one) for one in parse(slots))
+    packets = slot.astype(np.int64), port.astype(np.int32)
+    lqd = slotted("lqd", 2, 2, *packets)
+    choices: list[dict[str, Any]] = [{"answers_needed": 2}, {"answers_needed": 3}]
+    for guards in (*choices, {"answers_needed": 1, "drop_budget_packets": 1}):
+        own = slotted("guarded", 2, 2, *packets, lqd["lqd_drop"], **guards)
+        assert int(lqd["transmitted"]) - int(own["transmitted"]) >= 40
+
+
+def effective(own: dict[str, Any]) -> NDArray[np.bool_]:
+    """Return whether the answer that was followed dropped the packet, of packets that were asked about."""
+    return np.asarray(np.asarray(own["outcome"]) == 2)
+
+
+@settings(max_examples=draws(1500))
+@given(
+    case=slotted_arrivals(max_ports=4, max_buffer=9) | slotted_arrivals(max_ports=16, max_buffer=60),
+    rate=st.sampled_from((0.02, 0.1, 0.5)),
+    seed=st.integers(0, 2**32 - 1),
+    counting=st.sampled_from(("counted", "uncounted")),
+    tie=st.sampled_from(("lowest_port", "highest_port")),
+)
+def test_the_theorem_holds_in_the_model(case: SlottedArrivals, rate: float, seed: int, counting: str, tie: str) -> None:
+    """LQD - policy <= wrong drops + (B - 1) wrong passes, of asked packets and of the answers that are followed."""
+    buffer = max(case.buffer, case.ports)
+    slot, port = within_the_model(case.ports, case.slot), np.asarray(case.port, np.int32)
+    rules: dict[str, Any] = {"counting": counting, "tie": tie}
+    lqd = slotted("lqd", case.ports, buffer, slot, port, **rules)
+    label = np.asarray(lqd["lqd_drop"]) == 1
+    told = (label ^ (np.random.default_rng(seed).random(len(label)) < rate)).astype(np.uint8)
+    for policy in ("credence", "guarded", "followlqd"):
+        own = slotted(policy, case.ports, buffer, slot, port, None if policy == "followlqd" else told, **rules)
+        drops, taken = effective(own), np.asarray(own["outcome"]) == 0
+        lead = int(lqd["transmitted"]) - int(own["transmitted"])
+        assert lead <= (drops & ~label).sum() + (buffer - 1) * (taken & label).sum()
+
+
+@pytest.mark.parametrize(
+    ("rules", "holds"),
+    [
+        ({"ports": 2, "buffer": 7}, True),
+        ({"ports": 3, "buffer": 5}, True),
+        ({"ports": 4, "buffer": 4}, True),
+        ({"ports": 3, "buffer": 5, "any_load": True, "safeguard": "none"}, True),
+        ({"ports": 2, "buffer": 4, "any_load": True}, False),
+        ({"ports": 3, "buffer": 4, "safeguard": "paper"}, False),
+    ],
+)
+def test_the_theorem_is_decided_on_graphs(rules: dict[str, Any], holds: bool) -> None:
+    graph = explore(Policy(**rules))
+    weight = theorem_weights(graph)
+    potential, cycles = longest_walks(graph, weight)
+    assert (not cycles) == holds == graph.proves(potential, weight)
+
+
+def test_the_empty_switch_is_reached_again_from_every_state() -> None:
+    graph: Graph = explore(Policy(2, 3))
+    assert graph.codes[0] == 0
+    assert set(graph.source.tolist()) == set(graph.target.tolist()) == set(range(len(graph.codes)))
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"ports": 1, "buffer": 4}, "needs 2 ports"),
+        ({"ports": 4, "buffer": 3}, "a packet of buffer for each"),
+        ({"ports": 5, "buffer": 9}, "do not fit 64 bits"),
+        ({"ports": 2, "buffer": 3, "safeguard": "some"}, "safeguard = some is unknown"),
+        ({"ports": 2, "buffer": 3, "tie": "any"}, "tie = any is unknown"),
+        ({"ports": 2, "buffer": 3, "answers_needed": 9}, "answers_needed = 9"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any], message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        Policy(**rules)
+
+
+def test_too_many_states_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretail_studies.engines.error_graph.LARGEST", 1000)
+    with pytest.raises(ForetailError, match="more than 1,000 states"):
+        explore(Policy(3, 5))

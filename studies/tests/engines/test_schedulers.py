@@ -1,0 +1,366 @@
+"""Networks of ports with schedulers against a slow one, and the theorems of universal packet scheduling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.core.errors import ForetailError
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
+from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
+from foretail_studies.engines.schedulers import (
+    Bands,
+    HostNetwork,
+    Packets,
+    PortNetwork,
+    Scheduler,
+    completion_slack,
+    edge_codel,
+    edge_ecn,
+    fair_slack,
+    fat_tree,
+    internet2,
+    poisson_flows,
+    replay,
+    replay_switch,
+    run,
+    slack_ns,
+    tail_slack,
+    udp_packets,
+)
+
+
+def slow_run(
+    network: PortNetwork, packets: Packets, scheduler: str, values: list[int], *, preemptive: bool = False
+) -> list[int]:
+    """When the last bit of each packet leaves: O(n^2), for fifo, lifo, priority, lstf and edf."""
+    n = len(packets.arrival_ns)
+    routes = [network.route_ports[slice(*network.route_begin[route : route + 2])].tolist() for route in packets.route]
+    hop, here_ns, waited = [0] * n, packets.arrival_ns.tolist(), [0] * n
+    left = [0] * n  # of a transmission that has begun
+    exits = [-1] * n
+    serving: dict[int, tuple[int, int]] = {}  # packet and since when, by port
+
+    def send_ns(packet: int, port: int) -> int:
+        return -(-int(packets.size_bytes[packet]) * 8_000_000_000 // int(network.rate_bps[port]))
+
+    def rest_ns(packet: int) -> int:
+        route = routes[packet][hop[packet] :]
+        return sum(send_ns(packet, port) for port in route) + int(network.delay_ns[route[:-1]].sum())
+
+    def order(packet: int, now: int) -> tuple[int, int, int]:
+        port = routes[packet][hop[packet]]
+        key = {
+            "fifo": 0,
+            "lifo": -here_ns[packet],
+            "priority": values[packet],
+            # Slack of the last bit, from the definition: wanted exit less now, less the rest of the way, plus this hop.
+            "lstf": values[packet] - waited[packet] - (now - here_ns[packet]) + send_ns(packet, port),
+            "edf": values[packet] - rest_ns(packet) + send_ns(packet, port),
+        }[scheduler]
+        return key, here_ns[packet], packet
+
+    now = 0
+    while min(exits) < 0:
+        for port, (packet, since) in list(serving.items()):
+            if since + left[packet] == now:
+                del serving[port]
+                waited[packet] += now - here_ns[packet] - send_ns(packet, port)
+                hop[packet] += 1
+                left[packet] = 0
+                here_ns[packet] = now + int(network.delay_ns[port])
+                if hop[packet] == len(routes[packet]):
+                    exits[packet] = now
+        for port in range(len(network.rate_bps)):
+            there = [p for p in range(n) if exits[p] < 0 and routes[p][hop[p]] == port and here_ns[p] <= now]
+            if not there:
+                continue
+            best = min(there, key=lambda packet: order(packet, now))
+            if port in serving:
+                if not preemptive or best == serving[port][0]:
+                    continue
+                packet, since = serving[port]
+                left[packet] -= now - since
+            if left[best] == 0:
+                left[best] = send_ns(best, port)
+            serving[port] = best, now
+        events = [since + left[packet] for packet, since in serving.values()]
+        events += [here_ns[p] for p in range(n) if exits[p] < 0 and here_ns[p] > now]
+        if events:
+            now = min(events)
+    return exits
+
+
+def chain(ports: int, rates: list[int], delays: list[int], routes: list[list[int]]) -> PortNetwork:
+    """A network of ports of switches of their own."""
+    return PortNetwork(
+        np.array(rates, np.int64),
+        np.array(delays, np.int64),
+        np.arange(ports, dtype=np.int32),
+        np.cumsum([0, *map(len, routes)], dtype=np.int64),
+        np.array([port for route in routes for port in route], np.int32),
+    )
+
+
+def slow_band(slack_ns: int, count: int, shift: int) -> int:
+    """The strict priority of a packet with so much slack."""
+    return min(count - 1, max(0, slack_ns >> shift).bit_length())
+
+
+SERVED: tuple[Scheduler, ...] = ("fifo", "lifo", "priority", "lstf", "edf")
+BYTE_NS = 8_000_000_000  # rate in bit/s of a byte per ns
+
+
+@st.composite
+def networks(draw: st.DrawFn, *, most_hops: int = 4, most_ports: int = 5) -> tuple[PortNetwork, Packets]:
+    """Small networks, whose ports send a byte in 1 to 3 ns, and packets that meet in them."""
+    ports = draw(st.integers(1, most_ports))
+    rates = [BYTE_NS // draw(st.sampled_from([1, 2, 3])) for _ in range(ports)]
+    delays = [draw(st.integers(0, 4)) for _ in range(ports)]
+    hops = st.lists(st.integers(0, ports - 1), min_size=1, max_size=min(most_hops, ports), unique=True)
+    routes = draw(st.lists(hops, min_size=1, max_size=4))
+    return chain(ports, rates, delays, routes), draw(packets_on(len(routes)))
+
+
+@st.composite
+def packets_on(draw: st.DrawFn, routes: int) -> Packets:
+    n = draw(st.integers(1, 12))
+    column = st.lists(st.integers(0, 25), min_size=n, max_size=n)
+    sizes = draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))
+    flow = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    route = draw(st.lists(st.integers(0, routes - 1), min_size=n, max_size=n))
+    return Packets(*(np.array(one) for one in (draw(column), sizes, flow, route)))
+
+
+@given(networks(), st.sampled_from(SERVED), st.booleans(), st.data())
+def test_every_scheduler_serves_what_the_slow_network_serves(
+    drawn: tuple[PortNetwork, Packets], scheduler: Scheduler, preemptive: bool, data: st.DataObject
+) -> None:
+    network, packets = drawn
+    n = len(packets.flow)
+    values = data.draw(st.lists(st.integers(-20, 60), min_size=n, max_size=n))
+    fast = run(network, packets, scheduler, np.array(values), preemptive=preemptive)
+    assert fast.exit_ns.tolist() == slow_run(network, packets, scheduler, values, preemptive=preemptive)
+
+
+@given(networks(), st.sampled_from(["fifo", "lifo", "random", "fair"]), st.booleans())
+def test_least_slack_and_edf_are_the_same(
+    drawn: tuple[PortNetwork, Packets], original: Scheduler, preemptive: bool
+) -> None:
+    network, packets = drawn
+    exits = run(network, packets, original, seed=5)
+    replays = [
+        replay(network, packets, exits, scheduler=one, preemptive=preemptive).lateness_ns for one in ("lstf", "edf")
+    ]
+    assert replays[0].tolist() == replays[1].tolist()
+
+
+@given(st.data(), st.sampled_from(["lifo", "random", "fair"]))
+def test_two_congestion_points_are_replayed(data: st.DataObject, original: Scheduler) -> None:
+    network, packets = data.draw(networks(most_hops=2))
+    exits = run(network, packets, original, seed=data.draw(st.integers(0, 9)))
+    assert replay(network, packets, exits, preemptive=True).overdue == 0
+
+
+@given(st.data(), st.sampled_from(["lifo", "random", "fair"]))
+def test_one_congestion_point_is_replayed_by_static_priorities(data: st.DataObject, original: Scheduler) -> None:
+    network, packets = data.draw(networks(most_hops=1))
+    exits = run(network, packets, original, seed=data.draw(st.integers(0, 9)))
+    assert replay(network, packets, exits, scheduler="priority", preemptive=True).overdue == 0
+    port, size = network.route_ports[packets.route].astype(np.int64), packets.size_bytes.astype(np.int64)
+    checked = replay_switch(packets.arrival_ns, exits.exit_ns, port, size, network.rate_bps)
+    longest_ns = int(network.transmission_ns(packets.size_bytes, network.route_ports[packets.route]).max())
+    assert int(checked.lateness_ns.max()) < longest_ns, "late only behind a packet that must not be interrupted"
+
+
+def test_three_congestion_points_are_not() -> None:
+    """Figure A.3 of Mittal's thesis, in units of 10 ns, with one port for each congestion point."""
+    network = chain(3, [BYTE_NS] * 3, [0] * 3, [[0, 1, 2], [0], [1], [2]])
+    a, b, c, d = 0, 1, 2, 3
+    route = [a, b, c, c, d, d]
+    arrival = np.array([0, 0, 20, 30, 20, 30])
+    packets = Packets(arrival, np.full(6, 10), np.array(route), np.array(route))
+    wanted = np.array([50, 20, 30, 40, 30, 40])  # a first at each of its ports, but behind both of d
+    assert slack_ns(network, packets, wanted).tolist() == [20, 10, 0, 0, 0, 0]
+    assert (replay(network, packets, wanted).lateness_ns > 0).any()
+
+
+def test_fair_queueing_gives_flows_the_same() -> None:
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    flow = np.repeat([0, 1], [8, 4])
+    packets = Packets(np.zeros(12), np.full(12, 10), flow, np.zeros(12))  # type: ignore[arg-type]
+    exits = run(network, packets, "fair").exit_ns
+    assert sorted(exits[flow == 1].tolist()) == [20, 40, 60, 80]
+    assert run(network, packets, "fifo").exit_ns[flow == 1].tolist() == [90, 100, 110, 120]
+
+
+def test_random_serves_each_packet_as_often_first() -> None:
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    packets = Packets(np.zeros(4), np.full(4, 10), np.zeros(4), np.zeros(4))  # type: ignore[arg-type]
+    first = [int(np.argmin(run(network, packets, "random", seed=seed).exit_ns)) for seed in range(800)]
+    counts = np.bincount(first, minlength=4)
+    assert np.abs(counts - 200).max() < 50, "four standard deviations are 49"
+
+
+def test_push_out_rules() -> None:
+    """A switch of two ports and room for three packets of 10 bytes; the one being sent is safe."""
+    network = PortNetwork(
+        np.full(2, BYTE_NS), np.zeros(2, np.int64), np.zeros(2, np.int32), np.arange(3), np.array([0, 1], np.int32)
+    )
+    # Port 0 gets three packets, then port 1 gets one.
+    packets = Packets(np.array([0, 1, 2, 3]), np.full(4, 10), np.zeros(4), np.array([0, 0, 0, 1]))  # type: ignore[arg-type]
+    slack = np.array([90, 80, 10, 50])
+
+    def lost(scheduler: Scheduler, drop: Any) -> list[int]:
+        exits = run(network, packets, scheduler, slack, buffer_bytes=30, drop=drop)
+        return np.flatnonzero(exits.exit_ns < 0).tolist()
+
+    assert lost("fifo", "arrival") == [3]
+    assert lost("fifo", "longest_queue") == [2]
+    assert lost("lstf", "longest_queue") == [1]
+    assert lost("lstf", "largest_key") == [1]
+    assert run(network, packets, "lstf", slack, buffer_bytes=40).dropped == 0
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.lists(st.integers(-(2**40), 2**40), min_size=1))
+def test_packets_leave_by_band(count: int, shift: int, slack: list[int]) -> None:
+    """Packets that come together leave by band, and in a band by number."""
+    bands = Bands(count, shift)
+    slow = [slow_band(one, count, shift) for one in slack]
+    n = len(slack)
+    packets = Packets(np.zeros(n), np.full(n, 1), np.zeros(n), np.zeros(n))  # type: ignore[arg-type]
+    exits = run(chain(1, [BYTE_NS], [0], [[0]]), packets, "bands", np.array(slack), bands=bands).exit_ns
+    assert np.argsort(exits).tolist() == sorted(range(n), key=lambda packet: (slow[packet], packet))
+
+
+def test_slack_for_goals() -> None:
+    packets = Packets(
+        np.array([0, 500, 2_000, 90_000]),
+        np.full(4, 1_500),
+        np.array([0, 0, 0, 1]),
+        np.zeros(4),  # type: ignore[arg-type]
+    )
+    # 1,500 bytes at 1 Gbit/s take 12,000 ns.
+    assert fair_slack(packets, 10**9).tolist() == [0, 11_500, 22_000, 0]
+    assert completion_slack(packets, unit_ns=10).tolist() == [40, 40, 40, 20]
+    assert tail_slack(packets, slack_ns=7).tolist() == [7] * 4
+    assert edge_ecn(np.array([17_999, 18_000, 18_001]), 1_200).tolist() == [False, False, True]
+
+
+def test_fair_slack_serves_a_short_flow_beside_a_long_one_as_fair_queueing_does() -> None:
+    """40 packets of one flow come at once, and 10 of another one: each has half of the port."""
+    flow = np.repeat([0, 1], [40, 10])
+    packets = Packets(np.zeros(50), np.full(50, 10), flow, np.zeros(50))  # type: ignore[arg-type]
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    half_bps = int(network.rate_bps[0]) // 2
+    ends = {
+        scheduler: run(network, packets, scheduler, fair_slack(packets, half_bps)).exit_ns[flow == 1].max()
+        for scheduler in ("fifo", "fair", "lstf")
+    }
+    packet_ns = 10
+    assert ends["fifo"] == 50 * packet_ns
+    assert abs(ends["lstf"] - ends["fair"]) <= packet_ns
+    assert ends["lstf"] <= 21 * packet_ns
+
+
+def test_edge_codel_drops_at_shrinking_intervals() -> None:
+    """Packets each ms that waited 6 ms: the first drop after 100 ms, the next ones after 100 / sqrt(drops) ms."""
+    drops = [101, 202, 273, 331, 382]
+    time_ns = np.arange(600) * 1_000_000
+    waited_ns = np.full(600, 6_000_000)
+    assert np.flatnonzero(edge_codel(time_ns[:400], time_ns[:400], waited_ns[:400])).tolist() == drops
+    again = [*drops, 400 + 101]  # behind a packet that waited less, or was sent late, the interval starts again
+    short = np.where(np.arange(600) == 399, 1_000_000, waited_ns)
+    assert np.flatnonzero(edge_codel(time_ns, time_ns, short))[:6].tolist() == again
+    late_ns = np.where(np.arange(600) >= 400, time_ns + 30_000_000, time_ns)
+    assert np.flatnonzero(edge_codel(time_ns, late_ns, waited_ns))[:6].tolist() == again
+
+
+def test_networks_of_hosts() -> None:
+    hosts = internet2(2, edge_bps=10**9, host_bps=10**10, mean_round_trip_ns=40_000_000)
+    network = hosts.network
+    assert int(hosts.core.sum()) == 32
+    assert hosts.hosts == 20
+    begin = network.route_begin[hosts.routes[0, 19, 0] + np.arange(2)]
+    route = network.route_ports[slice(*begin)]
+    assert hosts.core[route].tolist() == [False, *[True] * (len(route) - 3), False, False]
+    flows = poisson_flows(hosts, load=0.4, flows=2_000, seed=3, loaded_ports=hosts.core)
+    used = hosts.load_of(flows.route, flows.size_bytes)[hosts.core] / network.rate_bps[hosts.core]
+    assert 1e9 * used.mean() / flows.start_ns[-1] == pytest.approx(0.4, rel=0.02)
+    packets = udp_packets(flows, 10**10)
+    assert packets.size_bytes.sum() == flows.size_bytes.sum()
+    own = np.sort(packets.arrival_ns[flows.source[packets.flow] == 0])
+    assert len(np.unique(own)) == len(own), "a host sends one packet at a time"
+    tree = fat_tree(4, rate_bps=10**10)
+    assert tree.hosts == 16
+    assert set(np.diff(tree.network.route_begin).tolist()) == {1, 3, 5}
+
+
+def test_the_log_of_a_rack_is_replayed_at_its_rate_alone(tmp_path: Path) -> None:
+    """Etalon writes latencies in whole us, so a packet is late by at most that and a packet that it waits for."""
+    random = np.random.default_rng(4)
+    n, rate_bps = 400, 10**10
+    packets = np.zeros(n, PACKET_DTYPE)
+    packets["source"], packets["destination"] = 1, random.integers(2, 4, n)
+    packets["payload_bytes"] = 9_000 - HEADER_BYTES
+    arrival = np.sort(random.integers(0, n * 9_000, n))
+    out, free = [], 0
+    for time in arrival.tolist():
+        free = max(free, time) + 7_200
+        out.append(free)
+    packets["time_ns"] = np.array(out) + 50_000
+    packets["latency_us"] = -(-(np.array(out) - arrival) // 1_000)
+    write_etalon_log(tmp_path / "log", packets, np.zeros(0, EVENT_DTYPE))
+    (chunk,) = EtalonLog.open(tmp_path / "log", Reading()).chunks(lambda records: None)
+    uplink = chunk.source - 1
+
+    def late(rate_bps: int) -> float:
+        rates = np.array([rate_bps])
+        return replay_switch(chunk.in_ns, chunk.out_ns, uplink, chunk.size_bytes, rates, late_ns=8_200).overdue_by_more
+
+    assert late(rate_bps) == 0
+    assert late(rate_bps // 2) > 0.5
+
+
+unknown: Any = "sorted"
+
+
+def check_log(port: Any, size_bytes: Any, rate_bps: Any) -> Any:
+    return replay_switch(np.zeros(2, np.int64), np.zeros(2, np.int64), port, size_bytes, rate_bps)
+
+
+BAD: list[tuple[Any, str]] = [
+    (lambda n, p: run(n, p, unknown), "unknown scheduler 'sorted'"),
+    (lambda n, p: run(n, p, "fifo", p.arrival_ns[:1]), "give one each"),
+    (lambda n, p: run(n, p, "random", drop="largest_key"), "choose drop=arrival"),
+    (lambda n, p: run(n, Packets(p.arrival_ns, p.size_bytes, p.flow, p.route + 9), "fifo"), "route is 9"),
+    (lambda n, p: replay(n, p, p.arrival_ns), "sooner than the network lets it"),
+    (lambda n, p: replay(n, p, np.full(2, -1)), "was dropped"),
+    (lambda n, p: replay(n, p, run(n, p, "fifo"), scheduler="fifo"), "choose lstf"),
+    (lambda n, p: check_log(p.arrival_ns, p.arrival_ns[:1], n.rate_bps), "one value per"),
+    (lambda n, p: check_log(p.arrival_ns + 5, p.size_bytes, n.rate_bps), "has port 5"),
+    (lambda n, p: fair_slack(p, 0), "must be above 0"),
+    (lambda n, p: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
+    (lambda n, p: fat_tree(3, rate_bps=1), "even number of ports"),
+    (lambda n, p: edge_codel(*3 * [p.arrival_ns], refresh_ns=1), "more than the target"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), BAD)
+def test_bad_input_is_refused(call: Any, words: str) -> None:
+    network = chain(1, [BYTE_NS], [0], [[0]])
+    packets = Packets(np.zeros(2), np.full(2, 10), np.zeros(2), np.zeros(2))  # type: ignore[arg-type]
+    with pytest.raises(ForetailError, match=words):
+        call(network, packets)
+
+
+def test_no_traffic_without_load() -> None:
+    hosts: HostNetwork = fat_tree(2, rate_bps=10**9)
+    with pytest.raises(ForetailError, match="must be above 0"):
+        poisson_flows(hosts, load=0, flows=1, seed=1, loaded_ports=hosts.core)
