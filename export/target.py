@@ -13,10 +13,8 @@ from foretail.core.digest import DIGEST_FILE
 from foretail.core.plugins import require, running
 from foretail.core.summary import Summarised
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
-from foretail.export.lowered import Lowered
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import Certificate, ProofError
-from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
+from foretail.export.passes import lower
+from foretail.export.proof import MAX_CELLS, Certificate, Lowered, ProofError, ReadBack, Run, prove
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
-from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import WORD, Bitvectors, Trees
-from foretail.export.templates import environment
+from foretail.export.c.shapes import WORD, Bitvectors, HotBox, Trees
+from foretail.export.folder import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested
 from foretail.models.ensemble.tree import Tree

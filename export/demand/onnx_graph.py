@@ -16,7 +16,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 
 from foretail.core.errors import ForetailError
 from foretail.export.onnx.graph import IR_VERSION, OPSET  # says what is missing when its packages are
-from foretail.export.proof.certificate import ProofError
+from foretail.export.proof import ProofError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor

@@ -14,7 +14,7 @@ from foretail.core.json_text import parse_json
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
 from foretail.export.network.c_header import prove_network, render_network
 from foretail.export.network.fixed_point import FixedNetwork, fixed_network
-from foretail.export.proof.certificate import at_most
+from foretail.export.proof import at_most
 from foretail.models.drop.network import Network
 from foretail.models.scoring.metrics import Confusion
 

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from foretail.export.c.build import PredictorLibrary, compile_library, compiled_reader, run_program
 from foretail.export.c.text import c_string, render_library, render_selftest
-from foretail.export.network.fixed_point import FixedNetwork
-from foretail.export.network.logarithm import MANTISSA_BITS, POINT_BITS
-from foretail.export.proof.certificate import ProofError, at_most
-from foretail.export.templates import environment
+from foretail.export.folder import environment
+from foretail.export.network.fixed_point import MANTISSA_BITS, POINT_BITS, FixedNetwork
+from foretail.export.proof import ProofError, at_most
 
 IntArray = npt.NDArray[np.int64]
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import ReadBack
+from foretail.export.proof import ProofError, ReadBack
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree, cuts_of

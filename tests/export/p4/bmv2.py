@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from foretail.export.p4.tools.bmv2 import TOOLS
+from foretail.export.p4.bmv2 import TOOLS
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
 

@@ -14,9 +14,9 @@ import pytest
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
-from foretail.export.p4.runtime.banks import tag_of
-from foretail.export.p4.tools.bmv2 import SimpleSwitch
-from foretail.export.passes.passes import lower
+from foretail.export.p4.bmv2 import SimpleSwitch
+from foretail.export.p4.runtime import tag_of
+from foretail.export.passes import lower
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
