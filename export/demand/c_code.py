@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.export.c.build import compiled_reader, run_program
+from foretail.export.c.build import read_header, run_program
 from foretail.export.c.target import C, render_c
 from foretail.export.folder import encoded, environment
 from foretail.export.proof import Certificate, ProofError, at_most
@@ -45,22 +45,9 @@ _READ_CASES = 32
 _READ_ENTRIES = 1 << 24
 
 _READER = """
-#include "{n}.h"
 typedef const uint32_t (*history_t)[{N}_NODES][{N}_NODES];
 void foretail_predict(const uint32_t *history, uint32_t *out) {{
   {n}_predict((history_t)history, (uint32_t (*)[{N}_NODES])out);
-}}
-void foretail_constants(int64_t *out) {{
-  const int64_t constants[] = {{{N}_NODES, {N}_WINDOW, {N}_FRACTION_BITS, {N}_LARGEST, {N}_SHIFT, {last}}};
-  int i;
-  for (i = 0; i < 6; ++i) out[i] = constants[i];
-}}
-"""
-_WEIGHTS = """
-void foretail_weights(int64_t *out) {{
-  int row, at;
-  for (row = 0; row < {N}_ROWS; ++row)
-    for (at = 0; at <= {N}_WINDOW; ++at) *out++ = {n}_weight[row][at];
 }}
 """
 
@@ -309,13 +296,13 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        linear = isinstance(fixed, FixedLinear)
-        reader = (_READER + (_WEIGHTS if linear else "")).format(
-            n=name, N=name.upper(), last=f"{name.upper()}_{'ROWS' if linear else 'BASE'}"
-        )
+        single = {"NODES": fixed.nodes, "WINDOW": fixed.window, "FRACTION_BITS": fixed.fraction_bits}
+        single |= {"LARGEST": fixed.largest, "SHIFT": fixed.shift}
+        single |= {"BASE": fixed.base} if isinstance(fixed, FixedTrees) else {"ROWS": len(fixed.weight)}
+        arrays = {} if isinstance(fixed, FixedTrees) else {"weight": fixed.weight}
+        reader = _READER.format(n=name, N=name.upper())
         plain = f"-D{name.upper()}_TREES_VECTOR=0"  # branches have no vector code, but its header takes long to compile
-        library = compiled_reader(folder, files, reader, "-O1", plain)
-        _compare_constants(fixed, library)
+        library = read_header(folder, files, name, single, arrays, reader, plain)
         for history in _histories(fixed):
             out = np.empty((fixed.nodes, fixed.nodes), np.uint32)
             library.foretail_predict(_address(history), _address(out))
@@ -333,20 +320,6 @@ def prove_header(fixed: FixedLinear | FixedTrees, files: Mapping[str, str], name
 
 def _tree_texts(fixed: FixedTrees, name: str) -> dict[str, str]:
     return render_c(fixed.ensemble, f"{name}_trees", shape="branches", batch="rows")
-
-
-def _compare_constants(fixed: FixedLinear | FixedTrees, library: ctypes.CDLL) -> None:
-    constants = np.empty(6, np.int64)
-    library.foretail_constants(_address(constants))
-    last = len(fixed.weight) if isinstance(fixed, FixedLinear) else fixed.base
-    expected = [fixed.nodes, fixed.window, fixed.fraction_bits, fixed.largest, fixed.shift, last]
-    same = constants.tolist() == expected
-    if isinstance(fixed, FixedLinear) and same:
-        weight = np.empty_like(fixed.weight)
-        library.foretail_weights(_address(weight))
-        same = np.array_equal(weight, fixed.weight)
-    if not same:
-        raise ProofError("the exported C holds other constants than its predictor: nothing is exported, report this")
 
 
 def _histories(fixed: FixedLinear | FixedTrees) -> list[npt.NDArray[np.uint32]]:

@@ -69,15 +69,11 @@ class SimpleSwitch:
 
     Parameters
     ----------
-    compiled : of :func:`compile_p4`; None waits for a program by P4Runtime, as ``simple_switch_grpc``
+    compiled : of :func:`compile_p4`
     folder : where the files of the port go
-
-    Attributes
-    ----------
-    address, device_id : of its P4Runtime server, without `compiled`
     """
 
-    def __init__(self, compiled: Path | None, folder: Path) -> None:
+    def __init__(self, compiled: Path, folder: Path) -> None:
         self._compiled = compiled
         self._folder = folder
         self._sent = 0
@@ -90,17 +86,10 @@ class SimpleSwitch:
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         self._out = self._folder / "port_out.pcap"
         self._log = (self._folder / "switch.log").open("w")
-        self._thrift = self.device_id = _free_port()
-        self.address = f"127.0.0.1:{_free_port()}"
-        grpc = ("--no-p4", "--", "--grpc-server-addr", self.address)
+        self._thrift = free_port()
         os.write(self._pipe, _FILE_HEADER)
         self._process = subprocess.Popen(
-            [
-                "simple_switch" if self._compiled else "simple_switch_grpc",
-                *("--use-files", "0", "-i", "0@port"),
-                *("--thrift-port", str(self._thrift), "--device-id", str(self._thrift)),
-                *((str(self._compiled.resolve()),) if self._compiled else grpc),
-            ],
+            self._command_line(),
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -120,6 +109,10 @@ class SimpleSwitch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._end()
 
+    def _command_line(self) -> list[str]:
+        options = ("--use-files", "0", "-i", "0@port", "--thrift-port", str(self._thrift))
+        return ["simple_switch", *options, "--device-id", str(self._thrift), str(self._compiled.resolve())]
+
     def command(self, *lines: str) -> str:
         """Run lines of simple_switch_CLI and return what it says; a line that it refuses is a failure."""
         done = subprocess.run(
@@ -135,14 +128,6 @@ class SimpleSwitch:
             reason = (refusals or done.stderr.splitlines() or ["without a word"])[0]
             raise ForetailError(f"simple_switch_CLI refuses a command ({reason[:200]}): report this as a bug")
         return done.stdout
-
-    def register(self, name: str) -> list[int]:
-        """Return all values of a register."""
-        text = self.command(f"register_read {name}")
-        numbers = re.search(rf"{re.escape(name)}=\s*([-\d, ]+)", text)
-        if numbers is None:
-            raise ForetailError(f"simple_switch shows no register {name}: name one of the program's")
-        return [int(value) for value in numbers[1].split(",")]
 
     def exchange(self, packets: Sequence[bytes], replies: int | None = None, seconds: float = 60) -> list[bytes]:
         """Send packets to port 0 and return what comes out of it: `replies` packets, one each unless told otherwise."""
@@ -235,7 +220,8 @@ def run_on_bmv2(ensemble: Ensemble, texts: Mapping[str, str], name: str, rows: n
             )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return int(server.getsockname()[1])

@@ -23,7 +23,7 @@ from foretail.export.passes import with_votes
 from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from tests.export.p4.bmv2 import needs_p4_tools
+from tests.export.p4.bmv2 import needs_p4_tools, register
 from tests.forests import stump
 
 pytestmark = pytest.mark.slow
@@ -278,8 +278,8 @@ def test_10_000_packets_are_answered_as_the_headers_and_the_model_do(
     ensemble = trained(expected)
     with SimpleSwitch(build(tmp_path, ensemble, switch), tmp_path) as running:
         received = running.exchange([FRAME + arrival.tobytes() for arrival in arrivals])
-        ring, head = running.register("Switch.lqd.ring"), running.register("Switch.lqd.head")
-        lengths = running.register("Switch.lqd.length")
+        ring, head = register(running, "Switch.lqd.ring"), register(running, "Switch.lqd.head")
+        lengths = register(running, "Switch.lqd.length")
 
     layout = reply(ports)
     assert {len(packet) for packet in received} == {layout.itemsize}
