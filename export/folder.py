@@ -20,7 +20,7 @@ ENSEMBLE = "ensemble.json"
 
 
 class Certificate(Protocol):
-    """What is known of an export."""
+    """The facts known of an export."""
 
     def to_json(self) -> str:
         """Return the certificate file's text."""

@@ -50,7 +50,7 @@ def at_most(number: Fraction) -> str:
 
 @dataclass(frozen=True)
 class PassReport:
-    """What one pass did: its name, and the leaves of the ensemble before and after it."""
+    """The effect of one pass: its name, and the leaves of the ensemble before and after it."""
 
     name: str
     leaves_before: int
@@ -75,7 +75,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proven, and about which files."""
+    """The facts proven, and the files that they are about."""
 
     target: str  #: ``c``, ``p4`` or ``onnx``
     #: ``cells``: model and artefact compared on one point of every cell. ``boxes``: every leaf box of every tree
@@ -132,7 +132,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class ReadBack:
-    """What an emitted text says, read back from nothing but that text: ``score = base + sum of parts``."""
+    """The function of an emitted text, read back from nothing but that text: ``score = base + sum of parts``."""
 
     #: input index -> values b such that the text may change between b and b + 1: every constant an input meets
     boundaries: Mapping[int, set[int]]

@@ -1,4 +1,4 @@
-"""What a drop predictor costs a switch: size of its trees, tables in P4, and the state behind its features."""
+"""The cost of a drop predictor in a switch: size of its trees, tables in P4, and the state behind its features."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a target makes of an ensemble."""
+    """The files that a target makes of an ensemble."""
 
     files: Files  #: what is proven, or stands in the certificate with what is
     #: further files, which no proof covers: reports, and programs around the predictor
@@ -34,7 +34,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What rendered files say, and how to run them; nothing but these files is known here."""
+    """The functions of rendered files, and how to run them; nothing but these files is known here."""
 
     read: Mapping[str, ReadBack]  #: name of a code path -> what its text says
     runs: Mapping[str, Run]  #: name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows]
@@ -48,7 +48,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """As certificates and settings have it."""
+        """Name in certificates and settings."""
         ...
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:

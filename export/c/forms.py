@@ -103,7 +103,7 @@ def _tables(bitvectors: Bitvectors, bits: int) -> float:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured and chosen."""
+    """The measurements of all forms, and the forms chosen by them."""
 
     single: Single  #: the form that was chosen
     batch: Batch  #: the same

@@ -234,8 +234,8 @@ class HotBox:
     def holds(self, parts: Sequence[Boxes]) -> bool:
         """Return whether the parts of a score are constant in the box and add up to its score."""
         votes = [part.votes[np.all((part.low <= self.high) & (self.low <= part.high), axis=1)] for part in parts]
-        constant = all(len(found) and np.all(found == found[0]) for found in votes)
-        return constant and sum(int(found[0]) for found in votes) == self.score
+        constant = all(len(inside) and np.all(inside == inside[0]) for inside in votes)
+        return constant and sum(int(inside[0]) for inside in votes) == self.score
 
 
 def _ones(count: int) -> int:

@@ -31,7 +31,7 @@ BLOCK = 32
 _TREES_AT_ONCE = 8
 
 SATURATED = (1 << 15) - 2
-"""What inputs become at most before they are compared in 16 bits."""
+"""The largest input of a comparison in 16 bits: larger ones count as this."""
 
 # What a struct field cannot be called in C or C++, or where a header has a macro of that name.
 _KEYWORDS = frozenset(

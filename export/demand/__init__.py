@@ -34,7 +34,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class DemandCertificate:
-    """What is known about an exported demand predictor, and about which files."""
+    """The facts known about an exported demand predictor, and the files that they are about."""
 
     target: str  #: {'c', 'onnx'}
     kind: str  #: name of the predictor

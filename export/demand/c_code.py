@@ -205,8 +205,8 @@ def _trees(predictor: BoostedEntries) -> FixedTrees:
     votes = [votes_of(tree.value, max(vote_bits, 0)) for tree in ensemble.trees]
     rounded = [
         max(
-            abs(found * vote - Fraction(value))
-            for found, value in zip(table.tolist(), tree.value.tolist(), strict=True)
+            abs(integer * vote - Fraction(value))
+            for integer, value in zip(table.tolist(), tree.value.tolist(), strict=True)
         )
         for table, tree in zip(votes, ensemble.trees, strict=True)
     ]
@@ -340,7 +340,7 @@ def _histories(fixed: FixedLinear | FixedTrees) -> list[npt.NDArray[np.uint32]]:
 
 
 def _checksum(fixed: FixedLinear | FixedTrees, at: int) -> int:
-    """What ``demand_selftest.c.j2`` computes of the prediction of its history `at`."""
+    """Return the sum that ``demand_selftest.c.j2`` computes of the prediction of its history `at`."""
     shape = (fixed.window, fixed.nodes, fixed.nodes)
     mixed = np.arange(1, np.prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)

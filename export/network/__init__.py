@@ -28,7 +28,7 @@ AGAINST = "the logit of the float32 numbers of model.onnx in exact arithmetic, n
 
 @dataclass(frozen=True)
 class OnRows:
-    """What an exported network decides on given rows."""
+    """Decisions of an exported network on given rows."""
 
     rows: int
     decide_otherwise: int  #: rows on which C and onnxruntime, with its float32, decide differently
@@ -40,7 +40,7 @@ class OnRows:
 
 @dataclass(frozen=True)
 class NetworkCertificate:
-    """What is known about an exported network, and about which files."""
+    """The facts known about an exported network, and the files that they are about."""
 
     target: str  #: {'c'}
     #: {'quantised'}, scores are the network's logits in integers, `error_logit` is proven for every input in range, and

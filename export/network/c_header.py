@@ -69,7 +69,7 @@ def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """What was built from rendered files."""
+    """The library built from rendered files."""
 
     library: bytes  #: the shared object for the simulators
     tool: str  #: what it was built with

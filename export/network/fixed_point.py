@@ -57,7 +57,7 @@ _PART_BITS = MANTISSA_BITS - POINT_BITS
 
 @dataclass(frozen=True)
 class Activation:
-    """What is known of a number that a layer reads."""
+    """Bounds of a number that a layer reads."""
 
     top: Fraction  #: the exact number is in [0, top]
     error: Fraction  #: its integer stands for a number at most so far away

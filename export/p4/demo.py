@@ -37,10 +37,10 @@ MAX_SLOTS = 1 << 16
 """Packets that one queue can hold."""
 
 ETHERTYPE = 0x88B5
-"""Of a frame that carries an arrival; IEEE 802 reserves it for local experiments."""
+"""Type of a frame that carries an arrival; IEEE 802 reserves it for local experiments."""
 
 ARRIVAL = np.dtype([("time_ns", ">u8"), ("port", "u1"), ("size_bytes", ">u2"), ("report", "u1")])
-"""What follows the Ethernet header of a request: times never decrease, up to 2**62; `report` 1 asks for registers."""
+"""Fields behind the Ethernet header of a request: times never decrease, up to 2**62; `report` 1 asks for registers."""
 
 STATUSES = ("ANSWERED", "NO_SUCH_PORT", "TOO_SMALL", "BAD_TIME")
 """Meanings of `status` in an answer; an arrival that is not answered changes no register."""
@@ -55,10 +55,10 @@ ANSWER = np.dtype(
         *((name, ">u4") for name in VIRTUAL_FEATURES),
     ]
 )
-"""What follows the arrival in a reply: features in the units of the catalog."""
+"""Fields behind the arrival in a reply: features in the units of the catalog."""
 
 TOTALS = np.dtype([("occupancy", ">u4"), ("average", ">u8"), ("average_time", ">u8")])
-"""What follows the answer when registers were asked for: bytes; cells with 8 fractional bits; ns."""
+"""Fields behind the answer to a request for registers: bytes; cells with 8 fractional bits; ns."""
 
 QUEUE = np.dtype(
     [
@@ -193,8 +193,8 @@ def _arithmetic(ensemble: Ensemble) -> tuple[int, int]:
                 f"feature {given.name!r} is none that the demo program can compute: train on some of "
                 f"{', '.join(VIRTUAL_FEATURES)}"
             )
-    found = arithmetic_of({given.name: given.params for given in ensemble.features})
-    return found.get("cell_bytes", 256), found.get("average_shift", 15)
+    arithmetic = arithmetic_of({given.name: given.params for given in ensemble.features})
+    return arithmetic.get("cell_bytes", 256), arithmetic.get("average_shift", 15)
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

@@ -36,7 +36,7 @@ MAX_GROUPED = 32
 """Trees that are grouped: every two are tried."""
 
 WORD_BITS = 32
-"""Of a code word in a frame."""
+"""Width of a code word in a frame."""
 
 Words = tuple[int, ...]
 Bounds = tuple[tuple[int, int], ...]
@@ -95,7 +95,7 @@ class VoteTable:
 
     @property
     def signed(self) -> bool:
-        """Whether votes are stored in two's complement."""
+        """True if votes are stored in two's complement."""
         return min((row.label for row in self.rows), default=0) < 0 or self.default < 0
 
     @property
@@ -160,7 +160,7 @@ class Encoding:
 
     @property
     def early_tau(self) -> bool:
-        """Whether the table of the first vote takes tau off, so that the sum is compared as it is made.
+        """True if the table of the first vote takes tau off, so that the sum is compared as it is made.
 
         This takes a second sum beside the score, of the containers that one adder reaches: twice the operands less one
         for the score, one more than steps for the other, and one for tau.
@@ -333,8 +333,8 @@ def _literals(sides: Sequence[Column], top: int) -> dict[Column, tuple[tuple[Col
         if (low, high) not in chosen:
             chosen[low, high] = tuple(
                 ((bound, top), holds)
-                for bound, holds, asked in ((low, True, low > 0), (high + 1, False, high < top))
-                if asked
+                for bound, holds, is_bounded in ((low, True, low > 0), (high + 1, False, high < top))
+                if is_bounded
             )
     return chosen
 

@@ -337,13 +337,13 @@ def _arithmetic_steps(encoding: Encoding) -> int:
 def _stages(tables: tuple[TableCost, ...], profile: Profile) -> int:
     total = 0
     for step in {table.step for table in tables}:
-        here = [table for table in tables if table.step == step]
+        beside = [table for table in tables if table.step == step]
         needs = [1]
         for used, offered in (
-            (len(here), profile.tables_per_stage),
-            (sum(table.tcam_blocks > 0 for table in here), profile.tcam_tables_per_stage),
-            (sum(table.tcam_blocks for table in here), profile.tcam_blocks),
-            (sum(table.sram_blocks for table in here), profile.sram_blocks),
+            (len(beside), profile.tables_per_stage),
+            (sum(table.tcam_blocks > 0 for table in beside), profile.tcam_tables_per_stage),
+            (sum(table.tcam_blocks for table in beside), profile.tcam_blocks),
+            (sum(table.sram_blocks for table in beside), profile.sram_blocks),
         ):
             if offered is not None:
                 needs.append(-(-used // offered))

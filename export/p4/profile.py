@@ -20,7 +20,7 @@ from foretail.export.p4.rows import KINDS, Kind
 from foretail.features.feature import VALUE_BITS
 
 INPUT_BITS = VALUE_BITS
-"""Of a feature as the control takes it."""
+"""Width of a feature as the control takes it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ ARCHITECTURES = {architecture.name: architecture for architecture in (V1MODEL, T
 
 @dataclass(frozen=True)
 class Profile:
-    """What a target offers; None means without limit."""
+    """Resources of a target; None means without limit."""
 
     name: str  #: for reports
     note: str  #: for reports: where the numbers come from
@@ -93,7 +93,7 @@ class Profile:
 
     @property
     def architecture(self) -> Architecture:
-        """What `arch` can match, add and compare."""
+        """The architecture `arch`: what it can match, add and compare."""
         return ARCHITECTURES[self.arch]
 
     def __post_init__(self) -> None:

@@ -255,9 +255,9 @@ class TableScore:
                 for feature, mask in masks.items():
                     left &= mask[places[feature][batch]]
                 word = (left != 0).argmax(axis=1)
-                found = left[np.arange(len(left)), word]
-                first = WORD * word + np.bitwise_count((found & (~found + np.uint64(1))) - np.uint64(1))
-                total[batch] += votes[np.where(found == 0, len(table.rows), first)]
+                bits = left[np.arange(len(left)), word]
+                first = WORD * word + np.bitwise_count((bits & (~bits + np.uint64(1))) - np.uint64(1))
+                total[batch] += votes[np.where(bits == 0, len(table.rows), first)]
         return total
 
     def read_back(self, trees: int, inputs: int) -> ReadBack:

@@ -33,13 +33,13 @@ TAG_DIGITS = 8
 
 
 SECONDS = 30
-"""That a switch has for an answer."""
+"""Time that a switch has for an answer."""
 
 CONNECT_SECONDS = 10
-"""That it has to be there."""
+"""Time that it has to accept a connection."""
 
 MOST_UPDATES = 1000
-"""Of one request."""
+"""Largest number of updates of one request."""
 
 
 class P4RuntimeSwitch:
@@ -162,7 +162,7 @@ class P4RuntimeSwitch:
         try:
             yield has_none
         except grpc.RpcError as error:
-            code, message = error.code(), _said(error)
+            code, message = error.code(), _reason(error)
             if without_program and code == grpc.StatusCode.FAILED_PRECONDITION:
                 has_none.append(True)
                 return
@@ -176,8 +176,8 @@ class P4RuntimeSwitch:
             ) from None
 
 
-def _said(error: grpc.RpcError) -> str:
-    """Return what a switch says of a failure: of the first update that failed, where it names one."""
+def _reason(error: grpc.RpcError) -> str:
+    """Return the reason that a switch gives for a failure: of the first update that failed, where it names one."""
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if isinstance(details, bytes):
         for one in rpc_status.Status.FromString(details).details:
@@ -324,7 +324,7 @@ class BankedSwitch:
     #: how long a packet may stay between reading the number of the bank and its last table; a bank that was live is
     #: not touched before
     drain_seconds: float = 0.1
-    said: Callable[[str], None] = lambda _: None  #: takes a sentence for every step
+    report: Callable[[str], None] = lambda _: None  #: takes a sentence for every step
 
     def live(self) -> Live:
         """Return which bank decides, and the tags of both."""
@@ -346,8 +346,8 @@ class BankedSwitch:
 
     def rows(self, bank: int) -> list[p4r.TableEntry]:
         """Return all entries of a bank."""
-        asked = [p4r.Entity(table_entry=p4r.TableEntry(table_id=table)) for table in self.program.banks[bank].tables]
-        return [entity.table_entry for entity in self.switch.read(*asked) if not entity.table_entry.is_default_action]
+        tables = [p4r.Entity(table_entry=p4r.TableEntry(table_id=table)) for table in self.program.banks[bank].tables]
+        return [entity.table_entry for entity in self.switch.read(*tables) if not entity.table_entry.is_default_action]
 
     def holds(self, bank: int, entries: str, tag: int) -> bool:
         """Return whether a bank holds exactly these rows, under this tag; parameters of :meth:`fill`."""
@@ -375,7 +375,7 @@ class BankedSwitch:
         if _normal(old) != _normal(wanted):
             for kind, entries_of_kind in ((p4r.Update.DELETE, old), (p4r.Update.INSERT, wanted)):
                 self.switch.write(p4r.Update(type=kind, entity=p4r.Entity(table_entry=e)) for e in entries_of_kind)
-            self.said(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(wanted)} written")
+            self.report(f"bank {BANKS[bank]}: {len(old)} rows removed, {len(wanted)} written")
         self.set_tau(bank, tau)
         if _normal(self.rows(bank)) != _normal(wanted) or self.tau(bank) != tau:
             raise ForetailError(
@@ -396,7 +396,7 @@ class BankedSwitch:
             )
         self.reset_decisions()  # before, so that nothing can fail once the other bank decides
         self._set_live(now.other, now.tags)
-        self.said(f"bank {BANKS[now.other]} decides")
+        self.report(f"bank {BANKS[now.other]} decides")
 
     def set_tau(self, bank: int, tau: int) -> None:
         """Turn the threshold of a bank, by one write."""
@@ -424,8 +424,8 @@ class BankedSwitch:
         self._set_default(self.program.live, self.program.set_live, [bank, *tags])
 
     def _default(self, table: int) -> list[int]:
-        asked = p4r.Entity(table_entry=p4r.TableEntry(table_id=table, is_default_action=True))
-        for entity in self.switch.read(asked):
+        default = p4r.Entity(table_entry=p4r.TableEntry(table_id=table, is_default_action=True))
+        for entity in self.switch.read(default):
             params = entity.table_entry.action.action.params
             if params:
                 return [_number(p.value) for p in sorted(params, key=lambda p: p.param_id)]

@@ -87,17 +87,19 @@ class P4:
                     f"it in a coarser unit"
                 )
         profile = load_profile(self.profile)
-        for what, asked in (
+        for program, is_wanted in (
             ("a demo program", self.demo is not None),
             ("a run in BMv2", self.bmv2),
         ):
-            if asked and profile.arch != "v1model":
+            if is_wanted and profile.arch != "v1model":
                 raise ForetailError(
-                    f"there is {what} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
+                    f"there is {program} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
                     f"leave it out, or choose another profile"
                 )
-            if asked and self.frame is not None:
-                raise ForetailError(f"there is {what} for a program of one model, not for banks: leave one of them out")
+            if is_wanted and self.frame is not None:
+                raise ForetailError(
+                    f"there is {program} for a program of one model, not for banks: leave one of them out"
+                )
         if self.compile and profile.name not in CHIPS:
             raise ForetailError(
                 f"p4.compile is for the P4 profiles {' and '.join(CHIPS)}, not for {profile.name}: leave it out, or "

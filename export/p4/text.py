@@ -45,7 +45,7 @@ _LIBRARIES = """
     Random Register RegisterAction RegisterAction2 RegisterAction3 RegisterAction4 RegisterParam Resubmit
     SelectorAction Switch V1MODEL_VERSION V1Switch VerifyChecksum Wred
 """
-"""Of core.p4, v1model.p4 and tna.p4."""
+"""Names of core.p4, v1model.p4 and tna.p4."""
 
 
 @dataclass(frozen=True)

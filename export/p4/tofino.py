@@ -20,12 +20,12 @@ from foretail.core.errors import ForetailError
 COMPILER = "p4c-barefoot"
 CHIPS = ("tofino", "tofino2")
 SECONDS = 600
-"""A program that does not fit is tried in many ways."""
+"""Longest time for a compilation: a program that does not fit is tried in many ways."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a program takes of a chip, by the compiler's own report."""
+    """Resources of a chip that a program takes, by the compiler's own report."""
 
     compiler: str  #: and its version
     program: str  #: name of its file

@@ -153,9 +153,9 @@ def read_json(text: str) -> Schedule:
     if schedule.matchings.shape != shape or len(circuits) != schedule.period:
         raise ForetailError(f"a schedule in JSON says it has shape {shape}, which its matchings or slots have not")
     nodes = schedule.nodes
-    for slot, (found, matchings) in enumerate(zip(circuits, schedule.matchings, strict=True)):
+    for slot, (pairs, matchings) in enumerate(zip(circuits, schedule.matchings, strict=True)):
         sender = np.nonzero(matchings != IDLE)[1]
-        listed = np.sort(found[:, 0] * nodes + found[:, 1])
+        listed = np.sort(pairs[:, 0] * nodes + pairs[:, 1])
         if not np.array_equal(listed, np.sort(sender * nodes + matchings[matchings != IDLE])):
             raise ForetailError(f"slot {slot} of a schedule in JSON lists other circuits than its matchings hold")
     return schedule

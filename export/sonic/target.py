@@ -71,7 +71,7 @@ class Rule:
     profile: Profile
 
     def holds(self, counters: Mapping[str, int]) -> bool:
-        """Whether the rule holds; `counters` by name, each from 0 to 255."""
+        """Return whether the rule holds; `counters` by name, each from 0 to 255."""
         return all(low <= counters[name] <= high for name, (low, high) in self.bounds.items())
 
 

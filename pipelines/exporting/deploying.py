@@ -180,10 +180,10 @@ def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConf
             raise ForetailError(f"the model decides already, in bank {BANKS[bank]}: a canary is another model")
         if switch.tau(bank) != tau:
             switch.set_tau(bank, tau)
-            switch.said(f"tau of bank {BANKS[bank]} is {tau}")
+            switch.report(f"tau of bank {BANKS[bank]} is {tau}")
         return done.folder.name
     if not switch.fill(bank, done.file(ENTRIES).read_text(), tau, tag):
-        switch.said(f"bank {BANKS[bank]} holds the model already")
+        switch.report(f"bank {BANKS[bank]} holds the model already")
     if not config.canary:
         switch.flip()
     return done.folder.name

@@ -1,4 +1,4 @@
-"""P4 as one would read it: one input at a time, statement by statement, for the comparison with the fast reader."""
+"""P4 as one would read it, one input at a time and statement by statement: the slow model of the emitted text."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ class Bits:
 
     def __or__(self, other: Bits) -> Bits:
         return Bits(self.value << other.width | other.value, self.width + other.width)
-
-    def __and__(self, other: Bits) -> Bits:
-        return Bits(self.value & other.value, self.width)
 
     def __sub__(self, other: Bits) -> Bits:
         """Saturating subtraction, which P4 writes as |-|."""
@@ -85,18 +82,17 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
 
     def apply(name: str) -> None:
         key, (action, data), entries = tables[name]
-        longest = -1
         for match, then, arguments in entries:
-            hits, length = [], 0
+            hits = []
             for (field, kind), parts in zip(key, match, strict=True):
                 value, (first, *second) = value_of(field, values).value, (value_of(part, {}).value for part in parts)
                 if kind == "range":
                     hits.append(first <= value <= second[0])
                 else:
                     hits.append(value & second[0] == first if second else value == first)
-                length = second[0] if kind == "lpm" else 0
-            if all(hits) and length > longest:
-                action, data, longest = then, arguments, length
+            if all(hits):
+                action, data = then, arguments
+                break
         names, body = actions[action]
         scope = {**values, **{n: value_of(d, {}) for n, d in zip(names, data, strict=True)}}
         for target, expression in body:
