@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class Cast:
         return Bits(other.number & ((1 << self.width) - 1), self.width, self.signed)
 
 
+@cache
+def in_python(expression: str) -> CodeType:
+    """An expression of P4 as one of :class:`Bits`."""
+    python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
+    python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
+    return compile(python.replace("++", "|").replace("|-|", "-").replace("|+|", "*"), expression, "eval")
+
+
 def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     """Return score and decision of the control in `text`, entries in the program, on one input."""
     code = re.sub(r"//[^\n]*", "", text)
@@ -72,11 +82,7 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     values = {name: Bits(value, 24) for name, value in inputs.items()}
 
     def value_of(expression: str, scope: dict[str, Bits]) -> Bits:
-        python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
-        python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
-        found = eval(
-            python.replace("++", "|").replace("|-|", "-").replace("|+|", "*"), {"Bits": Bits, "Cast": Cast, **scope}
-        )
+        found = eval(in_python(expression), {"Bits": Bits, "Cast": Cast, **scope})
         assert isinstance(found, Bits)
         return found
 
