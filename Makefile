@@ -133,9 +133,9 @@ clean: ## remove build products and caches; .venv and outputs stay
 	@$(PIP) --no-build-isolation --editable '.[onnx,xgboost]'
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv/.package
+.venv/.dev: pyproject.toml studies/pyproject.toml constraints.txt | .venv/.package
 	@echo "installing what the checks and tests need; PyTorch alone is 3 GB where pip finds no build for CPUs"
-	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(PIP) --no-build-isolation --editable '.[dev]' --editable ./studies
 	@# axe-core, for the test of a report's page; the Playwright that it names would bring browsers.
 	@$(PIP) --no-deps axe-playwright-python
 	@# A guest of examples/; the packages that it names besides draw figures.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +19,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1]
 """The folder of the rooms."""
 
-_PREFIX = "foretail."
-_NATIVE = "sim_bridge._native"
+_NATIVE = "foretail.sim_bridge._native"
 _NATIVE_ROOT, _NATIVE_SOURCES = PACKAGE / "sim_bridge", PACKAGE / "sim_bridge" / "bindings"
 _DATA = (".j2", ".json", ".yaml")
 _CPP, _CMAKE = (".c", ".cc", ".cpp", ".h", ".hpp"), (".txt", ".cmake")
@@ -35,12 +35,15 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def code_digest(*what: str | Callable[..., Any]) -> str:
-    """Return the SHA-256 of the code behind modules, packages, functions or classes of Foretail.
+    """Return the SHA-256 of the code behind modules, packages, functions or classes.
+
+    Imports are followed within ``foretail`` and within the packages of what is given.
 
     Parameters
     ----------
-    *what : each a function or a class, which stands for its module; or the name of a module or a package below
-        ``foretail``, such as ``"models.drop"``. A package stands for all its modules, templates and other data.
+    *what : each a function or a class, which stands for its module; or the full name of a module or a package, without
+        ``foretail.`` for those below it, such as ``"models.drop"``. A package stands for all its modules, templates and
+        other data.
 
     Examples
     --------
@@ -49,21 +52,24 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
     True
     """
     files: dict[str, str] = {}
-    waiting = [one if isinstance(one, str) else one.__module__.removeprefix(_PREFIX) for one in what]
+    whole = {_full_name(one) for one in what if isinstance(one, str)}
+    waiting = [*whole, *(one.__module__ for one in what if not isinstance(one, str))]
+    followed = {"foretail", *(name.partition(".")[0] for name in waiting)}
     while waiting:
         name = waiting.pop()
         if name == _NATIVE:
             files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
-        paths = list(_files_of(name)) if name in what else _module(name)
-        if name in what and not paths:
-            raise ValueError(f"{name} is neither a module nor a package below foretail")
+        top = name.partition(".")[0]
+        paths = list(_files_of(name)) if name in whole else _module(name)
+        if name in whole and not paths:
+            raise ValueError(f"{name} is neither a module nor a package")
         for path in paths:
-            key = path.relative_to(PACKAGE).as_posix()
+            key = f"{top}/{path.relative_to(_folder(top)).as_posix()}"
             if key in files:
                 continue
             if path.suffix == ".py":
                 files[key], imports = _python(path)
-                waiting += imports
+                waiting += [one for one in imports if one.partition(".")[0] in followed]
             elif path.suffix in _DATA:
                 files[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     return _digest(sorted(files.items()))
@@ -114,12 +120,31 @@ def _without_comments(text: str) -> str:
     return re.sub(r" *\n[ \n]*", "\n", re.sub(" +", " ", _CPP_TOKEN.sub(kept, text)))
 
 
+def _full_name(name: str) -> str:
+    """The name of a module or a package with its top package, which may be left out where it is foretail."""
+    top = name.partition(".")[0]
+    return name if top == "foretail" or not (PACKAGE / top).exists() else f"foretail.{name}"
+
+
+def _folder(package: str) -> Path:
+    """The folder of a top package."""
+    if package == "foretail":
+        return PACKAGE
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{package} is not a package")
+    return Path(spec.submodule_search_locations[0])
+
+
 @functools.cache
 def _module(name: str) -> tuple[Path, ...]:
     """The file of a module, and those of the packages around it; none for a name that is not a module."""
-    parts = name.split(".")
-    packages = [PACKAGE.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
-    module = PACKAGE.joinpath(*parts).with_suffix(".py")
+    top, *parts = name.split(".")
+    folder = _folder(top)
+    packages = [folder.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1)]
+    module = folder.joinpath(*parts).with_suffix(".py")
+    if not parts:
+        return ()
     if not (module.is_file() or packages[-1].is_file()):
         return ()
     return tuple(path for path in (*packages, module) if path.is_file())
@@ -128,14 +153,15 @@ def _module(name: str) -> tuple[Path, ...]:
 def _files_of(name: str) -> Iterator[Path]:
     """The files of a module; of a package all files below it too."""
     yield from _module(name)
-    folder = PACKAGE.joinpath(*name.split("."))
+    top, *parts = name.split(".")
+    folder = _folder(top).joinpath(*parts)
     if folder.is_dir():
         yield from sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @functools.cache
 def _python(path: Path) -> tuple[str, tuple[str, ...]]:
-    """The SHA-256 of a module without comments and docstrings, and the names of what it imports of Foretail."""
+    """The SHA-256 of a module without comments and docstrings, and the names of what it imports."""
     with _PARSING:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[str] = []
@@ -147,8 +173,7 @@ def _python(path: Path) -> tuple[str, tuple[str, ...]]:
         for body in (getattr(node, "body", None), getattr(node, "orelse", None), getattr(node, "finalbody", None)):
             if isinstance(body, list):
                 body[:] = [one for one in body if not _is_text(one)]
-    named = tuple(name.removeprefix(_PREFIX) for name in imports if name.startswith(_PREFIX))
-    return _sha256(ast.dump(tree)), named
+    return _sha256(ast.dump(tree)), tuple(imports)
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -36,6 +36,8 @@ PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER
     "foretail.threshold_rules",
 )
 """Groups of entry points."""
+STUDIES_GROUP = "foretail.studies"
+"""Group of packages whose YAML files are experiments of ``foretail run``."""
 
 FAILURES = (Exception, SystemExit)
 """What code from outside raises when it fails; an interruption is none of these."""
@@ -72,6 +74,11 @@ def offered(group: str, ours: Collection[str]) -> dict[str, EntryPoint]:
             )
         points[point.name] = point
     return points
+
+
+def study_packages() -> list[str]:
+    """Names of the installed packages that have experiments, in order."""
+    return [point.value for point in offered(STUDIES_GROUP, ()).values()]
 
 
 def package_of(point: EntryPoint) -> str:

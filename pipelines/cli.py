@@ -178,10 +178,15 @@ def _command(stage: str, arguments: Sequence[str]) -> tuple[Command, Sequence[st
 
     if stage != "run":
         return stage_command(stage), arguments
-    from foretail.pipelines.experiment.catalog import USUAL_SIZE, command_of, experiments
+    from foretail.pipelines.experiment.catalog import INSTALL, USUAL_SIZE, command_of, experiments
 
     if not arguments or arguments[0].startswith("-") or "=" in arguments[0]:
-        raise ForetailError(f"run needs an experiment: foretail run NAME, with one of {', '.join(experiments())}")
+        known = ", ".join(experiments())
+        raise ForetailError(
+            f"run needs an experiment: foretail run NAME, with one of {known}"
+            if known
+            else f"no experiments are installed: {INSTALL}"
+        )
     name, *overrides = arguments
     sizes = [override.partition("=")[2] for override in overrides if override.startswith("size=")]
     others = [override for override in overrides if not override.startswith("size=")]

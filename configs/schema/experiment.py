@@ -1,4 +1,4 @@
-"""Settings of every experiment of ``foretail run``; those of one experiment stand beside it in ``studies/``."""
+"""Settings of every experiment of ``foretail run``; those of one experiment stand beside it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The experiments by name: each is a YAML file in ``studies/`` that says what it is and with which settings.
+"""The experiments by name: each is a YAML file of a package of studies, with what it is and with which settings.
 
-The file begins with a command and a few sentences as a comment. ``declaration`` names the module and object in
-``studies/`` that declare it; ``sizes`` has settings by size, all others are those of every size; ``like`` takes over
-the settings of another experiment; ``defaults``, also of one size, chooses options of Hydra's groups, for which
-``SIZE`` stands for the size.
+An installed package offers studies by an entry point of the group ``foretail.studies``; Foretail's own are the
+distribution ``foretail-studies``. Its files lie in its folders, one for each family. A file begins with a command and a
+few sentences as a comment. ``declaration`` names the module and object of the package that declare it; ``sizes`` has
+settings by size, all others are those of every size; ``like`` takes over the settings of another experiment;
+``defaults``, also of one size, chooses options of Hydra's groups, for which ``SIZE`` stands for the size.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from foretail.configs.schema.fields import SIZES
 from foretail.configs.schema.stage import SimulatingStage
 from foretail.configs.schema.stages import register_config
 from foretail.core.errors import ForetailError
+from foretail.core.plugins import study_packages
 from foretail.pipelines.experiment.declaration import Experiment, Settings
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.settings.compose import COMPOSING, compose_registered
 from foretail.pipelines.stage import Command
 
-STUDIES = "foretail.studies"
+INSTALL = "pip install foretail-studies, or pip install ./studies in a checkout"
 USUAL_SIZE = "full"
 ABOUT_THE_FILE = ("declaration", "like", "defaults", "sizes")
 
@@ -41,6 +43,7 @@ class Listed:
     """An experiment as its file has it."""
 
     name: str
+    package: str  #: that has its file
     family: str  #: the folder of its file
     example: str  #: a command that runs it
     description: str
@@ -55,17 +58,25 @@ class Listed:
 @cache
 def experiments() -> dict[str, Listed]:
     """All experiments by name, in the order of their names."""
-    files = {}
-    for family in resources.files(STUDIES).iterdir():
-        for file in family.iterdir() if family.is_dir() else ():
-            if file.name.endswith(".yaml"):
-                files[file.name.removesuffix(".yaml")] = _listed(family.name, file)
+    files: dict[str, Listed] = {}
+    for package in study_packages():
+        for family in resources.files(package).iterdir():
+            for file in family.iterdir() if family.is_dir() else ():
+                if file.name.endswith(".yaml"):
+                    one = _listed(package, family.name, file)
+                    if one.name in files:
+                        raise ForetailError(
+                            f"{files[one.name].package} and {package} both have an experiment {one.name}: uninstall one"
+                        )
+                    files[one.name] = one
     return dict(sorted(files.items(), key=lambda item: _in_order(item[0])))
 
 
 def listed(name: str) -> Listed:
     """An experiment; ForetailError when there is none of this name."""
     known = experiments()
+    if not known:
+        raise ForetailError(f"the studies are not installed, of which {name} is one: {INSTALL}")
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.8)
         raise ForetailError(f"there is no experiment {name}: choose from {', '.join(close or known)}")
@@ -79,8 +90,9 @@ def sizes_of(name: str) -> list[str]:
 
 def declared(name: str) -> Experiment[Any]:
     """What declares an experiment."""
-    module, _, attribute = str(_inherited(listed(name), "declaration")).rpartition(".")
-    experiment: Experiment[Any] = getattr(importlib.import_module(f"{STUDIES}.{module}"), attribute)
+    one = listed(name)
+    module, _, attribute = str(_inherited(one, "declaration")).rpartition(".")
+    experiment: Experiment[Any] = getattr(importlib.import_module(f"{one.package}.{module}"), attribute)
     return experiment
 
 
@@ -149,7 +161,7 @@ def _settings(one: Listed, size: str) -> dict[str, Any]:
     return {**base, **common, **((one.document.get("sizes") or {}).get(size) or {})}
 
 
-def _listed(family: str, file: Traversable) -> Listed:
+def _listed(package: str, family: str, file: Traversable) -> Listed:
     text = file.read_text("utf-8")
     comment = [line.removeprefix("#").strip() for line in re.match(r"(?:#.*\n)*", text)[0].splitlines()]  # type: ignore[index]
     document = OmegaConf.to_container(OmegaConf.create(text))
@@ -157,7 +169,7 @@ def _listed(family: str, file: Traversable) -> Listed:
         raise ForetailError(f"{file} is not an experiment: its first line is '# foretail run NAME'")
     description = " ".join(comment[1:])
     settings = {str(key): value for key, value in document.items()}
-    return Listed(file.name.removesuffix(".yaml"), family, comment[0], description, settings)
+    return Listed(file.name.removesuffix(".yaml"), package, family, comment[0], description, settings)
 
 
 def _in_order(name: str) -> tuple[Any, ...]:

@@ -98,7 +98,7 @@ class Shown(Summarised):
 
 
 class Experiment(Protocol[Settings]):
-    """An experiment, as a YAML file in ``studies/`` names it."""
+    """An experiment, as a YAML file of a package of studies names it."""
 
     @property
     def settings(self) -> type[Settings]:

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError, first_line
+from foretail.core.plugins import study_packages
 from foretail.pipelines.errors import is_bad_input, sentence
 from foretail.pipelines.runs.progress import StageProgress
 
@@ -196,4 +197,4 @@ def _unheard(fraction: float, words: str) -> None:
 
 @functools.cache
 def _code() -> str:
-    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core", "studies")
+    return code_digest("configs", "pipelines", "export", "models", "sim_bridge", "features", "core", *study_packages())

@@ -165,6 +165,7 @@ def test_no_comment_changes_what_follows_it(text: str) -> None:
 
 
 def test_a_name_without_a_file_is_refused() -> None:
-    for name in ("foretail.core.errors", "core.error"):
-        with pytest.raises(ValueError, match=f"{name} is neither a module nor a package below foretail"):
-            code_digest("core.errors", name)
+    with pytest.raises(ValueError, match=r"foretail\.core\.error is neither a module nor a package"):
+        code_digest("core.errors", "core.error")
+    with pytest.raises(ValueError, match="cores is not a package"):
+        code_digest("core.errors", "cores.error")

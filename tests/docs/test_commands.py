@@ -91,7 +91,7 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
-    Rule(r"predictors.md: run message_end", "compose"),  # tests/studies/benchmark/test_message_end.py runs it
+    Rule(r"predictors.md: run message_end", "compose"),  # studies/tests/benchmark/test_message_end.py runs it
     Rule(
         r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
         "compose",
@@ -109,19 +109,19 @@ RULES = [
     Rule(r"closed-loop.md: run ", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"worst-cases.md: run ", "compose"),
-    Rule(r"prediction-errors.md: run ", "compose"),  # tests/studies/slots/test_prediction_errors.py runs it
+    Rule(r"prediction-errors.md: run ", "compose"),  # studies/tests/slots/test_prediction_errors.py runs it
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    # tests/studies runs these
+    # studies/tests runs these
     Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
-    Rule(r"promise-methods.md: run ", "compose"),  # tests/studies/predictors/test_training_methods.py runs it
+    Rule(r"promise-methods.md: run ", "compose"),  # studies/tests/predictors/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
     Rule(r"drop-costs.md: (run|export) ", "compose"),
-    Rule(r"slow-settings.md: run ", "compose"),  # tests/studies/search/test_alpha_search.py runs
+    Rule(r"slow-settings.md: run ", "compose"),  # studies/tests/search/test_alpha_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: run ", "compose"),  # tests/studies/networks/test_recovery.py runs one of them
+    Rule(r"findings.md: run ", "compose"),  # studies/tests/networks/test_recovery.py runs one of them
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(r"schedule.md: schedule forecast=", "run"),
@@ -149,7 +149,7 @@ RULES = [
     Rule(r"deploy.md: (deploy|export) ", "compose"),
     # docs/guide/emulator.md; tests/pipelines/stages/test_emulate.py runs the stages
     Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
-    # docs/results/circuits-emulated.md; tests/studies/circuits/test_voqs.py and test_rack_traces.py run the stages
+    # docs/results/circuits-emulated.md; studies/tests/circuits/test_voqs.py and test_rack_traces.py run the stages
     Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
@@ -184,13 +184,13 @@ RULES = [
     Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
     Rule(r"how-do-i.md: replay .*model=", "compose"),  # predictors.md replays a model
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
-    Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # tests/studies runs them
+    Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # studies/tests runs them
     Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),
     Rule(r"how-do-i.md: train scenario=(tiny|leafspine_small) ", "compose"),  # those of README and predictors.md run
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
     Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
-    Rule(r"how-do-i.md: benchmark ", "compose"),  # tests/studies/benchmark runs a policy in Python
+    Rule(r"how-do-i.md: benchmark ", "compose"),  # studies/tests/benchmark runs a policy in Python
     # docs/guide/scenario.md
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
     Rule(r"scenario.md: train --config-dir", "run", ns3=True),
@@ -209,6 +209,7 @@ RULES = [
     Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/native/test_balancing.py runs such networks
     # docs/guide/tracking.md
     Rule(r"tracking.md: (train |report run=)", "compose"),
+    Rule(r"tracking.md: promote", "compose"),  # tests/pipelines/promotion/test_promote.py runs them
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"speed.md: (schedule|train|replay) ", "compose"),

@@ -15,15 +15,20 @@ import foretail.gym
 import foretail.testing
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("core", "configs", "features", "models", "export", "sim_bridge", "pipelines", "gym", "testing", "studies")
+ROOMS = ("core", "configs", "features", "models", "export", "sim_bridge", "pipelines", "gym", "testing")
+STUDIES = ROOT / "studies" / "foretail_studies"
 PROMPT = ">>> "
 
 
 def modules() -> list[str]:
     """Every module with an example, by its full name."""
-    files = (file for room in ROOMS for file in (ROOT / room).rglob("*.py") if PROMPT in file.read_text("utf-8"))
-    names = (file.relative_to(ROOT).with_suffix("").parts for file in files)
-    return sorted(".".join(("foretail", *name)).removesuffix(".__init__") for name in names)
+    folders = [*((ROOT / room, ("foretail", room)) for room in ROOMS), (STUDIES, (STUDIES.name,))]
+    return sorted(
+        ".".join((*package, *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+        for folder, package in folders
+        for file in folder.rglob("*.py")
+        if PROMPT in file.read_text("utf-8")
+    )
 
 
 @pytest.mark.parametrize("name", modules())

@@ -9,7 +9,7 @@ import pytest
 
 from foretail.pipelines.comparison.claims import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.studies.systems.experiment import SYSTEMS_BY_NAME
+from foretail_studies.systems.experiment import SYSTEMS_BY_NAME
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/results/systems.md").read_text()

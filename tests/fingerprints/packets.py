@@ -14,7 +14,7 @@ from foretail.sim_bridge.ns3.messages.collectives import collective
 from foretail.sim_bridge.ns3.messages.elephants import elephants
 from foretail.sim_bridge.ns3.messages.message import columns, joined
 from foretail.sim_bridge.packets.difference import OF_THE_MACHINE
-from foretail.studies.networks.referees import NATIVE, Plan, RefereeCase
+from foretail_studies.networks.referees import NATIVE, Plan, RefereeCase
 from tests.composed import experiment_settings
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text

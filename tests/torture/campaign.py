@@ -19,7 +19,7 @@ from tests.torture.damage import WAYS, damage_case
 from tests.torture.faults import LIMITS, STOPS
 from tests.torture.hostile import HOSTILE, hostile_case
 
-ROOMS = ("configs", "core", "features", "sim_bridge", "models", "export", "pipelines", "studies")
+ROOMS = ("configs", "core", "features", "sim_bridge", "models", "export", "pipelines", "foretail_studies")
 CYCLE = (
     "stop",
     "damage",

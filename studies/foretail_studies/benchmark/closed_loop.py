@@ -1,0 +1,265 @@
+"""The benchmark: a model, a rule or a policy on frozen conditions, beside a reference and tuned thresholds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import SimulatedPointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, policy_name, require_rule
+from foretail.core.errors import ForetailError
+from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.exporting.network import predictor_to_store
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
+from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.runs.notes import lineages
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_policy
+from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail.pipelines.tracking.loading import is_predictor, load_predictor
+from foretail.pipelines.tracking.seen import refuse_seen
+from foretail.sim_bridge.python_policies import PythonPolicy
+from foretail_studies.benchmark.frozen import CLOSED_LOOP, named, reference_runs, require_frozen
+from foretail_studies.benchmark.live_policies import LivePlan, measure_live
+from foretail_studies.benchmark.score import GUARD_PERCENT, Score, best_by_family, guard_percent
+from foretail_studies.benchmark.track import require_answers
+
+
+@dataclass
+class BenchmarkSettings(SimulatedPointSettings, Families):
+    """Rules under frozen conditions, judged by their cost J against that of a reference rule."""
+
+    model: str | None = setting(
+        None,
+        "What is judged: a drop predictor, as in export; the name of a policy, as in evaluate; HEADER.hpp:TYPE; or "
+        "FILE.py:FUNCTION, which decides in Python. null judges the rules of the benchmark alone.",
+    )
+    asking: str = setting("learned", "Policy that asks the predictor.", one_of=ASKING)
+    reference: str = setting("lqd_last", "Policy against whose J all scores are taken.")
+    rules: list[str] = setting([], "Policies that stand beside what is judged.")
+    thresholds: list[str] = setting(
+        MISSING,
+        "Policies of which the best on the training families stands beside what is judged, as the tuned threshold.",
+    )
+    sharing_rules: dict[str, dict[str, int]] = setting(
+        {}, "Sharing rules, by their names in the table, each with its numbers as in sharing_rule of evaluate."
+    )
+    seeds: list[int] = setting(MISSING, "Traffic seeds of every condition.", at_least=1, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without a family that trains or one that judges, and on rules that are none."""
+        super().check(where)
+        self.require_both_sides()
+        for name, numbers in self.sharing_rules.items():
+            require_rule(f"sharing_rules.{name}", {**RULE_DEFAULTS, **numbers})
+
+
+@dataclass(frozen=True)
+class Field:
+    """Everybody who runs."""
+
+    plan: SharingPlan
+    reference: Rule
+    thresholds: Sequence[Rule]
+    others: Sequence[Rule]
+    judged: Rule | None  #: what the score is of
+    live: LivePlan | None  #: of a judged policy in Python, which decides in runs of its own
+
+    @property
+    def rules(self) -> list[Rule]:
+        """All of them, each once, what is judged first."""
+        judged = [] if self.judged is None else [self.judged]
+        return list(dict.fromkeys([*judged, self.reference, *self.others, *self.thresholds]))
+
+    @classmethod
+    def of(cls, settings: BenchmarkSettings, store: Store) -> Field:
+        """Compose the conditions and all rules; ForetailError when the model was given a held-out run."""
+        model, judged = settings.model, None
+        python = None if model is None else PythonPolicy.of(model)
+        policy = None if model is None or python is not None or is_predictor(model) else model
+        if policy is not None:
+            require_answers(policy)
+            if "/" not in policy and ":" not in policy and compose_policy(policy, "model").asks_exported_model:
+                raise ForetailError(
+                    f"model={policy} asks a predictor and there is none: give a policy with its library"
+                )
+        names = [settings.reference, *settings.rules, *settings.thresholds, *([] if policy is None else [policy])]
+        plan = SharingPlan.of(settings, settings.shared, settings.families, {name: {} for name in names})
+        live = None
+        if python is not None:
+            live = LivePlan(python, compose_policy(settings.asking, "asking"), plan)
+            judged = Rule(python.name, DEFAULT)
+        elif model is not None and policy is None:
+            library = predictor_to_store(load_predictor(model, settings.tracking, store), store).library
+            plan = plan.with_model([settings.asking], library)
+            judged = Rule(settings.asking, DEFAULT)
+            held_out = {where: one for where, one in plan.scenarios.items() if settings.families[where.family].held_out}
+            for lineage in lineages():
+                refuse_seen(held_out, settings.seeds, lineage, "the model")
+        elif policy is not None:
+            judged = _rule(policy)
+        numbers = {name: {**RULE_DEFAULTS, **one} for name, one in settings.sharing_rules.items()}
+        asking = compose_policy(LEARNED, "sharing_rules")
+        (cell_bytes,) = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
+        made = {
+            Rule(LEARNED, name): asking.ask(export_to_store(rule_of(one).ensemble(cell_bytes), store).library)
+            for name, one in numbers.items()
+        }
+        plan = replace(plan, rules={**plan.rules, **made})
+        thresholds = [_rule(name) for name in settings.thresholds]
+        return cls(plan, _rule(settings.reference), thresholds, [*map(_rule, settings.rules), *made], judged, live)
+
+
+def _rule(name: str) -> Rule:
+    return Rule(policy_name(name), DEFAULT)
+
+
+def show(settings: BenchmarkSettings, run: Run) -> Shown:
+    """Measure everybody, verify the frozen runs, and score."""
+    field = Field.of(settings, run.store)
+    plan, costs = field.plan, Costs()
+    simulated = field.rules if field.live is None else [rule for rule in field.rules if rule != field.judged]
+    measure_rules(settings.experiment, settings, plan, costs, dict.fromkeys(plan.scenarios, simulated), settings.seeds)
+    if field.live is not None:
+        measure_live(settings.experiment, settings, field.live, costs, settings.seeds)
+    reference = list(reference_runs(costs, field.reference, settings.size, settings.held_out()))
+    require_frozen(reference, settings.size)
+    training = [where for where in plan.scenarios if where.family in settings.training()]
+    held_out = [where for where in plan.scenarios if where.family in settings.held_out()]
+    tuned = best_by_family(costs, training, field.thresholds, field.reference)
+    rules = [rule for rule in field.rules if rule == tuned or rule not in field.thresholds or rule == field.judged]
+    scores = {rule: Score.of(costs, held_out, rule, field.reference) for rule in field.rules}
+    judged = field.judged or tuned
+    score = scores[judged].over_seeds
+    rows = _rows(costs, [*training, *held_out], field, set(held_out))
+    return Shown(
+        rows,
+        [_scores(scores, rules, costs, training, field, tuned), _conditions(rows, held_out, judged)],
+        notes=(
+            f"A score is the change of the cost J against {field.reference}: the mean over held-out families, with its "
+            f"95 % interval over {len(settings.seeds)} seeds.",
+            f"The guard fails where J is surely more than {GUARD_PERCENT:g} % higher; it looks at {len(held_out)} "
+            "held-out conditions.",
+            f"The tuned threshold, {tuned}, is the best of {len(field.thresholds)} on the training families.",
+            costs.note,
+            *(() if field.live is None else (field.live.policy.note,)),
+        ),
+        verdict=_verdict(judged, scores, tuned, field.reference),
+        details={
+            "version": named(CLOSED_LOOP, settings.size),
+            "judged": str(judged),
+            "reference": str(field.reference),
+            "tuned_threshold": str(tuned),
+            **dict(zip(("score", "low", "high"), _percents(score), strict=True)),
+            "scores": {str(rule): _score_document(one) for rule, one in scores.items()},
+            "reference_runs": reference,
+        },
+    )
+
+
+BENCHMARK = FunctionExperiment(BenchmarkSettings, show)
+
+
+def _percents(found: PairedDifference) -> list[float | None]:
+    return [percent_change(end) for end in (found.mean, found.low, found.high)]
+
+
+def _score_document(score: Score) -> dict[str, object]:
+    return {
+        **dict(zip(("score", "low", "high"), _percents(score.over_seeds), strict=True)),
+        **dict(zip(("families_low", "families_high"), _percents(score.over_families)[1:], strict=True)),
+        "guard_failed": [str(where) for where in score.failed],
+    }
+
+
+def _rows(costs: Costs, wheres: Sequence[Condition], field: Field, held_out: set[Condition]) -> pd.DataFrame:
+    """One row per condition and rule.
+
+    ``cost``: J, geometric mean over seeds. ``change``: J against the reference's, %, with its interval. ``guard``: the
+    lower bound that the guard looks at. ``regret``: J against the best rule's, %, cross-fitted, with its interval.
+    ``noise_floor``: what the best rule seems to regret by chance, %.
+    """
+    rows = []
+    for where in wheres:
+        rules = [rule for rule in field.rules if rule != field.judged] or field.rules
+        floor = percent_change(costs.noise_floor(where, rules))
+        for rule in field.rules:
+            change = _percents(costs.difference(where, rule, field.reference))
+            regret = _percents(costs.regret(where, rule, rules))
+            rows.append(
+                {
+                    "family": where.family,
+                    "condition": where.condition,
+                    "held_out": where in held_out,
+                    "rule": str(rule),
+                    "seeds": len(costs.runs[where][rule]),
+                    "cost": math.exp(costs.level(where, rule, list(costs.runs[where][rule]))),
+                    **dict(zip(("change", "change_low", "change_high"), change, strict=True)),
+                    "guard": guard_percent(costs, where, rule, field.reference, len(held_out)),
+                    **dict(zip(("regret", "regret_low", "regret_high"), regret, strict=True)),
+                    "noise_floor": floor,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _scores(
+    scores: Mapping[Rule, Score],
+    rules: Sequence[Rule],
+    costs: Costs,
+    training: Sequence[Condition],
+    field: Field,
+    tuned: Rule,
+) -> Table:
+    """Everybody's score, the best first."""
+    made = []
+    for rule in sorted(rules, key=lambda one: scores[one].over_seeds.mean or 0.0):
+        one = scores[rule]
+        words = f"{rule}, tuned threshold" if rule == tuned else str(rule)
+        made.append(
+            {
+                "rule": f"{words}, judged" if rule == field.judged else words,
+                "score, %": change_text(one.over_seeds),
+                "over families": change_text(one.over_families),
+                "guard fails in": len(one.failed),
+                "on training families, %": change_text(Score.of(costs, training, rule, field.reference).over_seeds),
+            }
+        )
+    return Table.of_rows(f"{CLOSED_LOOP}: the cost J against {field.reference}, held-out families", made)
+
+
+def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule) -> Table:
+    """What is judged, in every held-out condition."""
+    own = rows[rows["held_out"] & (rows["rule"] == str(judged))]
+    columns = {
+        "family": "family",
+        "condition": "condition",
+        "cost": "J",
+        "change": "change, %",
+        "change_low": "low",
+        "change_high": "high",
+        "guard": "guard, %",
+        "regret": "regret, %",
+        "noise_floor": "noise floor, %",
+    }
+    return Table.of_frame(f"{judged} in {len(held_out)} held-out conditions", own, columns)
+
+
+def _verdict(judged: Rule, scores: Mapping[Rule, Score], tuned: Rule, reference: Rule) -> list[str]:
+    """The score in a sentence, beside that of the tuned threshold, and the guard in another."""
+    one = scores[judged]
+    beside = "" if judged == tuned else f", the tuned threshold {tuned} {change_text(scores[tuned].over_seeds)}"
+    failed = ", ".join(str(where) for where in one.failed)
+    return [
+        f"{judged} costs {change_text(one.over_seeds)} against {reference}{beside}.",
+        f"The guard fails in {failed}." if failed else "The guard passes in every held-out condition.",
+    ]

@@ -1,0 +1,372 @@
+"""What is left of the gain of senders' tags when a switch predicts which packets are the last of their message.
+
+Two trees learn the tag from what a switch counts of flows, on runs of the training families: one reads all of it, the
+other not how much of a message has come. They tell the last packets to rules that spare them, in the place of the
+senders. J on other seeds of the training families chooses from which probability on they do so, and the held-out
+families judge. Beside them stand a limit of the bytes so far, chosen in the same way, a rule by hand, and the policies
+that read no tag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import SimulatedPointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import FLOW_FEATURES, feature
+from foretail.features.dataset.reader import Dataset
+from foretail.features.feature import FLOW_ENTRY_BITS
+from foretail.models.drop.forest import RandomForest
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.nested import Rule as Tests
+from foretail.models.ensemble.nested import tree_of_rule
+from foretail.pipelines.comparison.statistics import PairedDifference, change_text, interval_text, mean_interval
+from foretail.pipelines.data.collecting import collect_runs
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
+from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_policy
+from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail_studies.benchmark.score import best_by_family, logs_by_family
+
+SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"
+"""Who tells the last packets, beside the tree and the limits: with `NOBODY` the policy reads no tag at all."""
+
+SIZE, SHAPE, LIMIT = "tree of sizes", "tree", "sent"
+KINDS = {SIZE: FLOW_FEATURES, SHAPE: tuple(name for name in FLOW_FEATURES if name != "flow_sent")}
+"""Trees and what they read: with the bytes so far, a tree learns how long messages are."""
+
+
+@dataclass
+class MessageEndSettings(SimulatedPointSettings, Families):
+    """Rules that spare the last packets of a message, where a switch predicts which these are."""
+
+    spared: dict[str, str] = setting(
+        MISSING,
+        "Rules that spare the last packets, each with the policy that does without their tag: names of sharing_rules, "
+        "or options of the group policy.",
+    )
+    sharing_rules: dict[str, dict[str, int]] = setting(
+        {}, "Sharing rules by their names, each with its numbers as in sharing_rule of evaluate."
+    )
+    traced: str = setting("dt_alpha_2", "Policy of the runs on which the tree learns.")
+    traffic_ns: int = setting(MISSING, "Traffic time of these runs.", at_least=1)
+    last_cells: int = setting(
+        17, "Most cells of its message that come after a last packet: 17 of 256 bytes are three segments.", at_least=0
+    )
+    depth: int = setting(4, "Depth of the tree.", at_least=1, at_most=8)
+    least_share: list[float] = setting(
+        MISSING, "Probabilities, above one of which the tree tells a last packet.", above=0, at_most=0.99
+    )
+    most_sent_cells: list[int] = setting(
+        MISSING,
+        "Cells of a message that came before, up to one of which the limit tells a last packet.",
+        at_least=0,
+        at_most=65_534,
+    )
+    entries: list[int] = setting(
+        MISSING, "Entries of the tables in which switches count flows; 0 means one for each.", at_least=0, at_most=2**24
+    )
+    training_seeds: list[int] = setting(MISSING, "Traffic seeds on which the tree learns.", at_least=1, at_most=2**30)
+    validation_seeds: list[int] = setting(MISSING, "Traffic seeds on which J chooses.", at_least=1, at_most=2**30)
+    seeds: list[int] = setting(MISSING, "Traffic seeds of the held-out families.", at_least=1, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without families of both kinds, on seeds with two roles, and on rules that are none."""
+        super().check(where)
+        if not self.training() or not self.held_out():
+            raise ForetailError("families needs one with held_out=false and one with held_out=true")
+        for seed in self.validation_seeds:
+            if seed in self.training_seeds:
+                raise ForetailError(f"validation_seeds holds {seed}, on which the tree learns: choose on other seeds")
+        for name, numbers in self.sharing_rules.items():
+            require_rule(f"sharing_rules.{name}", {**RULE_DEFAULTS, **numbers})
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Different packets of a run, as switches count their flows."""
+
+    x: npt.NDArray[np.int32]  #: int32[n, features], in the order of `FLOW_FEATURES`
+    last: npt.NDArray[np.bool_]  #: bool[n], whether they are among the last of their message
+    share: npt.NDArray[np.float64]  #: float64[n], which share of the run's packets they are
+
+    @classmethod
+    def of(cls, dataset: Dataset, last_cells: int) -> Counted:
+        """Those of a trace whose senders told what is left."""
+        frame = dataset.frame([*FLOW_FEATURES, "message_left"])
+        frame["last"] = frame.pop("message_left") <= last_cells
+        counts = frame.value_counts(sort=False)
+        table = counts.index.to_frame().to_numpy(np.int32)
+        return cls(table[:, :-1], table[:, -1] > 0, counts.to_numpy(np.float64) / len(frame))
+
+    def seen(
+        self, names: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+        """Some features, labels and shares."""
+        return self.x[:, [FLOW_FEATURES.index(name) for name in names]], self.last, self.share
+
+
+@dataclass(frozen=True)
+class Study:
+    """All conditions, the rules, and what was simulated of them."""
+
+    settings: MessageEndSettings
+    plan: SharingPlan
+    store: Store
+    costs: Costs
+    cell_bytes: int
+
+    @classmethod
+    def of(cls, settings: MessageEndSettings, store: Store) -> Study:
+        """Compose everything; ForetailError on unknown policies, and on cells of several sizes."""
+        named = [*settings.spared.values(), *(name for name in settings.spared if name not in settings.sharing_rules)]
+        plan = SharingPlan.of(settings, settings.shared, settings.families, {one: {} for one in named})
+        cells = {scenario.features.cell_bytes for scenario in plan.scenarios.values()}
+        if len(cells) > 1:
+            raise ForetailError(
+                f"families has cells of {sorted(cells)} bytes: give all the same, for trees have one unit"
+            )
+        return cls(settings, replace(plan, rules={}), store, Costs(), cells.pop())
+
+    def conditions(self, held_out: bool) -> list[Condition]:
+        """Those that train, or those that judge."""
+        return [where for where in self.plan.scenarios if self.settings.families[where.family].held_out == held_out]
+
+    def traces(self, held_out: bool, seeds: Sequence[int]) -> Iterator[tuple[Condition, Dataset]]:
+        """Datasets of all these conditions, collected now where the store has none."""
+        policy = compose_policy(self.settings.traced, "traced")
+        for where in self.conditions(held_out):
+            whole = self.plan.scenarios[where]
+            scenario = replace(whole, traffic_ns=min(whole.traffic_ns, self.settings.traffic_ns))
+            for one in collect_runs(self.settings, scenario, policy, seeds):
+                yield where, Dataset.open(one.path)
+
+    def inputs(self, names: Sequence[str]) -> list[FeatureInput]:
+        """Of a tree on some features."""
+        return [FeatureInput(one.name, one.params(self.cell_bytes, 0), one.bits) for one in map(feature, names)]
+
+    def learned(self, runs: Sequence[Counted], names: Sequence[str]) -> Ensemble:
+        """A tree that gives the probability of a last packet from these features; every run counts the same."""
+        tree = RandomForest(trees=1, depth=self.settings.depth, features_per_split=len(names), bootstrap=False)
+        x, last, share = (np.concatenate(part) for part in zip(*(one.seen(names) for one in runs), strict=True))
+        return tree.fit(x, last, share).to_ensemble(self.inputs(names))
+
+    def told(self, tests: Tests) -> Ensemble:
+        """A rule that tells the last packets, as a tree."""
+        inputs, tree = self.inputs(FLOW_FEATURES), tree_of_rule(tests, FLOW_FEATURES)
+        return Ensemble(tuple(inputs), (tree,), Fraction(1, 2), origin={"kind": "message_end_rule"})
+
+    def policy(self, name: str, tells: Ensemble | None = None, entries: int = 0) -> Policy:
+        """A rule that spares the last packets, as `tells` says which these are; as their senders say without it."""
+        if name in self.settings.sharing_rules:
+            trees = rule_of({**RULE_DEFAULTS, **self.settings.sharing_rules[name]}).ensemble(self.cell_bytes)
+            policy = compose_policy(LEARNED, "spared").ask(export_to_store(trees, self.store).library)
+        else:
+            policy = compose_policy(name, "spared")
+        if tells is None:
+            return policy
+        return replace(policy, message_end=str(export_to_store(tells, self.store).library), flow_entries=entries)
+
+    def measure(self, policies: Mapping[Rule, Policy], wheres: Sequence[Condition], seeds: Sequence[int]) -> None:
+        """Simulate what is not simulated yet."""
+        plan = replace(self.plan, rules=policies)
+        everywhere = {where: list(policies) for where in wheres}
+        measure_rules(self.settings.experiment, self.settings, plan, self.costs, everywhere, seeds)
+
+
+def show(settings: MessageEndSettings, run: Run) -> Shown:
+    """Learn, choose on the training families, and judge on the others; what the store has is not simulated again."""
+    study = Study.of(settings, run.store)
+    runs = [Counted.of(dataset, settings.last_cells) for _, dataset in study.traces(False, settings.training_seeds)]
+    learned = {kind: study.learned(runs, names) for kind, names in KINDS.items()}
+    trees = {
+        kind: {f"{kind} {p:g}": tree.with_threshold(Fraction(p)) for p in settings.least_share}
+        for kind, tree in learned.items()
+    }
+    limits = {f"{LIMIT} {most}": study.told(("flow_sent", most, True, False)) for most in settings.most_sent_cells}
+    as_long = ("left_like_last", settings.last_cells, True, False)
+    fixed = {
+        BY_HAND: study.told(("short_packet", 0, as_long, True)),
+        NEVER: study.told(False),
+        ALWAYS: study.told(True),
+    }
+    kinds = {**trees, LIMIT: limits}
+    told = {**fixed, **{by: tells for group in kinds.values() for by, tells in group.items()}}
+
+    training, held_out = study.conditions(False), study.conditions(True)
+    chosen: dict[str, dict[str, str]] = {}  # by rule and kind
+    judged: dict[str, dict[str, tuple[str, int | None]]] = {}  # by rule and row: who tells, and with which table
+    for name, without in settings.spared.items():
+        sender = Rule(name, SENDER)
+        tried = {Rule(name, by): study.policy(name, tells) for by, tells in told.items() if by not in fixed}
+        study.measure({sender: study.policy(name), **tried}, training, settings.validation_seeds)
+        chosen[name] = {
+            kind: best_by_family(study.costs, training, [Rule(name, by) for by in group], sender).setting
+            for kind, group in kinds.items()
+        }
+        of_table = chosen[name][SHAPE]
+        rows: dict[str, tuple[str, int | None]] = {SENDER: (SENDER, None)}
+        rows |= {f"{of_table}, {_table(entries)}": (of_table, entries) for entries in settings.entries}
+        rows |= {by: (by, 0) for by in (chosen[name][SIZE], BY_HAND, chosen[name][LIMIT], NEVER, ALWAYS)}
+        rows |= {NOBODY: (NOBODY, None)}
+        judged[name] = rows
+        policies = {
+            Rule(name, row): compose_policy(without, "spared")
+            if by == NOBODY
+            else study.policy(name, told.get(by), entries or 0)
+            for row, (by, entries) in rows.items()
+        }
+        study.measure(policies, held_out, settings.seeds)
+    frame = pd.DataFrame(
+        _row(study, held_out, name, row, by, entries)
+        for name, rows in judged.items()
+        for row, (by, entries) in rows.items()
+    )
+    agreement = _agreement(study, told, settings.seeds[:1])
+    files = {run.folder / "tree.json": chosen[next(iter(settings.spared))][SHAPE], run.folder / "by_hand.json": BY_HAND}
+    for path, by in files.items():
+        told[by].save(path)
+    return Shown(
+        frame,
+        [
+            _table_of(frame),
+            _table_of_agreement(agreement, {by for of_rule in chosen.values() for by in of_rule.values()} | set(fixed)),
+        ],
+        files=list(files),
+        notes=(
+            f"J on held-out families, seeds {', '.join(map(str, settings.seeds))}; the tag's gain is that of the "
+            "sender's tag over the policy without one, in log J; intervals are the 95 % ones over seeds.",
+            study.costs.note,
+        ),
+        verdict=_verdict(frame),
+        details={
+            "chosen": chosen,
+            "agreement": agreement.to_dict("records"),
+            "leaves": {kind: len(tree.trees[0].leaves) for kind, tree in learned.items()},
+        },
+    )
+
+
+MESSAGE_END = FunctionExperiment(MessageEndSettings, show)
+
+
+def _table(entries: int) -> str:
+    return f"{entries:,} entries" if entries else "all flows"
+
+
+def _row(
+    study: Study, wheres: Sequence[Condition], name: str, row: str, by: str, entries: int | None
+) -> dict[str, Cell]:
+    """What telling the last packets in one way comes to, for one rule.
+
+    ``change``: log J less that of the rule with the sender's tag. ``survives``: share of the tag's gain that is left,
+    %, a mean over seeds. ``bits``: of a switch's table. ``gain``: that of the tag, in log J.
+    """
+    none, tag, own = (
+        logs_by_family(study.costs, wheres, Rule(name, one), Rule(name, SENDER)).mean(axis=0)
+        for one in (NOBODY, SENDER, row)
+    )
+    gain, survives = none - tag, mean_interval(list(100 * (none - own) / (none - tag)))
+    change = mean_interval(list(own))
+    return {
+        "rule": name,
+        "told by": row,
+        "entries": entries,
+        "bits": entries * FLOW_ENTRY_BITS if entries and by not in (NEVER, ALWAYS) else None,
+        **_columns("change", change),
+        **_columns("survives", survives),
+        "gain": float(gain.mean()),
+    }
+
+
+def _columns(name: str, found: PairedDifference) -> dict[str, Cell]:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _difference(row: Mapping[Any, Any], name: str) -> PairedDifference:
+    mean, low, high = (
+        None if (value := row[key]) is None or pd.isna(value) else float(value)
+        for key in (name, f"{name}_low", f"{name}_high")
+    )
+    return PairedDifference(mean, low, high, 0)
+
+
+def _table_of(frame: pd.DataFrame) -> Table:
+    return Table.of_rows(
+        "Who tells the last packets of a message: J, and the share of the tag's gain that survives",
+        (
+            {
+                "rule": row["rule"],
+                "told by": row["told by"],
+                "kbit of a switch": None if pd.isna(row["bits"]) else row["bits"] / 1000,
+                "J against the sender's tag": change_text(_difference(row, "change")),
+                "survives, %": interval_text(_difference(row, "survives")),
+            }
+            for row in frame.to_dict("records")
+        ),
+    )
+
+
+def _agreement(study: Study, told: Mapping[str, Ensemble], seeds: Sequence[int]) -> pd.DataFrame:
+    """How far each way to tell agrees with the tag, on traces of the held-out families that count all flows.
+
+    ``told``: share of the packets that are told as last. ``found``: share of the last packets that are told. ``right``:
+    share of the told packets that are last. All are means over conditions.
+    """
+    rows = []
+    for where, dataset in study.traces(True, seeds):
+        run = Counted.of(dataset, study.settings.last_cells)
+        for by, tells in told.items():
+            says = tells.exceeds(run.seen([one.name for one in tells.features])[0])
+            both, share = run.share[says & run.last].sum(), run.share[says].sum()
+            found = both / last if (last := run.share[run.last].sum()) else math.nan
+            rows.append(
+                {
+                    "by": by,
+                    "where": str(where),
+                    "told": share,
+                    "found": found,
+                    "right": both / share if share else math.nan,
+                }
+            )
+    return pd.DataFrame(rows).groupby("by", sort=False)[["told", "found", "right"]].mean().reset_index()
+
+
+def _table_of_agreement(agreement: pd.DataFrame, shown: set[str]) -> Table:
+    return Table.of_rows(
+        "What is told on held-out families, means over conditions",
+        (
+            {"told by": row["by"], **{f"{name}, %": 100 * row[name] for name in ("told", "found", "right")}}
+            for row in agreement.to_dict("records")
+            if row["by"] in shown
+        ),
+        "told: share of all packets; found: share of the last that are told; right: share of the told that are last",
+    )
+
+
+def _verdict(frame: pd.DataFrame) -> list[str]:
+    """The share of the gain that survives, for each rule, by the tree on all flows and by the limit."""
+    sentences = []
+    for name, rows in frame.groupby("rule", sort=False):
+        by = {row["told by"]: interval_text(_difference(row, "survives"), "") for row in rows.to_dict("records")}
+        tree, limit = (next(text for one, text in by.items() if one.startswith(kind)) for kind in (SHAPE, LIMIT))
+        sentences.append(
+            f"{name}: {tree} % of the tag's gain survives with the tree, {limit} % with a limit of the bytes so far."
+        )
+    return sentences

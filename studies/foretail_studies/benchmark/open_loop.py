@@ -1,0 +1,322 @@
+"""The open-loop track: drop policies and predictors on frozen slotted arrivals, where no sender reacts.
+
+The score is the recovered loss (:func:`foretail.sim_bridge.open_loop.scores.recovered_loss`): the share of what always
+accepting loses against LQD that a rule wins back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.network.sources import SlottedTraffic
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
+from foretail.core.code import code_digest
+from foretail.core.errors import ForetailError
+from foretail.features.arithmetic import arithmetic_of
+from foretail.features.dataset.manifest import traffic_sha256
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import POLICY, scorer_of
+from foretail.pipelines.data.slotted_traffic import run_in, workload_in
+from foretail.pipelines.experiment.cases import measure_cases
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.families.conditions import Condition
+from foretail.pipelines.runs.notes import lineages
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.pipelines.tracking.loading import is_predictor, load_predictor
+from foretail.pipelines.tracking.seen import refuse_traffic
+from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
+from foretail.sim_bridge.arrivals.workloads import Workload
+from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.guest_policies import policy_identity
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.live import run_live
+from foretail.sim_bridge.open_loop.scores import recovered_loss
+from foretail.sim_bridge.open_loop.slotted import packets_sent
+from foretail.sim_bridge.policies import is_guest
+from foretail.sim_bridge.policy_settings import SlotParameters, settings_in_name
+from foretail.sim_bridge.python_policies import PythonPolicy
+from foretail_studies.benchmark.frozen import OPEN_LOOP
+from foretail_studies.benchmark.track import Track, best_of, require_answers
+
+LQD, ACCEPT = "lqd", "followlqd"
+"""The reference; and the policy that always accepts, which is FollowLQD without predictions."""
+
+
+@dataclass
+class OpenLoopSettings(PointSettings, Families):
+    """Drop policies and predictors on frozen arrivals, judged by the share of LQD's gain that they win back."""
+
+    model: str | None = setting(
+        None,
+        "What is judged: a drop predictor of trees, as in export; the name of a policy, such as dt_alpha_4; "
+        "HEADER.hpp:TYPE; or FILE.py:FUNCTION, which decides in Python. null judges the rules of the benchmark alone.",
+    )
+    asking: str | None = setting(
+        None,
+        "Policy that asks the predictor; null means the one for which it was trained, and else credence.",
+        one_of=ASKING,
+    )
+    rules: list[str] = setting([], "Policies that stand beside what is judged.")
+    thresholds: list[str] = setting(
+        MISSING, "Policies of which the best on the training families stands beside what is judged."
+    )
+    seeds: list[int] = setting(MISSING, "Seeds of the arrivals of every condition.", at_least=1, at_most=2**30)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError without a family that trains or one that judges, and on rules that are none."""
+        super().check(where)
+        self.require_both_sides()
+        for rule in [*self.rules, *self.thresholds]:
+            _policy(rule)
+
+
+@dataclass(frozen=True)
+class OpenCase:
+    """A rule on the arrivals of a condition and seed."""
+
+    family: str
+    condition: str
+    seed: int
+    rule: str
+
+    @property
+    def where(self) -> Condition:
+        return Condition(self.family, self.condition)
+
+
+@dataclass(frozen=True)
+class LiveCase:
+    """All seeds of a condition: they wait together, so that a policy in Python gets a batch."""
+
+    family: str
+    condition: str
+    seeds: tuple[int, ...]
+
+    @property
+    def cases(self) -> list[OpenCase]:
+        return [OpenCase(self.family, self.condition, seed, "") for seed in self.seeds]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """All conditions, and the predictor or the policy in Python that is judged on them."""
+
+    traffic: Mapping[Condition, SlottedTraffic]
+    hashes: Mapping[tuple[Condition, int], str]  #: of scenario and seed, by condition and seed
+    predictors: Mapping[str, tuple[str, Ensemble]]  #: by rule, the policy that asks, and whom
+    code: str
+    live: tuple[str, PythonPolicy] | None = None  #: the policy that asks, and whom
+
+    def depends_on(self, case: OpenCase) -> dict[str, Any]:
+        """Everything that a measurement depends on."""
+        asked = self.predictors.get(case.rule)
+        rule = [policy_identity(case.rule)] if asked is None else [asked[0], asked[1].sha256]
+        return {"traffic": self.hashes[case.where, case.seed], "rule": rule, "code": self.code}
+
+    def measure(self, case: OpenCase, so_far: SoFar) -> dict[str, Any]:
+        """What a rule sends, in packets, and a hash of what arrives."""
+        so_far("")
+        traffic = self.traffic[case.where]
+        batches, digest = _arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, case.seed)
+        if case.rule not in self.predictors:
+            (sent,) = packets_sent(batches, traffic.ports, traffic.buffer, [_policy(case.rule)])
+            return {"sent": sent, "arrivals_sha256": digest}
+        asking, ensemble = self.predictors[case.rule]
+        arithmetic: dict[str, Any] = {**arithmetic_of({item.name: item.params for item in ensemble.features})}
+        if "average_shift" in arithmetic:
+            arithmetic["average_shift"] = max(slots_shift(arithmetic["average_shift"]), 0)
+        run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer, **arithmetic)
+        return {"sent": run.sent(asking, scorer_of(ensemble)), "arrivals_sha256": digest}
+
+    def live_depends_on(self, case: LiveCase) -> dict[str, Any]:
+        """Everything that a measurement of the policy in Python depends on."""
+        asking, policy = self._live()
+        return {
+            "traffic": [self.hashes[one.where, one.seed] for one in case.cases],
+            "policy": [policy.sha256, policy.function, asking],
+            "code": [self.code, code_digest(run_live)],
+        }
+
+    def measure_live(self, case: LiveCase, so_far: SoFar) -> list[dict[str, Any]]:
+        """What the policy in Python sends on each seed, as `measure`."""
+        so_far("")
+        asking, policy = self._live()
+        traffic = self.traffic[Condition(case.family, case.condition)]
+        ports, buffer = traffic.ports, traffic.buffer
+        drawn = [_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
+        sequences = [joined(list(batches)) for batches, _ in drawn]
+        live = run_live(sequences, ports, buffer, policy.fresh().decide, policy.features, policy=asking)
+        return [
+            {"sent": run.transmitted, "arrivals_sha256": digest}
+            for run, (_, digest) in zip(live.runs, drawn, strict=True)
+        ]
+
+    def _live(self) -> tuple[str, PythonPolicy]:
+        if self.live is None:
+            raise TypeError("no policy in Python is judged")
+        return self.live
+
+
+@lru_cache(maxsize=2)
+def _arrivals(workload: Workload, ports: int, buffer: int, slots: int, seed: int) -> tuple[Sequence[Slotted], str]:
+    """The arrivals of a run and their hash; consecutive cases share them."""
+    batches = list(workload.batches(ports, buffer, slots, seed))
+    digest = hashlib.sha256()
+    for column in ("slot", "port"):
+        for batch in batches:
+            digest.update(np.ascontiguousarray(getattr(batch, column), np.dtype("<i8")).tobytes())
+    return batches, digest.hexdigest()
+
+
+def _policy(rule: str) -> tuple[str, SlotParameters]:
+    """A policy by its name, maybe with settings of its own; ForetailError when slots do not know it."""
+    if is_guest(rule):
+        return rule, SlotParameters()
+    name, numbers = settings_in_name(rule) or (rule, {})
+    known = {field.name for field in fields(SlotParameters)}
+    if name not in OF_ARRIVALS or not numbers.keys() <= known:
+        raise ForetailError(
+            f"{rule} is no policy of arrivals in slots: choose from {', '.join(OF_ARRIVALS)}, as in dt_alpha_8"
+        )
+    values: dict[str, Any] = {key: [value] if key == "alpha" else value for key, value in numbers.items()}
+    return name, SlotParameters(**values)
+
+
+def show(settings: OpenLoopSettings, run: Run) -> Shown:
+    """Run everybody on all arrivals, verify the frozen ones, and score."""
+    traffic = {
+        Condition(name, condition): compose_settings(
+            CollectConfig,
+            ["source=slotted", *settings.shared, *family.overrides(condition)],
+            f"families.{name}.conditions.{condition}",
+        ).slotted
+        for name, family in settings.families.items()
+        for condition in family.conditions
+    }
+    arrivals, judged = _with_model(settings, run, traffic)
+    named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
+    rules = list(dict.fromkeys(named))
+    cases = [
+        OpenCase(where.family, where.condition, seed, rule)
+        for where in traffic
+        for seed in settings.seeds
+        for rule in rules
+        if arrivals.live is None or rule != judged
+    ]
+    measured = measure_cases(
+        settings.experiment,
+        "open_loop",
+        cases,
+        settings,
+        name=lambda case: f"{case.where}: {case.rule}, seed {case.seed}",
+        depends_on=arrivals.depends_on,
+        measure=arrivals.measure,
+    )
+    found = dict(zip(measured.cases, measured.measurements, strict=True))
+    notes = []
+    if arrivals.live is not None:
+        found |= _live_runs(settings, arrivals, judged or "")
+        notes = [arrivals.live[1].note]
+    percents = {where: _percents(found, where, rules, settings.seeds) for where in traffic}
+    training = [where for where in traffic if where.family in settings.training()]
+    tuned = best_of(percents, training, settings.thresholds)
+    track = Track(
+        OPEN_LOOP,
+        settings.size,
+        percents,
+        settings.held_out().keys(),
+        {
+            (case.where, case.seed): (one["arrivals_sha256"], float(one["sent"]))
+            for case, one in found.items()
+            if case.rule == LQD
+        },
+        ACCEPT,
+        tuned,
+        "the share of what always accepting loses against LQD that a rule wins back",
+    )
+    shown = [rule for rule in rules if rule in (judged, tuned, *settings.rules) or rule not in settings.thresholds]
+    best = f"{tuned} is the best of {len(settings.thresholds)} on the training families."
+    return track.shown(judged, shown, [best, measured.note, *notes])
+
+
+OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show)
+
+
+def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[OpenCase, Any]:
+    """What the policy in Python sends, on each condition and seed."""
+    measured = measure_cases(
+        settings.experiment,
+        "live_open_loop",
+        [LiveCase(where.family, where.condition, tuple(settings.seeds)) for where in arrivals.traffic],
+        settings,
+        name=lambda case: f"{case.family} {case.condition}: {rule}",
+        depends_on=arrivals.live_depends_on,
+        measure=arrivals.measure_live,
+    )
+    return {
+        replace(one, rule=rule): found
+        for case, of_seeds in zip(measured.cases, measured.measurements, strict=True)
+        for one, found in zip(case.cases, of_seeds, strict=True)
+    }
+
+
+def _with_model(
+    settings: OpenLoopSettings, run: Run, traffic: Mapping[Condition, SlottedTraffic]
+) -> tuple[Arrivals, str | None]:
+    """The arrivals with what is judged, and its name; ForetailError when it was given a held-out run."""
+    model = settings.model
+    code = code_digest("sim_bridge.arrivals", KnownRun, packets_sent)
+    hashes = {
+        (where, seed): traffic_sha256(run_in(one, seed)) for where, one in traffic.items() for seed in settings.seeds
+    }
+    python = None if model is None else PythonPolicy.of(model)
+    if python is not None:
+        return Arrivals(traffic, hashes, {}, code, (settings.asking or "learned", python)), python.name
+    if model is None or not is_predictor(model):
+        if model is not None:
+            require_answers(model)
+            _policy(model)
+        return Arrivals(traffic, hashes, {}, code), model
+    ensemble = load_predictor(model, settings.tracking, run.store)
+    if not isinstance(ensemble, Ensemble):
+        raise ForetailError(f"{model} is a network, and this track asks trees: distill it first (foretail distill)")
+    held_out = [
+        (f"{where} on seed {seed}", traffic_sha)
+        for (where, seed), traffic_sha in hashes.items()
+        if where.family in settings.held_out()
+    ]
+    for lineage in lineages():
+        refuse_traffic(held_out, lineage, "the model")
+    asking = settings.asking or str(ensemble.origin.get(POLICY, "credence"))
+    judged = f"{asking}, the model"
+    return Arrivals(traffic, hashes, {judged: (asking, ensemble)}, code), judged
+
+
+def _percents(
+    found: Mapping[OpenCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
+) -> dict[str, dict[int, float]]:
+    """The recovered loss in percent, by rule and seed; ForetailError where always accepting loses nothing."""
+
+    def sent(rule: str, seed: int) -> int:
+        return int(found[OpenCase(where.family, where.condition, seed, rule)]["sent"])
+
+    percents: dict[str, dict[int, float]] = {}
+    for rule in rules:
+        for seed in seeds:
+            share = recovered_loss(sent(LQD, seed), sent(rule, seed), sent(ACCEPT, seed))
+            if share is None:
+                raise ForetailError(f"{where} on seed {seed} loses nothing to always accepting: raise its load")
+            percents.setdefault(rule, {})[seed] = 100 * share
+    return percents

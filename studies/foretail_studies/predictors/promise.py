@@ -1,0 +1,444 @@
+"""What a prediction is worth beside policies that need none, on workloads that trained it and on others.
+
+Every policy without a predictor has the setting that sends most on the very runs that trained the predictors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.training import Objective, Split
+from foretail.core.errors import ForetailError
+from foretail.features.dataset.reader import Dataset
+from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
+from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
+from foretail.pipelines.data.collecting import made_runs
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.settings.compose import compose_settings, compose_training
+from foretail.pipelines.training.fitting import SENDING, train_model
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.sending import search_each
+from foretail.sim_bridge._native import Scorer
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.replay import Contender, bytes_sent
+from foretail.sim_bridge.open_loop.scores import recovered_loss
+from foretail.sim_bridge.policies import ASKING
+from foretail_studies.predictors.drawn import drawn_workloads
+
+ACCEPT, LQD, OWN = "always accept", "LQD", "rule of the workload"
+USUAL_DT = Baseline("dt", 0.5)
+LEAST_LOST = 0.01
+"""Share of LQD's bytes that always accepting has to lose, so that there is something to recover."""
+WITHIN, UNSEEN, DRAWN = "workloads that trained it", "workloads never seen", "drawn workloads never seen"
+CAPTION = (
+    "Share of what always accepting loses against LQD that each policy wins back, open loop: the mean over test runs "
+    "with its 95 % interval. Thresholds have the setting that sends most on the training and validation runs. The rule "
+    "of the workload was searched on the workload itself, so it is no model but a ceiling."
+)
+
+
+@dataclass
+class PromiseSettings(JobSettings):
+    """Predictors and tuned policies on workloads in slots; overrides are written as on the command line."""
+
+    shared: list[str] = setting([], "Overrides of foretail collect that all workloads share.")
+    workloads: dict[str, list[str]] = setting(MISSING, "Overrides of foretail collect, by the workload's name.")
+    train_on: list[str] = setting(MISSING, "Workloads whose runs train, and tune policies; the others judge only.")
+    drawn_training: int = setting(
+        0, "Number of workloads drawn at random that train and tune too; no run of them is judged.", at_least=0
+    )
+    training_draw: int = setting(1, "Seed by which the drawn training workloads are drawn.", at_least=0)
+    drawn_unseen: int = setting(0, "Number of workloads drawn at random that judge only.", at_least=0)
+    unseen_draw: int = setting(2, "Seed by which the drawn workloads that judge are drawn.", at_least=0)
+    drawn_slots: int = setting(
+        20_000, "Slots of a drawn workload; rare bursts last up to ten times as long.", at_least=1
+    )
+    split: Split = part(Split, "Seeds of the runs of every workload, split by run.")
+    models: dict[str, list[str]] = setting(MISSING, "Overrides of foretail train, by the model's name.")
+    label_seeds: list[int] | None = setting(
+        None,
+        "Training seeds whose runs train models of labels, which take all rows of every workload; null means all of "
+        "split.train.",
+    )
+    own_trials: int = setting(
+        600,
+        "Number of rules that a search tries on the training runs of each workload: no model, but what a rule that "
+        "knows the workload sends there.",
+        at_least=1,
+        at_most=10**7,
+    )
+    inverted: list[float] = setting(
+        [0.0, 0.01, 0.05, 0.1, 0.5], "Shares of a model's answers that are inverted.", at_least=0, at_most=1
+    )
+    under: list[str] = setting(
+        ["learned", "credence", "guarded"], "Policies that ask the model whose answers are inverted."
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on names that mean nothing here, and on another split than by run."""
+        super().check(where)
+        if self.split.name != "by_run":
+            raise ForetailError(f"split is {self.split.name}, and promise holds whole runs out: use by_run")
+        for name in self.train_on:
+            if name not in self.workloads:
+                raise ForetailError(f"train_on names {name}, which is not among {', '.join(self.workloads)}")
+        for seed in self.label_seeds or []:
+            if seed not in (self.split.train or []):
+                raise ForetailError(f"label_seeds names {seed}, which is not among split.train: {self.split.train}")
+        if self.training_draw == self.unseen_draw and self.drawn_training and self.drawn_unseen:
+            raise ForetailError(
+                f"training_draw and unseen_draw are both {self.unseen_draw}, so the same workloads would train and "
+                "judge: give two seeds"
+            )
+        for name in self.under:
+            if name not in ASKING:
+                raise ForetailError(f"under names {name}, which asks no predictor: choose from {', '.join(ASKING)}")
+
+    @cached_property
+    def drawn(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """The drawn workloads that train and those that judge, by name."""
+        return (
+            drawn_workloads(self.drawn_training, self.training_draw, self.drawn_slots),
+            drawn_workloads(self.drawn_unseen, self.unseen_draw, self.drawn_slots),
+        )
+
+    @property
+    def training(self) -> list[str]:
+        """Names of the workloads that train."""
+        return [*self.train_on, *self.drawn[0]]
+
+    @property
+    def judging(self) -> list[str]:
+        """Names of the workloads whose test runs are judged."""
+        return [*self.workloads, *self.drawn[1]]
+
+    def columns_of(self, name: str) -> dict[str, Any]:
+        """What a row of this workload says of it."""
+        return {"workload": name, "held_out": name not in self.train_on, "drawn": name in self.drawn[1]}
+
+
+def show(settings: PromiseSettings, run: Run) -> Shown:
+    """Collect, train, tune, and judge all of them on the test runs."""
+    split = settings.split
+    runs = all_collected(settings, split.all_seeds)
+    inside = replace(settings, tracking=run.inside(replace(settings.tracking, registered_model=None)))
+    trained = {name: train_model(_training(inside, runs, name)) for name in settings.models}
+    policies = tuned([runs[name][seed] for name in settings.training for seed in (*split.train, *split.validation)])
+    judged = {name: runs[name] for name in settings.judging}
+    rules = _own_rules(settings, judged)
+    rows = pd.DataFrame(
+        [
+            {**settings.columns_of(name), "seed": seed, **row}
+            for name, of in judged.items()
+            for seed in split.test
+            for row in _measured(of[seed], policies, trained, rules[name])
+        ]
+    )
+    summary = _summary(rows)
+    best = _best_model(summary)
+    tests = {name: [of[seed] for seed in split.test] for name, of in judged.items()}
+    wrong = _inverted(settings, tests, trained, best)
+    return Shown(
+        pd.concat([rows, wrong], ignore_index=True),
+        [_table(summary), _by_workload(rows), *_wrong_table(rows, wrong, best)],
+        {"": Drawn(draw(summary), CAPTION, summary)},
+        verdict=_verdict(rows, summary, best),
+    )
+
+
+def _training(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset]], name: str) -> TrainConfig:
+    """The settings with which a model is trained on the workloads that train."""
+    where, own = f"models.{name}", settings.models[name]
+    split = settings.split
+    if settings.label_seeds is not None and compose_training(settings, own, where).objective.name not in SENDING:
+        split = replace(split, train=settings.label_seeds)
+    folders = (str(runs[one][seed].path) for one in settings.training for seed in split.all_seeds if seed in runs[one])
+    seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]
+    return compose_training(settings, [f"datasets=[{','.join(folders)}]", *seeds, *own], where)
+
+
+def all_collected(settings: PromiseSettings, seeds: Sequence[int]) -> dict[str, dict[int, Dataset]]:
+    """Return runs of every workload by name and seed: of these seeds those that are judged, the others for training."""
+    training, unseen = settings.drawn
+    overrides = {**settings.workloads, **unseen, **training}
+    fitting = [*settings.split.train, *settings.split.validation]
+    return {
+        name: collected(settings, name, own, fitting if name in training else seeds) for name, own in overrides.items()
+    }
+
+
+def collected(settings: PromiseSettings, name: str, own: Sequence[str], seeds: Sequence[int]) -> dict[int, Dataset]:
+    """Return the runs of a workload by their seeds, from the store or made now."""
+    overrides = ["source=slotted", *settings.shared, *own]
+    config = compose_settings(CollectConfig, overrides, f"workloads.{name}")
+    made = made_runs(replace(config, seeds=list(seeds), store_dir=settings.store_dir, jobs=settings.jobs))
+    return {one.seed: Dataset.open(Path(one.path)) for one in made}
+
+
+def _own_rules(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset]]) -> dict[str, Scorer]:
+    """Of each workload the threshold that was searched on its own training runs, whether models train there or not."""
+    rules = {}
+    with StageProgress() as progress:
+        for name, of in runs.items():
+            own = [of[seed] for seed in settings.split.train]
+            (searched,) = search_each(
+                Objective(name="sent", trials=settings.own_trials),
+                [KnownRun.of(dataset) for dataset in own],
+                [dataset.manifest.content_sha256 for dataset in own],
+                jobs=os.cpu_count() or 1,  # threads change no result
+                report=partial(progress.update, f"rule of {name}"),
+            ).values()
+            rules[name] = searched.rule.scorer()
+    return rules
+
+
+def _measured(
+    dataset: Dataset, policies: tuple[Baseline, ...], trained: Mapping[str, TrainResult], rule: Scorer
+) -> Iterator[dict[str, Any]]:
+    """A row for each policy on a run, in data bytes."""
+    models = {name: one.ensemble for name, one in trained.items()}
+    every: dict[tuple[str, str], Contender] = {
+        (ACCEPT, ""): ("followlqd", None, None),
+        **{(one.policy, "default" if one is USUAL_DT else str(one)): one.contender for one in (USUAL_DT, *policies)},
+        **{(name, "model"): (asking_policy(one), None, scorer_of(one)) for name, one in models.items()},
+        (OWN, ""): ("learned", None, rule),
+        (LQD, ""): ("lqd", None, None),
+    }
+    sent = dict(zip(every, bytes_sent(dataset, list(every.values())), strict=True))
+    lqd, accept = sent[LQD, ""], sent[ACCEPT, ""]
+    told = lqd - accept >= LEAST_LOST * lqd
+    for (policy, how), count in sent.items():
+        yield {
+            "policy": policy,
+            "setting": how,
+            "sent": count,
+            "sent_by_lqd": lqd,
+            "sent_by_accept": accept,
+            "recovered": recovered_loss(lqd, count, accept) if told else None,
+        }
+
+
+def _summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean recovered loss with its interval over runs, and what is sent with its interval over workloads.
+
+    What is sent is the geometric mean over LQD's, of the runs of a workload and then of the workloads.
+    """
+    found = []
+    for (where, policy, how), some in rows.groupby([kinds(rows), "policy", "setting"], sort=False):
+        interval = mean_interval([None if pd.isna(value) else float(value) for value in some["recovered"]])
+        logs = (some["sent"] / some["sent_by_lqd"]).map(math.log).groupby(some["workload"]).mean()
+        sent = mean_interval(logs.tolist())
+        found.append(
+            {
+                "where": where,
+                "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(
+                    str(how), how
+                ),
+                "name": f"{policy} default" if how == "default" else policy,
+                "model": how == "model",
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "log_sent": sent.mean,
+                "sent, % of LQD": interval_text(in_percent(sent), "", digits=4),
+                "recovered": interval_text(interval, ""),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def kinds(rows: pd.DataFrame) -> pd.Series[str]:
+    """The kind of workload of each row."""
+    named = rows["held_out"].map({False: WITHIN, True: UNSEEN})
+    return named.mask(rows["held_out"] & rows["drawn"], DRAWN).rename("where")
+
+
+def _table(summary: pd.DataFrame) -> Table:
+    columns = {name: name for name in ("where", "policy", "recovered", "sent, % of LQD")}
+    note = (
+        "Recovered: over runs where always accepting loses at least 1 %. Sent: the geometric mean over workloads. In "
+        "brackets are 95 % intervals, over runs and over workloads."
+    )
+    return Table.of_frame("What a prediction is worth", summary, columns, note)
+
+
+def _by_workload(rows: pd.DataFrame) -> Table:
+    """Per workload what is sent, in % of LQD, by a column for each policy."""
+    sent = rows.assign(share=100 * rows["sent"] / rows["sent_by_lqd"])
+    wide = sent.assign(name=_names(sent)).pivot_table(index="workload", columns="name", values="share", sort=False)
+    frame = wide.drop(columns=LQD).reset_index()
+    return Table.of_frame("Sent, % of LQD", frame, {name: str(name) for name in frame.columns}, "means over test runs")
+
+
+def in_percent(logs: PairedDifference) -> PairedDifference:
+    """Return the interval of a mean logarithm as a geometric mean in %."""
+
+    def of(value: float | None) -> float | None:
+        return None if value is None else 100 * float(np.exp(value))
+
+    return replace(logs, mean=of(logs.mean), low=of(logs.low), high=of(logs.high))
+
+
+def _best_model(summary: pd.DataFrame) -> str:
+    """The model that sends most on new runs of the workloads that trained it."""
+    within = summary[summary["model"] & (summary["where"] == WITHIN)]
+    return str(within.sort_values("log_sent")["name"].iloc[-1])
+
+
+def _inverted(
+    settings: PromiseSettings, runs: Mapping[str, list[Dataset]], trained: Mapping[str, TrainResult], model: str
+) -> pd.DataFrame:
+    """Rows of one model whose answers are partly inverted, under policies that ask it; none of a model of labels."""
+    ensemble = trained[model].ensemble
+    if POLICY not in ensemble.origin:
+        return pd.DataFrame()
+    scorer = scorer_of(ensemble)
+    found = []
+    for name, datasets in runs.items():
+        for dataset in datasets:
+            run = KnownRun.of(dataset)
+            lqd, accept = run.lqd, run.sent("followlqd")
+            for under, share in product(settings.under, settings.inverted):
+                sent = run.sent(under, scorer, inverted=share, draw=dataset.manifest.seed)
+                found.append(
+                    {
+                        **settings.columns_of(name),
+                        "seed": dataset.manifest.seed,
+                        "policy": f"{model} under {under}",
+                        "setting": f"{100 * share:g} % inverted",
+                        "sent": sent * PACKET_BYTES,
+                        "sent_by_lqd": lqd * PACKET_BYTES,
+                        "sent_by_accept": accept * PACKET_BYTES,
+                        "recovered": recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None,
+                    }
+                )
+    return pd.DataFrame(found)
+
+
+def _wrong_table(rows: pd.DataFrame, wrong: pd.DataFrame, model: str) -> list[Table]:
+    """What is sent with wrong answers, in % of LQD: a row for each share, beside the policy tuned on the same runs."""
+    if wrong.empty:
+        return []
+    tuned_rows = rows[~rows["setting"].isin(["", "default", "model"])]
+    best = tuned_rows["setting"].iloc[0]
+    parts = []
+    for where, some in wrong.groupby(kinds(wrong), sort=False):
+        share = (some["sent"] / some["sent_by_lqd"]).map(math.log)
+        wide = (
+            some.assign(log=share).groupby(["setting", "policy"], sort=False)["log"].mean().map(_as_percent).unstack()
+        )
+        beside = tuned_rows[(kinds(tuned_rows) == where) & (tuned_rows["setting"] == best)]
+        wide[str(best)] = _as_percent((beside["sent"] / beside["sent_by_lqd"]).map(math.log).mean())
+        parts.append(wide.reset_index().assign(where=where))
+    frame = pd.concat(parts)
+    columns = ["where", "setting", *(name for name in frame.columns if name not in ("where", "setting"))]
+    note = "geometric means over test runs"
+    return [
+        Table.of_frame(f"Model {model} with wrong answers: sent, % of LQD", frame, {n: str(n) for n in columns}, note)
+    ]
+
+
+def _as_percent(log: float) -> float:
+    return 100 * math.exp(log)
+
+
+def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
+    """Of each kind of workload: one model beside one tuned policy, what it closes, and its worst workload.
+
+    The model is the best on new runs of the workloads that trained it, the policy the best on the training runs.
+    """
+    sentences = []
+    for where, some in summary.groupby("where", sort=False):
+        others = some[~some["model"] & ~some["policy"].isin([LQD, ACCEPT, OWN, f"{USUAL_DT}, default"])]
+        tuned_one = others.iloc[0]  # the best on the runs on which all were tuned
+        model = some[some["name"] == best].iloc[0]
+        logs = _logs(rows[kinds(rows) == where])
+        gain = logs[model["name"]] - logs[tuned_one["name"]]
+        least = logs[[tuned_one["name"], ACCEPT]].max(axis=1)
+        worst = (logs[model["name"]] - least).sort_values()
+        lost = -logs[tuned_one["name"]].mean()
+        of_rules = (logs[OWN] - logs[tuned_one["name"]]).mean()
+        closes = (
+            f"it closes {100 * gain.mean() / lost:.0f} % of the distance to LQD, rules that know the workload "
+            f"{100 * of_rules / lost:.0f} %, "
+            if lost > 0
+            else ""
+        )
+        sentences.append(
+            f"On {where}, model {model['name']} sends {model['sent, % of LQD']} % of what LQD sends and "
+            f"{tuned_one['policy']} {tuned_one['sent, % of LQD']} %: {closes}"
+            f"a gain of {interval_text(mean_interval((100 * gain).tolist()))} % over workloads. On {worst.index[0]} it "
+            f"sends {100 * worst.iloc[0]:+.2f} % against the better of that policy and always accepting, its least."
+        )
+    return sentences
+
+
+def _logs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean logarithm of what is sent over LQD's: a row for each workload, a column for each policy."""
+    logs = rows.assign(log=np.log(rows["sent"] / rows["sent_by_lqd"]), name=_names(rows))
+    return logs.pivot_table(index="workload", columns="name", values="log", sort=False)
+
+
+def _names(rows: pd.DataFrame) -> pd.Series[str]:
+    return rows["policy"] + rows["setting"].map(lambda how: " default" if how == "default" else "")
+
+
+@styled
+def draw(summary: pd.DataFrame) -> Figure:
+    """A bar for each policy, a panel for each kind of workload."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    known = summary.dropna(subset=["mean"])
+    kinds = list(dict.fromkeys(known["where"]))
+    policies = list(dict.fromkeys(known["policy"]))[::-1]
+    lowest = float(known["low"].fillna(known["mean"]).min())
+    figure, row = panels(len(kinds), inches=(2.6 * len(kinds) + 1.8, 3.8), grid="x", sharex=True, sharey=True)
+    for axes, where in zip(row, kinds, strict=True):
+        some = known[known["where"] == where][::-1]
+        colours = [
+            "C2" if name == OWN else "C1" if model else "C0"
+            for name, model in zip(some["name"], some["model"], strict=True)
+        ]
+        error = [some["mean"] - some["low"].fillna(some["mean"]), some["high"].fillna(some["mean"]) - some["mean"]]
+        places = [policies.index(policy) for policy in some["policy"]]
+        axes.barh(places, some["mean"], color=colours, xerr=error)
+        axes.set_yticks(range(len(policies)), policies)
+        left = max(-1.0, min(-0.05, lowest))
+        axes.set(title=where, xlabel="share recovered (LQD: 1)", xlim=(left, 1.05))
+        for place, mean, colour in zip(places, some["mean"], colours, strict=True):
+            if mean < left:  # the bar goes on
+                box = {"facecolor": colour, "edgecolor": "none", "pad": 0.5}
+                axes.text(left, place, f" {mean:.1f} ", va="center", color="white", fontsize="small", bbox=box)
+    handles = {
+        "without a predictor": Patch(color="C0"),
+        "with a predictor": Patch(color="C1"),
+        "rule of the workload": Patch(color="C2"),
+        "95 % interval of the mean": Line2D([], [], color="black"),
+    }
+    legend(figure, list(handles.values()), list(handles), "lower center", ncols=len(handles))
+    return figure
+
+
+PROMISE = FunctionExperiment(PromiseSettings, show)

@@ -1,0 +1,412 @@
+"""Drop predictors on runs and conditions that they never saw, open loop and closed loop, and the champion.
+
+Conditions and candidates are overrides as on the command line: every row can be had alone, with ``foretail collect`` or
+``foretail train`` and the overrides of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from foretail.configs.schema.model_stages import TrainConfig
+from foretail.configs.schema.networks import Network
+from foretail.configs.schema.scenario import Scenario
+from foretail.core.errors import ForetailError
+from foretail.core.json_text import flat
+from foretail.features.catalog import PAPER_FEATURES, training_columns
+from foretail.features.dataset.reader import Dataset
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import ALONE
+from foretail.models.drop.predictor import TreePredictor
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.policy_runs import PolicyRun
+from foretail.pipelines.comparison.statistics import interval_text
+from foretail.pipelines.data.collecting import collect_runs
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.steps import Steps
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
+from foretail.pipelines.settings.predictors import predictor_class, untrained
+from foretail.pipelines.training.fitting import train_model
+from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.replay import ReplayScores
+from foretail_studies.predictors.champion import Promotion, promote_best
+from foretail_studies.predictors.held_out import ACCEPT, HeldOut, judge_held_out
+from foretail_studies.predictors.label_study import LQD, LabelStudy, label_study
+from foretail_studies.predictors.leakage import SHOWN, draw_by_trees, leakage
+from foretail_studies.predictors.settings import StudySettings
+from foretail_studies.predictors.shift import ShiftMatrix, shift_matrix
+
+CREDENCE = "credence"
+PAPER_DEPTH = 4
+CLOSED_LOOP_METRICS = (
+    ("incast p95", "slowdown.incast.p95"),
+    ("incast p50", "slowdown.incast.p50"),
+    ("short p95", "slowdown.short.p95"),
+    ("long p95", "slowdown.long.p95"),
+    ("timed out %", "timed_out_percent"),
+)
+
+CAPTIONS = {
+    "shift": "What a predictor that trained under one condition (rows) is worth under another (columns).",
+    "leakage": "Scores by number of trees, a line per split: by row as in the paper, where neighbours of a test row "
+    "train, by time, and by run, as a switch meets packets.",
+}
+"""What is seen on each figure."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A scenario of the study and its runs."""
+
+    scenario: Scenario  #: what is simulated
+    network: Network  #: that simulates it
+    seen: bool  #: candidates train on runs of it
+    runs: Mapping[int, Dataset]  #: datasets by seed
+
+    def simulated(self, settings: StudySettings) -> StudySettings:
+        """The settings with which it is simulated."""
+        return replace(settings, network=self.network)
+
+    def of(self, seeds: Sequence[int]) -> list[Dataset]:
+        """The datasets of some seeds."""
+        return [self.runs[seed] for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Studied:
+    """A finished study."""
+
+    settings: StudySettings
+    conditions: Mapping[str, Condition]  #: by name
+    trained: Mapping[str, TrainResult]  #: candidates by name
+    held_out: Sequence[HeldOut]  #: what every candidate does on every held-out run, and always accepting
+    closed_loop: Mapping[str, FlowsResult]  #: by condition
+    shift: ShiftMatrix | None  #: predictors that trained under one condition each; None where none is wanted
+    leakage: Sequence[Mapping[str, Any]]  #: scores by number of trees and kind of split
+    labels: LabelStudy | None  #: the label study; None where none is wanted
+    #: the gate that the best candidate of the budget went through; None where none is wanted
+    promotion: Promotion | None
+    step_seconds: Mapping[str, float]  #: wall time of the steps of this run
+
+    def details(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "conditions": {
+                name: {
+                    "overrides": self.settings.conditions[name],
+                    "seen": condition.seen,
+                    "datasets": {
+                        str(seed): {"path": run.path, "content_sha256": run.manifest.content_sha256}
+                        for seed, run in condition.runs.items()
+                    },
+                }
+                for name, condition in self.conditions.items()
+            },
+            "candidates": {
+                name: {"overrides": self.settings.candidates[name]} | found.document()
+                for name, found in self.trained.items()
+            },
+            "held_out": [asdict(found) for found in self.held_out],
+            "closed_loop": {name: found.document() for name, found in self.closed_loop.items()},
+            "shift": None if self.shift is None else self.shift.frame().to_dict("records"),
+            "leakage": list(self.leakage),
+            "labels": None if self.labels is None else self.labels.document(),
+            "promotion": None if self.promotion is None else self.promotion.document(),
+            "step_seconds": dict(self.step_seconds),
+        }
+
+    def shown(self) -> Shown:
+        """What every candidate does on every held-out run, with the figures of splits and of shift."""
+        leaked = pd.DataFrame(self.leakage)
+        figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
+        if self.shift is not None:
+            figures = {"shift": Drawn(self.shift.draw(), CAPTIONS["shift"], self.shift.frame()), **figures}
+        rows = [{"f1": one.asked.f1, **dict(flat(asdict(one)))} for one in self.held_out]
+        return Shown(pd.DataFrame(rows), self.tables(), figures, verdict=self.verdict(), details=self.details())
+
+    def verdict(self) -> list[str]:
+        """Who recovers most on held-out runs, under conditions that were seen and new ones, and the gate's word."""
+        replays = {
+            seen: {
+                name: ReplayScores.together([run.replay for run in found])
+                for name in self.trained
+                if (found := [run for run in self.held_out if run.candidate == name and run.seen == seen])
+            }
+            for seen in (True, False)
+        }
+        recovered = {name: found.recovered_loss for name, found in replays[True].items()}
+        known = {name: value for name, value in recovered.items() if value is not None}
+        if not known:
+            return ["Always accepting loses nothing against LQD on the held-out runs, so there is nothing to recover."]
+        best = max(known, key=lambda name: known[name])
+        share = f"{100 * known[best]:.3g} %"
+        first = (
+            f"On held-out runs {best} recovers the largest share of what always accepting loses, {share}"
+            if known[best] > 0
+            else f"On held-out runs no predictor recovers what always accepting loses; {best} comes closest, {share}"
+        )
+        new = replays[False].get(best)
+        if new is not None and new.recovered_loss is not None:
+            first += f"; under new conditions {100 * new.recovered_loss:.3g} %"
+        if self.promotion is None:
+            return [f"{first}.", "None was put up for champion."]
+        chosen, gate = self.promotion.chosen, self.promotion.gate
+        if gate is None:
+            return [f"{first}.", f"{chosen} was champion already."]
+        return [f"{first}.", *gate.verdict()[:1]]
+
+    def tables(self) -> list[Table]:
+        """Held-out scores, closed loop, shift, leakage, labels, champion, steps."""
+        parts = [part for part in (self.shift, self.labels, self.promotion) if part is not None]
+        more = [table for part in parts for table in part.tables()]
+        return [self._scores(), *self._flows(), self._leakage(), *more, self._steps()]
+
+    def _scores(self) -> Table:
+        rows = []
+        for seen in (True, False):
+            for name in (ACCEPT, *self.trained):
+                runs = [run for run in self.held_out if run.candidate == name and run.seen == seen]
+                if runs:
+                    which = {"candidate": name, "conditions": "seen" if seen else "new", "runs": len(runs)}
+                    rows.append({**which, **HeldOut.together(runs)})
+        return Table.of_rows(
+            "Predictors on held-out runs",
+            rows,
+            "Runs of other seeds than train and validation, under conditions that candidates trained on (seen) or not "
+            "(new). Counts of the runs are added up; F1 per run is the mean over runs with a 95 % t interval.",
+        )
+
+    def _flows(self) -> Iterator[Table]:
+        for condition, found in self.closed_loop.items():
+            less_lqd = found.differences(CLOSED_LOOP_METRICS[0][1], "lqd")
+            rows = [
+                {
+                    "policy": policy,
+                    **{title: found.means(metric)[policy].mean for title, metric in CLOSED_LOOP_METRICS},
+                    "incast p95 - LQD": "-" if policy == "lqd" else interval_text(less_lqd[policy]),
+                    "predicted drops %": _share(found, policy, "predicted"),
+                    "threshold drops %": _share(found, policy, "over_threshold"),
+                }
+                for policy in found.policies
+            ]
+            seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
+            yield Table.of_rows(
+                f"Closed loop, condition {condition}",
+                rows,
+                f"FCT slowdown, means over seeds {seeds}; differences paired by seed, 95 % t intervals; the last "
+                "columns are shares of all data drops, by the predictor and by the thresholds.",
+            )
+
+    def _leakage(self) -> Table:
+        return Table.of_frame(
+            "What a split of rows pretends (Figure 15)",
+            pd.DataFrame(self.leakage),
+            {name: name for name in ("split", "trees", *SHOWN)},
+            "The paper's features and depth, threshold one half. Split by row is what the paper did.",
+        )
+
+    def _steps(self) -> Table:
+        return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
+
+
+def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
+    runs = [run.counters for run in found.runs if run.policy == policy]
+    total = sum(value for counters in runs for name, value in counters.items() if name.startswith("data_drops."))
+    return 100 * sum(counters.get(f"data_drops.{reason}", 0) for counters in runs) / total if total else None
+
+
+def studied(settings: StudySettings, run: Run) -> Studied:
+    """Collect, train, judge, simulate and choose; with tracking every training and promotion is a run inside."""
+    settings = replace(settings, tracking=run.inside(settings.tracking))
+    store, steps = run.store, Steps()
+    composed = {name: _composed(settings, name) for name in settings.conditions}
+    candidates = {name: _train_config(settings, name) for name in settings.candidates}
+    if settings.labels:
+        _check_label_candidate(settings.label_candidate, candidates[settings.label_candidate])
+    with steps.timed("collect"):
+        conditions = {name: _collected(settings, name, one) for name, one in composed.items()}
+    seen = [
+        str(conditions[name].runs[seed].path)
+        for name in settings.train_on
+        for seed in (*settings.split.train, *settings.split.validation, *settings.split.test)
+    ]
+    with steps.timed("train"):
+        trained = {name: train_model(replace(candidate, datasets=seen)) for name, candidate in candidates.items()}
+    with steps.timed("judge on held-out runs"):
+        held_out = [
+            found
+            for name, condition in conditions.items()
+            for found in judge_held_out(
+                settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
+            )
+        ]
+    with steps.timed("closed loop"):
+        closed_loop = {
+            name: _closed_loop(settings, conditions[name], trained, store) for name in settings.closed_loop.conditions
+        }
+    with steps.timed("shift"):
+        shift = _shifted(settings, conditions, store) if settings.shift.conditions else None
+    with steps.timed("leakage"):
+        leaked = _leaked(settings, conditions)
+    with steps.timed("labels"):
+        labels = _label_study(settings, conditions, trained, store) if settings.labels else None
+    with steps.timed("champion"):
+        promotion = _promoted(settings, conditions, trained, candidates, run)
+    return Studied(
+        settings,
+        conditions,
+        trained,
+        held_out,
+        closed_loop,
+        shift,
+        leaked,
+        labels,
+        promotion,
+        steps.seconds,
+    )
+
+
+STUDY = FunctionExperiment(StudySettings, lambda settings, run: studied(settings, run).shown())
+
+
+def _shifted(settings: StudySettings, conditions: Mapping[str, Condition], store: Store) -> ShiftMatrix:
+    """The candidate of the shift matrix, trained under each of its conditions alone."""
+    chosen = settings.shift.candidate
+    candidate = _train_config(settings, chosen)
+    trained = {
+        name: train_model(replace(candidate, datasets=[str(run.path) for run in conditions[name].runs.values()]))
+        for name in settings.shift.conditions
+    }
+
+    def judged(one: str, other: str) -> list[HeldOut]:
+        named, runs = f"{chosen} on {one}", conditions[other].of(settings.split.test)
+        judged = judge_held_out(settings, runs, other, one == other, {named: trained[one]}, {named: candidate})
+        return [run for run in judged if run.candidate == named]
+
+    def simulated(one: str, other: str) -> FlowsResult:
+        predictor = export_to_store(trained[one].ensemble, store)
+        policies, condition = compose_policies(["lqd", CREDENCE], "policies"), conditions[other]
+        config = condition.simulated(settings)
+        return evaluate_policies(config, condition.scenario, policies, settings.shift.seeds, predictor)
+
+    return shift_matrix(settings.shift.conditions, judged, simulated if settings.shift.seeds else None)
+
+
+def _leaked(settings: StudySettings, conditions: Mapping[str, Condition]) -> list[dict[str, Any]]:
+    """Figure 15 on the first training run, with the paper's features on LQD's own queues."""
+    runs = conditions[settings.train_on[0]].runs
+    return leakage(
+        runs[settings.split.train[0]],
+        conditions[settings.train_on[0]].of(settings.split.test),
+        training_columns(PAPER_FEATURES, own_queues=True),
+        settings.forest_sizes,
+        PAPER_DEPTH,
+        seed=1,
+    )
+
+
+def _composed(settings: StudySettings, name: str) -> TrainConfig:
+    """A condition, whose scenario and network count."""
+    overrides = [settings.network.override, *settings.shared, *settings.conditions[name]]
+    return compose_settings(TrainConfig, overrides, f"conditions.{name}")
+
+
+def _train_config(settings: StudySettings, name: str) -> TrainConfig:
+    candidate = compose_training(settings, settings.candidates[name], f"candidates.{name}")
+    return replace(candidate, split=settings.split)
+
+
+def _collected(settings: StudySettings, name: str, composed: TrainConfig) -> Condition:
+    seen = name in settings.train_on
+    split = settings.split
+    trains = seen or name in settings.shift.conditions
+    seeds = [*split.train, *split.validation, *split.test] if trains else split.test
+    lqd = compose_settings(TrainConfig, ["policy=lqd"], "policy").policy["lqd"]
+    scenario, network = composed.scenario, composed.network
+    runs = collect_runs(replace(settings, network=network), scenario, lqd, seeds)
+    return Condition(scenario, network, seen, {run.seed: Dataset.open(run.path) for run in runs})
+
+
+def _closed_loop(
+    settings: StudySettings, condition: Condition, trained: Mapping[str, TrainResult], store: Store
+) -> FlowsResult:
+    """The baselines, and Credence asking each candidate, on the same flows."""
+    seeds, scenario, config = settings.closed_loop.seeds, condition.scenario, condition.simulated(settings)
+    policies = compose_policies(settings.closed_loop.policies, "closed_loop.policies")
+    asking = compose_policy(CREDENCE, "policies")
+    runs: list[PolicyRun] = []
+    runs += evaluate_policies(config, scenario, policies, seeds).runs
+    for name in settings.closed_loop.candidates:
+        predictor = export_to_store(trained[name].ensemble, store)
+        runs += evaluate_policies(config, scenario, {f"credence, {name}": asking}, seeds, predictor).runs
+    return FlowsResult(tuple(runs), (), None)
+
+
+def _check_label_candidate(name: str, candidate: TrainConfig) -> None:
+    """Before hours of work: whether the label study can train it, on its own features and on the paper's."""
+    if not issubclass(predictor_class(candidate.predictor), TreePredictor):
+        raise ForetailError(f"the label study trains trees, and {name} are none: name trees")
+    of_a_split = candidate.predictor.get("features_per_split") or 0
+    if of_a_split > len(PAPER_FEATURES):
+        raise ForetailError(
+            f"the label study also trains {name} on the paper's {len(PAPER_FEATURES)} features, and its "
+            f"predictor.features_per_split is {of_a_split}: choose another label_candidate"
+        )
+
+
+def _label_study(
+    settings: StudySettings, conditions: Mapping[str, Condition], trained: Mapping[str, TrainResult], store: Store
+) -> LabelStudy:
+    """On the first condition: runs under LQD, and under other policies, the last of which asks the candidate."""
+    condition, split = conditions[settings.train_on[0]], settings.split
+    candidate = _train_config(settings, settings.label_candidate)
+    policies = compose_policies(settings.labels, "labels")
+    deployed = settings.labels[-1]
+    library = export_to_store(trained[settings.label_candidate].ensemble, store).library
+    policies[deployed] = policies[deployed].ask(library)
+    seeds = [*split.train, *split.validation, *split.test]
+    runs = {LQD: list(condition.runs.values())}
+    for name, policy in policies.items():
+        collected = collect_runs(condition.simulated(settings), condition.scenario, policy, seeds)
+        runs[name] = [Dataset.open(run.path) for run in collected]
+
+    def make() -> TreePredictor:
+        predictor = untrained(candidate.predictor, candidate.trainer, ALONE)
+        assert isinstance(predictor, TreePredictor)
+        return predictor
+
+    return label_study(
+        {name: splits.split_by_seed(of, split.train, split.validation, split.test) for name, of in runs.items()},
+        make,
+        candidate.features.names,
+        deployed=deployed,
+    )
+
+
+def _promoted(
+    settings: StudySettings,
+    conditions: Mapping[str, Condition],
+    trained: Mapping[str, TrainResult],
+    candidates: Mapping[str, TrainConfig],
+    run: Run,
+) -> Promotion | None:
+    """Chosen on the validation runs, judged by the gate on all test runs."""
+    if not settings.budget:
+        return None
+    within = {name: trained[name] for name in settings.budget}
+    validation = [
+        found
+        for name in settings.train_on
+        for found in judge_held_out(
+            settings, conditions[name].of(settings.split.validation), name, True, within, candidates
+        )
+    ]
+    held_out = [dataset for one in conditions.values() for dataset in one.of(settings.split.test)]
+    return promote_best(within, validation, held_out, settings.tracking, settings.store_dir, run.folder)

@@ -1,0 +1,388 @@
+"""Search for a sharing rule by its cost J against a reference rule, under the training families of the benchmark.
+
+All trials share a seed, so they meet the same flows. A trial runs in one condition after another, and it stops where
+its mean cost is clearly above that of the best trial in the same conditions. The best trials of each space run
+everywhere on more seeds. Held-out families are never simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from omegaconf import MISSING
+from optuna.samplers import TPESampler
+
+from foretail.configs.schema.experiment import SimulatedPointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, policy_name
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import feature
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.tracking import TrackedRun
+from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingCase, SharingPlan
+from foretail.pipelines.families.costs import POINT
+from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.store import Key
+from foretail.pipelines.settings.rules import LEARNED
+from foretail_studies.search.budget import cost_in_switch, log_traffic
+from foretail_studies.search.rule_spaces import Numbers, Programs, RuleSpace
+from foretail_studies.search.settings import TrialSettings
+from foretail_studies.search.simulations import Simulations
+from foretail_studies.search.trials import Trial, Trials, open_trials
+
+NUMBERS, PROGRAMS = "numbers", "programs"
+SCORE, LOSSES = "score", "losses"
+"""Of a trial: J against the reference in %, and log J less the reference's in each condition that it ran in."""
+
+
+@dataclass
+class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
+    """Sharing rules drawn from spaces, by their cost J under the training families.
+
+    Every trial runs on the first seed; the best of them run on all.
+    """
+
+    spaces: list[str] = setting(
+        [NUMBERS, PROGRAMS],
+        "What is drawn: numbers of one fixed form, or programs, which are trees of comparisons.",
+        one_of=(NUMBERS, PROGRAMS),
+    )
+    ranges: dict[str, list[int]] = setting(
+        MISSING,
+        "First and last value of each number, equal to fix it: message_left in cells (-1 spares no packet for "
+        "that), fill in 255ths of the buffer, pressure in eighths of octaves, first_rtt_more added to the "
+        "pressure in a first round trip, last_pressure of the spared packets, far in cells, after which "
+        "far_less lowers the pressure.",
+    )
+    first_numbers: list[dict[str, int]] = setting([], "Numbers to try first.")
+    program_features: list[str] = setting(MISSING, "Features that programs compare, of at most 8 bits each.")
+    program_depth: int = setting(3, "Comparisons on the longest path of a program.", at_least=1, at_most=5)
+    first_programs: list[dict[str, Any]] = setting(
+        [], "Programs to try first: test_1 of the root, below it test_2 and test_3, with cuts; the rest is drawn."
+    )
+    most_entries: int = setting(32, "Most table entries of a rule in a P4 switch.", at_least=1, at_most=4096)
+    reference: str = setting("lqd_last", "Policy against whose J all scores are taken.")
+    baselines: list[str] = setting([], "Policies that stand beside the finalists.")
+    stop_percent: float = setting(
+        20.0,
+        "A trial stops where its J is by so much above that of the best trial in the same conditions, in percent.",
+        above=0,
+        at_most=1000,
+    )
+    finalists: int = setting(4, "Number of best trials of each space that run on all seeds.", at_least=1, at_most=1000)
+    seeds: list[int] = setting(MISSING, "Seeds of the finalists; the first is that of all trials.", at_least=1)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a number that no rule has or outside its range, and on an unknown test."""
+        super().check(where)
+        for name, known in RULE_NUMBERS.items():
+            given = self.ranges.get(name, [RULE_DEFAULTS[name]] * 2 if name in RULE_DEFAULTS else [])
+            if len(given) != 2 or not known[0] <= given[0] <= given[1] <= known[1]:
+                raise ForetailError(f"ranges.{name} = {given}: give two values in order, from {known[0]} to {known[1]}")
+        for name in self.ranges:
+            if name not in RULE_NUMBERS:
+                raise ForetailError(f"ranges.{name} is unknown: choose from {', '.join(RULE_NUMBERS)}")
+        for position, rule in enumerate(self.first_numbers):
+            for name in {*self.ranges, *rule}:
+                low, high = self.ranges.get(name, (1, 0))
+                if not low <= rule.get(name, low - 1) <= high:
+                    raise ForetailError(
+                        f"first_numbers[{position}] needs {name} within ranges.{name}, and nothing else"
+                    )
+        for name in self.program_features:
+            if feature(name).bits > 8:
+                raise ForetailError(f"program_features holds {name}, which has more than 8 bits: leave it out")
+        drawn = Programs(self.program_features, self.program_depth, []).values
+        for position, program in enumerate(self.first_programs):
+            for name, value in program.items():
+                if value not in drawn.get(name, ()):
+                    raise ForetailError(f"first_programs[{position}].{name} = {value} is in no program of this space")
+
+    def space(self, name: str) -> RuleSpace:
+        """The space of that name."""
+        if name == NUMBERS:
+            return Numbers(self.ranges, self.first_numbers)
+        return Programs(self.program_features, self.program_depth, self.first_programs)
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A rule in all conditions of the training families, on all seeds."""
+
+    space: str
+    trial: int | None  #: its number; None of a baseline
+    rule: str
+    against: PairedDifference  #: log J less that of the reference, mean over conditions, paired by seed
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The trials of one space."""
+
+    name: str
+    space: RuleSpace
+    trials: Sequence[Trial]
+    file: str
+
+
+def show(settings: RuleSettings, run: Run) -> Shown:
+    """Draw and judge rules until there are as many as wanted, those of earlier runs included; then the finalists."""
+    names = dict.fromkeys([settings.reference, *settings.baselines])
+    plan = SharingPlan.of(settings, settings.shared, settings.training(), {name: {} for name in names})
+    simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
+    found = [_search(settings, simulations, name, run) for name in settings.spaces]
+    finalists = _finalists(settings, simulations, found)
+    best = next(one for one in finalists if one.trial is not None)
+    of_space = next(one for one in found if one.name == best.space)
+    ensemble = of_space.space.ensemble(of_space.trials[best.trial or 0].values, simulations.cell_bytes)
+    frame = pd.concat([_frame(plan, one) for one in found], ignore_index=True)
+    switch, in_switch = cost_in_switch(ensemble, "the best as a tree")
+    change = percent_change(best.against.mean)
+    return Shown(
+        frame,
+        [_table(finalists, settings.reference)],
+        {"": Drawn(draw_curves(frame, settings.reference), CAPTION)},
+        frames={"trials.csv": frame.drop(columns=LOSSES)},
+        notes=(
+            simulations.costs.note,
+            simulations.budget.sentence(),
+            in_switch,
+            *(f"search {one.name} in {one.file}" for one in found),
+        ),
+        verdict=(
+            f"Trial {best.trial} of {best.space} is the best of {len(frame)} rules on the training families: "
+            f"{best.rule}; J is {change:+.3g} % against {settings.reference}.",
+        ),
+        details={
+            "finalists": [asdict(one) for one in finalists],
+            "files": {one.name: one.file for one in found},
+            "switch": asdict(switch),
+            "budget": asdict(simulations.budget),
+        },
+        learned=Learned(
+            ensemble,
+            f"Sharing rule of policy learned from {len(plan.scenarios)} conditions of the training families, size "
+            f"{settings.size}, seeds {', '.join(map(str, settings.seeds))}: J {change:+.3g} % against "
+            f"{settings.reference}.",
+            {} if change is None else {"finalist/against_reference_percent": change},
+            lambda logged: _log(logged, settings, plan, found),
+        ),
+    )
+
+
+RULES = FunctionExperiment(RuleSettings, show)
+
+
+def _search(settings: RuleSettings, simulations: Simulations, name: str, run: Run) -> Searched:
+    """The trials of a space, those of earlier commands included."""
+    space, plan = settings.space(name), simulations.plan
+    seed, reference = settings.seeds[0], _policy(settings.reference)
+    cases = [
+        SharingCase(where.family, where.condition, reference.policy, reference.setting, seed)
+        for where in plan.scenarios
+    ]
+    searched = {
+        "space": name,
+        "draws": {drawn: str(one) for drawn, one in space.distributions.items()},
+        "first": [dict(one) for one in space.first],
+        "most_entries": settings.most_entries,
+        "stop_percent": settings.stop_percent,
+        "batch": settings.batch,
+        "seed": settings.seed,
+        "traffic_seed": seed,
+        "conditions": {str(case.where): Key(POINT, plan.depends_on(case)).digest for case in cases},
+    }
+    with open_trials(
+        settings,
+        f"rules-{name}",
+        run.store,
+        searched,
+        space.distributions,
+        {SCORE: "minimize"},
+        TPESampler,
+        space.first,
+    ) as trials:
+        finished = _all_trials(settings, trials, simulations, space)
+        file = str(trials.file)
+    simulations.cases.update(  # those of earlier commands too
+        SharingCase(where.family, where.condition, LEARNED, space.text(trial.values), seed)
+        for trial in finished
+        for where, _ in zip(plan.scenarios, _losses(trial), strict=False)
+    )
+    return Searched(name, space, finished, file)
+
+
+def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations, space: RuleSpace) -> list[Trial]:
+    while batch := trials.batch(settings.trials):
+        drawn = {one.number: space.ensemble(one.values, simulations.cell_bytes) for one in batch}
+        entries = {number: cost_in_switch(tree, "")[0].table_entries for number, tree in drawn.items()}
+        small = [one for one in batch if entries[one.number] <= settings.most_entries]
+        begun = batch[0].number - batch[0].number % settings.batch
+        best = _best(trials.finished()[:begun], len(simulations.plan.scenarios))
+        losses = _raced(
+            settings,
+            simulations,
+            {one.number: (Rule(LEARNED, space.text(one.values)), drawn[one.number]) for one in small},
+            best,
+        )
+        trials.keep(
+            [
+                Trial(
+                    one.number, one.values, {SCORE: _score(losses[one.number], best), LOSSES: losses[one.number]}, None
+                )
+                if one.number in losses
+                else Trial(one.number, one.values, None, f"it takes {entries[one.number]} table entries")
+                for one in batch
+            ]
+        )
+    return trials.finished()[: settings.trials]
+
+
+def _best(trials: Sequence[Trial], conditions: int) -> list[float] | None:
+    """What the best trial that ran in all conditions lost in each."""
+    whole = [losses for trial in trials if len(losses := _losses(trial)) == conditions]
+    return min(whole, key=sum) if whole else None
+
+
+def _raced(
+    settings: RuleSettings,
+    simulations: Simulations,
+    rules: Mapping[int, tuple[Rule, Ensemble]],
+    best: Sequence[float] | None,
+) -> dict[int, list[float]]:
+    """What each rule loses to the reference in the conditions, up to where it stops."""
+    losses: dict[int, list[float]] = {number: [] for number in rules}
+    seeds, reference = settings.seeds[:1], _policy(settings.reference)
+    for where in simulations.plan.scenarios:
+        running = {number: rules[number] for number, lost in losses.items() if _runs_on(settings, lost, best)}
+        if not running:
+            break
+        simulations.levels({reference: None, **dict(running.values())}, [where], seeds)
+        for number, (rule, _) in running.items():
+            losses[number].append(
+                simulations.costs.level(where, rule, seeds) - simulations.costs.level(where, reference, seeds)
+            )
+    return losses
+
+
+def _runs_on(settings: RuleSettings, lost: Sequence[float], best: Sequence[float] | None) -> bool:
+    """Whether a trial is not clearly worse than the best one in the conditions so far."""
+    if best is None or not lost:
+        return True
+    return float(np.mean(lost)) - float(np.mean(best[: len(lost)])) <= math.log1p(settings.stop_percent / 100)
+
+
+def _score(losses: Sequence[float], best: Sequence[float] | None) -> float:
+    """J against the reference, %; of a stopped trial that of the best, and what it lost to it so far."""
+    if best is None or len(losses) == len(best):
+        return 100 * math.expm1(float(np.mean(losses)))
+    return 100 * math.expm1(float(np.mean(best) + np.mean(losses) - np.mean(best[: len(losses)])))
+
+
+def _finalists(settings: RuleSettings, simulations: Simulations, found: Sequence[Searched]) -> list[Finalist]:
+    """The rules of the best trials of each space and the baselines, the best first."""
+    trees: dict[Rule, Ensemble | None] = {_policy(name): None for name in (settings.reference, *settings.baselines)}
+    who: dict[Rule, tuple[str, int | None]] = {rule: (str(rule), None) for rule in trees}
+    for one in found:
+        chosen: dict[Rule, Trial] = {}
+        for trial in sorted((trial for trial in one.trials if trial.found), key=_score_of):
+            if len(chosen) < settings.finalists:
+                chosen.setdefault(Rule(LEARNED, one.space.text(trial.values)), trial)
+        for rule, trial in chosen.items():
+            trees[rule] = one.space.ensemble(trial.values, simulations.cell_bytes)
+            who[rule] = (one.name, trial.number)
+    wheres = list(simulations.plan.scenarios)
+    simulations.levels(trees, wheres, settings.seeds)
+    reference = _policy(settings.reference)
+    judged = [
+        Finalist(*who[rule], rule.setting, simulations.costs.family_difference(wheres, rule, reference))
+        for rule in trees
+    ]
+    return sorted(judged, key=lambda one: one.against.mean or 0.0)
+
+
+def _table(finalists: Sequence[Finalist], reference: str) -> Table:
+    rows = [
+        {
+            "space or policy": one.space,
+            "trial": one.trial,
+            "rule": one.rule,
+            f"J against {reference}, %": percent_change(one.against.mean),
+            "low": percent_change(one.against.low),
+            "high": percent_change(one.against.high),
+        }
+        for one in finalists
+    ]
+    return Table.of_rows("Sharing rules in all conditions of the training families", rows)
+
+
+def _frame(plan: SharingPlan, found: Searched) -> pd.DataFrame:
+    """One row per trial, with the traffic that was simulated up to it and the best score so far."""
+    traffic_s = np.cumsum([0.0, *(scenario.traffic_ns / 1e9 for scenario in plan.scenarios.values())])
+    spent_s, best, rows = 0.0, math.inf, []
+    for trial in found.trials:
+        losses = _losses(trial)
+        spent_s += float(traffic_s[len(losses)])
+        score = _score_of(trial) if trial.found else None
+        if score is not None and len(losses) == len(plan.scenarios):
+            best = min(best, score)
+        rows.append(
+            {
+                "space": found.name,
+                "trial": trial.number,
+                "rule": found.space.text(trial.values),
+                SCORE: score,
+                "conditions": len(losses),
+                "simulated_s": spent_s,
+                "best": best if math.isfinite(best) else None,
+                LOSSES: losses,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+CAPTION = (
+    "The best rule so far by simulated seconds of traffic: J on the seed of the trials, against the reference. Rules "
+    "that were tried first stand at the left end."
+)
+
+
+@styled
+def draw_curves(frame: pd.DataFrame, reference: str) -> Figure:
+    """A line per space; `frame` has its trials in order."""
+    figure, (axes,) = panels(1, inches=(5.2, 3.4))
+    for name, part in frame.groupby("space", sort=False):
+        axes.step(part["simulated_s"], part["best"], where="post", label=str(name))
+    axes.set(xlabel="simulated traffic, s", ylabel=f"J against {reference}, %", xscale="log")
+    legend(figure, *axes.get_legend_handles_labels(), "upper right")
+    return figure
+
+
+def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, found: Sequence[Searched]) -> None:
+    """Every trial as a run inside, and the traffic that was simulated: there are no rows."""
+    for one in found:
+        for trial in (trial for trial in one.trials if trial.found):
+            run.log_nested(f"{one.name} {trial.number}", trial.values, {SCORE: _score_of(trial)})
+    log_traffic(run, {str(where): scenario for where, scenario in plan.scenarios.items()}, settings.seeds, "train")
+
+
+def _policy(name: str) -> Rule:
+    return Rule(policy_name(name), DEFAULT)
+
+
+def _losses(trial: Trial) -> list[float]:
+    return list((trial.found or {}).get(LOSSES, []))
+
+
+def _score_of(trial: Trial) -> float:
+    return float((trial.found or {})[SCORE])

@@ -1,0 +1,445 @@
+"""What Credence sends when predictions are right, and when they are wrong.
+
+A point is one sequence of arrivals with one predictor: perfect predictions, a model, or none, where other rules run.
+Consistency is what is sent when nobody inverts predictions, robustness the least that is sent when somebody may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.scenario import FeatureArithmetic
+from foretail.core.code import code_digest
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import source_sha256
+from foretail.features.catalog import FEATURES, feature
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
+from foretail.models.mlflow.registry import NoLineage, lineage
+from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.models.scoring.operating_point import at_probability, threshold_probability
+from foretail.pipelines.comparison.predictions import check_inputs
+from foretail.pipelines.experiment.cases import axes, measure_cases
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.zeros import say_if_unasked
+from foretail.pipelines.tracking.loading import load_model
+from foretail.sim_bridge._native import late_qd, slotted
+from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
+from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
+from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
+from foretail.sim_bridge.open_loop.dataset import labelled_records
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from foretail.sim_bridge.open_loop.worst_cases.search import search
+from foretail.sim_bridge.policy_settings import SlotParameters
+from foretail_studies.slots.arrivals import FLIP_SEED
+from foretail_studies.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
+from foretail_studies.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations
+
+POINT, SEARCH_POINT = "tradeoff", "tradeoff_search"
+RULES, PERFECT = "rules", "perfect"
+SEARCH_SEED = 1
+GUARANTEES = (
+    "Line OPT / 1.707: LQD by the theorem of Antoniadis et al., and Credence with perfect predictions, which then "
+    "sends what LQD sends. Line OPT / N: Credence with any predictions (Lemma 2 of its paper, no counterexample so "
+    "far) and Complete Sharing",
+    "Not drawn: Lemma 1, Theorem 1 and Theorem 2 of Credence, the bounds in eta, have counterexamples (findings.md); "
+    "of Dynamic Thresholds and FollowLQD no factor with a constant is known",
+)
+
+
+CAPTIONS = {
+    "": "Left: consistency against robustness. Middle: what is sent of the sequences of proofs. Right: the worst that "
+    "a search found. Lines are the guarantees.",
+    "flips": "What is sent by the share of inverted predictions, a panel per workload that is not a proof.",
+    "thresholds": "What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's "
+    "own threshold.",
+}
+
+
+@dataclass
+class TradeoffSettings(PointSettings):
+    """Consistency against robustness of drop predictions: every workload, seed and predictor is a point."""
+
+    workloads: dict[str, dict[str, Any]] = setting(
+        MISSING,
+        "Workloads by their names in figures, each as {workload: NAME, PARAMETER: VALUE}; proofs "
+        "means the worst cases.",
+    )
+    ports: int = setting(MISSING, "Number N of ports of the switch.", at_least=2, at_most=32_767)
+    buffer_per_port: int = setting(
+        MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**20
+    )
+    slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
+    seeds: list[int] = setting(
+        MISSING, "Seeds of arrivals and flips, none on which a model trained.", at_least=1, at_most=2**31 - 1
+    )
+    flip_probabilities: list[float] = setting(
+        MISSING, "Shares of predictions that are inverted; 0 and 1 have to be among them.", at_least=0, at_most=1
+    )
+    thresholds: list[float] = setting(
+        MISSING, "Probabilities above which a model drops, beside its own threshold.", above=0, at_most=1 - 2**-53
+    )
+    alphas: list[float] = setting(MISSING, "Alphas of DT; the best for each workload is shown.", above=0)
+    search_ports: list[int] = setting(
+        MISSING,
+        "Ports of the small switches for which a search looks for the worst predictions.",
+        at_least=2,
+        at_most=10,
+    )
+    search_buffer_per_port: int = setting(2, "Packets of buffer per port of these switches.", at_least=1, at_most=64)
+    search_restarts: int = setting(MISSING, "Number of sequences that the search grows.", at_least=1, at_most=10**6)
+    search_steps: int = setting(MISSING, "Number of changes to each sequence.", at_least=1, at_most=10**9)
+    models: list[str] = setting([], "Models beside each other, each as in export.")
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the models' features; average_shift=null means 15, which is 32 slots."
+    )
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when there is no workload, or a flip is missing that consistency or robustness needs."""
+        super().check(where)
+        if not self.workloads:
+            raise ForetailError("workloads is empty: name at least one")
+        for name, given in self.workloads.items():
+            if "workload" not in given:
+                raise ForetailError(f"workloads.{name} names no workload: write {{workload: NAME}}")
+        if not {0.0, 1.0} <= set(self.flip_probabilities):
+            raise ForetailError("flip_probabilities lacks 0 or 1, between which all is shown: add them")
+        for name in self.workloads:
+            workload_of(*self.parameters(name)).batches(
+                self.ports, self.ports * self.buffer_per_port, self.slots, seed=1
+            )
+
+    def parameters(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The workload of a name, and its parameters."""
+        given = dict(self.workloads[name])
+        return given.pop("workload"), given
+
+
+@dataclass(frozen=True)
+class TradeoffCase:
+    """Arrivals of one workload and seed, and who predicts: ``rules`` (nobody), ``perfect``, or the name of a model."""
+
+    workload: str
+    seed: int
+    predictor: str
+
+
+@dataclass(frozen=True)
+class SearchCase:
+    """A small switch for which the worst arrivals and predictions are sought."""
+
+    ports: int
+    buffer: int
+
+
+def show(settings: TradeoffSettings, run: Run) -> Shown:
+    """Measure what the store lacks, and show curves, worst cases and what the search found."""
+    models = _models(settings, run.store)
+    code = code_digest("features", "models", "sim_bridge")
+    switch = {name: getattr(settings, name) for name in ("ports", "buffer_per_port", "slots")}
+    measured = measure_cases(
+        settings.experiment,
+        POINT,
+        list(axes(TradeoffCase, settings.workloads, settings.seeds, (RULES, PERFECT, *models))),
+        settings,
+        name=lambda case: f"{case.workload} seed={case.seed} {case.predictor}",
+        depends_on=lambda case: {
+            **switch,
+            "arrivals": _arrivals_key(settings, case.workload),
+            "seed": case.seed,
+            "flip_seed": FLIP_SEED + case.seed,
+            "predictor": models[case.predictor].sha256 if case.predictor in models else case.predictor,
+            **_settings_of(settings, case.predictor),
+            "code": code,
+        },
+        measure=partial(_measured, settings=settings, models=dict(models)),
+    )
+    sought = measure_cases(
+        f"{settings.experiment}: search",
+        SEARCH_POINT,
+        [SearchCase(ports, ports * settings.search_buffer_per_port) for ports in settings.search_ports],
+        settings,
+        name=lambda case: f"worst predictions N={case.ports} B={case.buffer}",
+        depends_on=lambda case: {**asdict(case), **_search_settings(settings), "code": code},
+        measure=partial(_worst, settings=settings),
+    )
+    rows = judged(measured.rows(lambda case, found: found), _proofs(settings))
+    searched = sought.rows(lambda case, found: found)
+    curves = curves_of(rows)
+    below = violations(rows, searched, settings.ports)
+    told_to = rows[rows["threshold"].isna() & (rows["flip_probability"] == 0)].groupby("predictor")
+    sums = {name: told_to[name].sum().astype(int).to_dict() for name in ("asked", "predicted_drops")}
+    say_if_unasked(
+        {
+            name: (sums["asked"][name], sums["predicted_drops"][name])
+            for name, model in models.items()
+            if not decides_live(model)  # of the others answers are not counted
+        }
+    )
+    own = {name: threshold_probability(model) for name, model in models.items()}
+    figures = {"": Drawn(draw_worst_cases(curves, searched, settings.ports), CAPTIONS[""], curves)}
+    figures["flips"] = Drawn(draw_flips(curves), CAPTIONS["flips"])
+    if models:
+        figures["thresholds"] = Drawn(draw_thresholds(curves, own), CAPTIONS["thresholds"])
+    return Shown(
+        rows,
+        tables_of(curves, searched),
+        figures,
+        {f"{settings.experiment}_search.csv": searched},
+        notes=(
+            f"Seeds {', '.join(map(str, settings.seeds))}, brackets are 95 % t intervals; {measured.note}; the search: "
+            f"{sought.note}",
+            *GUARANTEES,
+            f"Points below these lines: {below['below_lqd_ratio']} and {below['below_ports']}",
+            "DT has the alpha of the grid that sends most of these very seeds, which favours it; a model keeps the "
+            "threshold that it came with",
+        ),
+        details={
+            "seeds": settings.seeds,
+            "models": {
+                name: {"ensemble_sha256": model.sha256, "threshold_probability": own[name]}
+                for name, model in models.items()
+            },
+            "curves": curves.to_dict("records"),
+            "summary": summary_of(curves).to_dict("records"),
+            "search": searched.to_dict("records"),
+            "violations": below,
+        },
+    )
+
+
+TRADEOFF = FunctionExperiment(TradeoffSettings, show)
+
+
+def _models(settings: TradeoffSettings, store: Store) -> dict[str, Ensemble]:
+    """The models by the names of their lines; ForetailError for one that cannot be asked here, or has seen a seed."""
+    addresses = settings.models
+    shift = AVERAGE_SHIFT if settings.features.average_shift is None else settings.features.average_shift
+    models: dict[str, Ensemble] = {}
+    for given in addresses:
+        model = load_model(given, settings.tracking, store)
+        check_inputs(model, settings.features.cell_bytes, shift, "features gives")
+        refuse_seen(model, given, settings, store)
+        models[_name_of(given, addresses)] = model
+    return models
+
+
+def decides_live(model: Ensemble) -> bool:
+    """Return whether a model was trained to decide while the switch runs, or its answers change what it reads."""
+    return POLICY in model.origin or any(feature(item.name).state == "real" for item in model.features)
+
+
+def refuse_seen(model: Ensemble, given: str, settings: TradeoffSettings, store: Store) -> None:
+    """Raise ForetailError when the model trained, or got its threshold, on one of the seeds of a shown workload."""
+    uri = tracking_uri(settings.tracking.uri, store.folder.parent)
+    if not store_exists(uri):
+        return
+    try:
+        origin = lineage(model.sha256, uri)
+    except NoLineage:  # what the command says of the model at its end
+        return
+    for used in origin.datasets:
+        for name in settings.workloads:
+            for seed in settings.seeds:
+                of_seed = f"{used.name} ".partition(f"-{seed} ")
+                if used.context != "test" and of_seed[1] and of_seed[0].split(" (")[0] == settings.parameters(name)[0]:
+                    raise ForetailError(
+                        f"{given} learned from {used.name}, and seed {seed} is to be shown: give other seeds"
+                    )
+
+
+def _name_of(given: str, addresses: list[str]) -> str:
+    """What a model is called: its alias, file or folder where that is unique, else all of its address."""
+    short = [_short(other) for other in addresses]
+    name = _short(given)
+    return name if short.count(name) == 1 and name not in (RULES, PERFECT) else given
+
+
+def _short(given: str) -> str:
+    path = Path(given)
+    return given.rpartition("@")[2] if "@" in given else path.parent.name if path.name == "ensemble.json" else path.name
+
+
+def _workload(settings: TradeoffSettings, name: str) -> Workload:
+    return workload_of(*settings.parameters(name))
+
+
+def _arrivals_key(settings: TradeoffSettings, name: str) -> dict[str, Any]:
+    workload = _workload(settings, name)
+    return {"name": settings.parameters(name)[0], **asdict(workload), "plugin": source_sha256(type(workload))}
+
+
+def _settings_of(settings: TradeoffSettings, predictor: str) -> dict[str, Any]:
+    if predictor == RULES:
+        return {"alphas": sorted(settings.alphas)}
+    flips = {"flips": sorted(settings.flip_probabilities)}
+    if predictor == PERFECT:
+        return flips
+    return {**flips, "thresholds": sorted(settings.thresholds), "features": asdict(settings.features)}
+
+
+def _search_settings(settings: TradeoffSettings) -> dict[str, int]:
+    return {"seed": SEARCH_SEED, "restarts": settings.search_restarts, "steps": settings.search_steps}
+
+
+def _proofs(settings: TradeoffSettings) -> set[str]:
+    """Names of workloads that are sequences of proofs."""
+    return {name for name in settings.workloads if isinstance(_workload(settings, name), LowerBound)}
+
+
+def _measured(
+    case: TradeoffCase, so_far: SoFar, settings: TradeoffSettings, models: Mapping[str, Ensemble]
+) -> list[dict[str, Any]]:
+    """One row per policy, threshold and flip: packets sent, questions, and answers to drop."""
+    workload, buffer = _workload(settings, case.workload), settings.ports * settings.buffer_per_port
+
+    def batches() -> Iterator[Slotted]:
+        for batch in workload.batches(settings.ports, buffer, settings.slots, case.seed):
+            so_far("")
+            yield batch
+
+    if case.predictor == RULES:
+        return list(_rules(_joined(batches()), settings, buffer))
+    if case.predictor in models and decides_live(models[case.predictor]):
+        return list(_served(models[case.predictor], _joined(batches()), settings, case.seed))
+    answers: dict[float | None, Predictions]
+    if case.predictor == PERFECT:
+        traffic = _labelled(labelled(batches(), settings.ports, buffer))
+        answers = {None: perfect}
+    else:
+        model = models[case.predictor]
+        traffic, probability, own = _asked(model, workload, batches(), settings, case.seed)
+        answers = {None: _constant(own)}
+        answers |= {threshold: _constant(probability > threshold) for threshold in sorted(settings.thresholds)}
+    rows = []
+    for threshold, predictions in answers.items():
+        for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
+            so_far(f"{case.predictor}, flips {flip:g}")
+            told = flipped(flip, FLIP_SEED + case.seed, predictions)(traffic).drop
+            rows.append(_row("credence", traffic.arrivals, settings, buffer, told, threshold=threshold, flip=flip))
+    return rows
+
+
+def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterator[dict[str, Any]]:
+    """What needs no model: the optimum, LQD and drop-tail rules, and Credence with one answer to everything."""
+    optimum = late_qd(settings.ports, buffer, traffic.slot, traffic.port)["transmitted"]
+    yield {**_empty("optimum"), "arrivals": len(traffic), "sent": optimum}
+    for policy in ("lqd", "followlqd", "cs"):
+        yield _row(policy, traffic, settings, buffer)
+    for alpha in sorted(settings.alphas):
+        yield _row("dt", traffic, settings, buffer, alpha=alpha)
+    for name, answer in (("always accept", 0), ("always drop", 1)):
+        answers = np.full(len(traffic), answer, np.uint8)
+        yield _row("credence", traffic, settings, buffer, answers) | {"policy": name}
+
+
+def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed: int) -> Iterator[dict[str, Any]]:
+    """What a model sends that decides while the switch runs, under the policy that asks it."""
+    shift = settings.features.average_shift
+    run = KnownRun.in_slots(
+        [traffic],
+        settings.ports,
+        settings.ports * settings.buffer_per_port,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=max(slots_shift(AVERAGE_SHIFT if shift is None else shift), 0),
+    )
+    for threshold in (None, *sorted(settings.thresholds)):
+        scorer = scorer_of(model if threshold is None else at_probability(model, threshold))
+        for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
+            sent = run.sent(asking_policy(model), scorer, inverted=flip, draw=FLIP_SEED + seed)
+            told = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
+            yield {**_empty(asking_policy(model)), **told}
+
+
+def _row(
+    policy: str,
+    traffic: Slotted,
+    settings: TradeoffSettings,
+    buffer: int,
+    told: NDArray[np.uint8] | None = None,
+    *,
+    alpha: float | None = None,
+    threshold: float | None = None,
+    flip: float | None = None,
+) -> dict[str, Any]:
+    used = SlotParameters().alpha if alpha is None else [alpha]
+    ran = slotted(policy, settings.ports, buffer, traffic.slot, traffic.port, told, labels=False, alpha=used)
+    row = {**_empty(policy), "arrivals": len(traffic), "sent": ran["transmitted"]}
+    if told is not None:
+        asked = ran["asked"].view(np.bool_)
+        row |= {"asked": int(np.count_nonzero(asked)), "predicted_drops": int(np.count_nonzero(told[asked]))}
+    return row | {"alpha": alpha, "threshold": threshold, "flip_probability": flip}
+
+
+def _empty(policy: str) -> dict[str, Any]:
+    names = ("asked", "predicted_drops", "alpha", "threshold", "flip_probability")
+    return {"policy": policy, **dict.fromkeys(names)}
+
+
+def _asked(
+    model: Ensemble, workload: Workload, batches: Iterator[Slotted], settings: TradeoffSettings, seed: int
+) -> tuple[Labelled, NDArray[np.float64], NDArray[np.bool_]]:
+    """The arrivals, the model's probability of each and its own decision, from features as a dataset has them."""
+    shift = settings.features.average_shift
+    run = slotted_run(
+        workload,
+        settings.ports,
+        settings.buffer_per_port,
+        settings.slots,
+        seed,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+    )
+    columns = [[item.name for item in FEATURES].index(item.name) for item in model.features]
+    parts, probability, own = [], [], []
+    for records in labelled_records(run, arrivals_in_bytes(batches)):
+        x = records["features"][:, columns]
+        arrivals = Slotted(records["time_ns"] // SLOT_NS, records["port"].astype(np.int32))
+        parts.append(Labelled(arrivals, np.ascontiguousarray(records["lqd_drop"])))
+        probability.append(model.probability(x))
+        own.append(model.exceeds(x))
+    return _labelled(iter(parts)), np.concatenate(probability), np.concatenate(own)
+
+
+def _joined(batches: Iterator[Slotted]) -> Slotted:
+    parts = [*batches]
+    if not parts:
+        raise ForetailError("the workload sends no packet: raise the slots of the experiment, or its load")
+    return Slotted(np.concatenate([part.slot for part in parts]), np.concatenate([part.port for part in parts]))
+
+
+def _labelled(batches: Iterator[Labelled]) -> Labelled:
+    parts = [*batches]
+    return Labelled(_joined(part.arrivals for part in parts), np.concatenate([part.lqd_drop for part in parts]))
+
+
+def _constant(drop: NDArray[np.bool_]) -> Predictions:
+    return lambda batch: Predicted(drop.view(np.uint8))
+
+
+def _worst(case: SearchCase, so_far: SoFar, settings: TradeoffSettings) -> dict[str, Any]:
+    """The worst arrivals and predictions that a search finds for Credence against the optimum."""
+    so_far("")
+    worst = search("credence", case.ports, case.buffer, **_search_settings(settings))
+    optimum, credence = worst.counts["opt"], worst.counts["credence"]
+    return {
+        "slots": worst.slots,
+        "predictions": worst.predictions,
+        "optimum": optimum,
+        "sent": credence,
+        "percent_of_optimum": 100 * credence / optimum,
+    }

@@ -1,0 +1,293 @@
+"""Mars, RotorNet and Vermilion beside what Addanki's thesis prints of them, Sirius, Opera and expanders.
+
+Throughput, delay and buffers are computed. Completion times are of cells, with 64 racks, as there, and websearch flows;
+the thesis simulates packets with NDP. Flows that are not finished count with their age. Matchings of Opera and RotorNet
+stay for 100 us.
+
+Beside Mars racks have room for 8 packets a port, as there, and what they lose is sent again. Slots take 24 us. The
+thesis does not say how long they are; with so long ones Sirius needs 64 packets a port for 20 % load, as it does there.
+The choice decides the comparison: with slots of 4.8 us, which Theorem 19 asks for, and without a bound, Mars is no
+faster than Sirius at the 99th percentile from 5 % load on. A cell is a slot's data, so the room of a rack is 2 cells.
+The best degree with 4 uplinks is 8, as there. Beside Vermilion buffers have no bound and slots take 5 us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.circuits.cells.cell_trial import CellTrial, CountedSlots, cell_trial
+from foretail.sim_bridge.circuits.cells.flow_arrivals import SlotTime, poisson_flows
+from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation
+from foretail.sim_bridge.circuits.schedules.mars import mars
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.throughput.evaluation import evaluation_matrix
+from foretail.sim_bridge.circuits.throughput.periodic_network import PeriodicNetwork
+from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
+from foretail_studies.circuits.cells import CellDesign, fabric_of, scheduled
+from foretail_studies.systems.system import ONCE, Published, System, change_percent, published
+
+THESIS = "Addanki's thesis"
+RACKS = 64
+PACKET_BYTES = 1500
+PORT_PACKETS, MANY_PORT_PACKETS = 8, 64
+HELD_NS = 100_000
+
+DESIGNS = {
+    "mars": CellDesign("mars", "detour"),
+    "sirius": CellDesign("round_robin", "detour"),
+    "expander": CellDesign("expander", "shortest_paths"),
+    "opera": CellDesign("opera", "current_paths"),
+    "rotornet": CellDesign("round_robin", "two_hop"),
+    "vlb": CellDesign("round_robin", "valiant"),
+    "vermilion": CellDesign("vermilion", "direct", k=3),
+}
+HELD = ("opera", "rotornet")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A network of cells, and how long it is simulated."""
+
+    uplinks: int
+    time: SlotTime
+    slots: int  #: the middle three fifths count
+    port_packets: int | None = None  #: room of a port, at racks of several hops; None for no bound
+
+    def trial(self, demand: DemandMatrix, load: float, seed: int, name: str) -> CellTrial:
+        """Send websearch flows over a design; the same flows over every one."""
+        sizes = _websearch()
+        flows, size_bytes = poisson_flows(demand, load, self.slots, self.time, *sizes, seed + 2**32)
+        design = DESIGNS[name]
+        if name in HELD:
+            design = replace(design, hold_slots=round(HELD_NS / self.time.slot_ns))
+        schedule = scheduled(design, demand, self.uplinks, seed)
+        room = self.port_packets and max(
+            1, round(self.port_packets * self.uplinks * PACKET_BYTES / self.time.cell_bytes)
+        )
+        fabric = fabric_of(design, schedule, flows, self.time, seed, room)
+        classes = {"short": size_bytes < SHORT_BELOW_BYTES, "long": size_bytes >= LONG_FROM_BYTES}
+        return cell_trial(fabric, flows, classes, CountedSlots(self.slots // 5, 4 * self.slots // 5, self.slots))
+
+
+def _websearch() -> tuple[list[int], list[float]]:
+    background = compose_settings(EvaluateConfig, ["scenario=paper", "policy=lqd"], "websearch").scenario.background
+    return background.size_bytes, background.cumulative
+
+
+def _change(value: float | None, base: float | None) -> float:
+    """In %; NaN where a run is too short for a flow of its class."""
+    return np.nan if value is None or not base else change_percent(value, base)
+
+
+EXAMPLE = PeriodicNetwork(16, 2, 400_000_000_000, 100_000)
+"""Of Table 7.1: 20 MB and 850 us are its budgets."""
+BUFFER_BYTES, DELAY_NS = 20e6, 850_000
+
+
+def _table() -> dict[str, float]:
+    """Table 7.1 by the formulas, with whole hops, and on the graphs themselves."""
+    degree = min(EXAMPLE.degree_for_delay(DELAY_NS), EXAMPLE.degree_for_buffer(BUFFER_BYTES))
+    whole = PeriodicNetwork(16, 2, EXAMPLE.uplink_bps, EXAMPLE.slot_ns, whole_hops=True)
+    even = all_to_all(16, 2)
+    rows = {
+        "degree within 20 MB and 850 us": float(degree),
+        "throughput, static": EXAMPLE.throughput(2),
+        "throughput, complete": EXAMPLE.throughput(16),
+        "throughput, complete with 20 MB": EXAMPLE.throughput(16, BUFFER_BYTES),
+        "throughput, Mars": EXAMPLE.throughput(degree),
+        "delay in us, complete": EXAMPLE.delay_ns(16) / 1000,
+        "delay in us, Mars": EXAMPLE.delay_ns(degree) / 1000,
+        "buffer in MB, complete": EXAMPLE.buffer_bytes(16) / 1e6,
+        "buffer in MB, Mars": EXAMPLE.buffer_bytes(degree) / 1e6,
+    }
+    for of in (2, degree, 16):
+        rows[f"throughput with whole hops, degree {of}"] = whole.throughput(of)
+        rows[f"throughput of the graph, degree {of}"] = valiant(even, mars(16, 2, of).capacity)
+    for of in (8, 16, 32):
+        rows[f"throughput of the graph of 64 nodes, degree {of}"] = valiant(all_to_all(64, 1), mars(64, 1, of).capacity)
+    return rows
+
+
+MATRICES = {"permutation": permutation, "all to all": lambda nodes, degree, seed: all_to_all(nodes, degree)}
+MARS_LOADS = {"permutation": (0.01, 0.05, 0.1), "all to all": (0.05, 0.1, 0.2)}
+RIVALS = ("sirius", "opera", "expander")
+NAMES = {"sirius": "Sirius", "opera": "Opera", "expander": "expander", "rotornet": "RotorNet", "vlb": "VLB"}
+
+
+def _mars(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    measured = _table()
+    cells = Cells(4, SlotTime(10_000_000_000, 23_000, 1_000), {"small": 500, "medium": 5_000}[size], PORT_PACKETS)
+    for matrix, loads in MARS_LOADS.items():
+        for load in loads:
+            trials = {}
+            for design in ("mars", *RIVALS):
+                so_far(f"{design}, {matrix}, {100 * load:g} %")
+                demand = MATRICES[matrix](RACKS, cells.uplinks, seed)
+                trials[design] = cells.trial(demand, load, seed, design)
+            for rival in RIVALS:
+                where = f"{matrix}, {100 * load:g} %, against {NAMES[rival]}, change in %"
+                ours, theirs = trials["mars"], trials[rival]
+                if load == MARS_LOADS["all to all"][-1]:
+                    measured[f"delivered, {where}"] = _change(ours.carried.delivered, theirs.carried.delivered)
+                else:
+                    measured[f"short p99, {where}"] = _change(ours.classes["short"].p99, theirs.classes["short"].p99)
+    so_far("sirius with large buffers")
+    much = replace(cells, port_packets=MANY_PORT_PACKETS).trial(demand, load, seed, "sirius")
+    measured["delivered by Sirius, all to all, 20 %, 64 packets a port over 8"] = (
+        much.carried.delivered / trials["sirius"].carried.delivered
+    )
+    return measured
+
+
+def _against(what: str, matrix: str, source: str, figures: Mapping[int, Mapping[str, float]]) -> tuple[Published, ...]:
+    """Changes in % by load in % and rival."""
+    changes = {
+        f"{what}, {matrix}, {load} %, against {NAMES[rival]}, change in %": value
+        for load, values in figures.items()
+        for rival, value in values.items()
+    }
+    return published(source, changes, change=True)
+
+
+MARS = System(
+    "Mars",
+    THESIS,
+    (
+        *published(
+            "Table 7.1",
+            {
+                "degree within 20 MB and 850 us": 4,
+                "throughput, static": 0.125,
+                "throughput, complete": 0.5,
+                "throughput, complete with 20 MB": 0.125,
+                "throughput, Mars": 0.25,
+                "delay in us, complete": 1600,
+            },
+        ),
+        *published("Table 7.1, the budget", {"delay in us, Mars": 850}),
+        *published("Table 7.1", {"buffer in MB, complete": 80, "buffer in MB, Mars": 20}),
+        *_against(
+            "short p99",
+            "permutation",
+            "section 7.5.2, Figure 7.8",
+            {
+                1: {"sirius": -87.37},
+                5: {"sirius": -88.43, "opera": -77.0, "expander": -98.11},
+                10: {"sirius": -88.47, "opera": -93.88, "expander": -98.11},
+            },
+        ),
+        *_against(
+            "short p99",
+            "all to all",
+            "section 7.5.2, Figure 7.9",
+            {
+                5: {"sirius": -87.6, "opera": -66.96, "expander": -81.35},
+                10: {"sirius": -83.9, "opera": -90.15, "expander": -97.46},
+            },
+        ),
+        *_against(
+            "delivered",
+            "all to all",
+            "section 7.5.2, Figure 7.7a",
+            {20: {"sirius": 602.0, "opera": 37.0, "expander": 64.0}},
+        ),
+    ),
+    _mars,
+    {"small": (1, 2), "medium": (1, 2, 3, 4, 5)},
+)
+
+
+def _rotornet(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    nodes, few = {"small": (16, 4), "medium": (64, 8)}[size], 8
+    measured = {}
+    for name, of in (
+        ("throughput on a permutation, many racks", nodes[0]),
+        ("throughput on a permutation, 8 racks", few),
+    ):
+        so_far(name)
+        measured[name] = multi_hop(permutation(of, 1), round_robin(of, 1).capacity).theta
+    return measured
+
+
+ROTORNET = System(
+    "RotorNet, Sirius",
+    THESIS,
+    (
+        *published("section 8.1.2", {"throughput on a permutation, many racks": 0.5}),
+        *published("section 7.1, n / (2 n - 1)", {"throughput on a permutation, 8 racks": 8 / 15}),
+    ),
+    _rotornet,
+    ONCE,
+)
+
+
+TRAINING = ("data_parallel_placed", "hybrid_parallel_placed")
+TRAINING_CHANGE = "throughput on training, against ideal oblivious, change in %"
+FIGURE_8_5 = "section 8.3.1, Figure 8.5"
+
+
+def _vermilion(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    nodes, degree = {"small": 16, "medium": 48}[size], 4
+    measured: dict[str, float] = {}
+    for k, name in ((3, "k = 3"), (6, "k = 6")):
+        so_far(f"throughput, {name}")
+        demand = permutation(nodes, degree, seed)
+        measured[f"throughput on a permutation, {name}"] = single_hop(
+            demand, vermilion(demand, degree, k, seed=seed).capacity
+        )
+    changes = []
+    for job in TRAINING:
+        so_far(f"throughput on {job}")
+        demand = evaluation_matrix(job, 16, degree, seed)
+        theta = single_hop(demand, vermilion(demand, degree, 3, seed=seed).capacity)
+        changes.append(_change(theta, multi_hop(demand, round_robin(16, degree).capacity).theta))
+    measured[TRAINING_CHANGE] = float(np.mean(changes))
+    cells = Cells(8, SlotTime(25_000_000_000, 4_500, 500), {"small": 500, "medium": 10_000}[size])
+    demand = permutation(RACKS, cells.uplinks, seed)
+    for load in (0.05, 0.1, 0.4):
+        trials = {}
+        for design in ("vermilion", "rotornet", "vlb", "opera"):
+            so_far(f"{design}, {100 * load:g} %")
+            trials[design] = cells.trial(demand, load, seed, design)
+        for rival in ("rotornet", "opera", "vlb"):
+            ours, theirs = trials["vermilion"], trials[rival]
+            where = f"permutation, {100 * load:g} %, against {NAMES[rival]}, change in %"
+            if load == 0.4:
+                measured[f"delivered, {where}"] = _change(ours.carried.delivered, theirs.carried.delivered)
+            else:
+                of, statistic = ("short", "short p99") if load == 0.05 else ("long", "long p99")
+                measured[f"{statistic}, {where}"] = _change(ours.classes[of].p99, theirs.classes[of].p99)
+    return measured
+
+
+VERMILION = System(
+    "Vermilion",
+    THESIS,
+    (
+        *_against("short p99", "permutation", FIGURE_8_5, {5: {"rotornet": -99.81, "opera": -78.8, "vlb": -97.2}}),
+        *_against("long p99", "permutation", FIGURE_8_5, {10: {"rotornet": -17.68, "opera": -18.0, "vlb": -91.5}}),
+        *_against(
+            "delivered",
+            "permutation",
+            "section 8.3.1, Figure 8.6",
+            {40: {"rotornet": 11.0, "opera": 104.0, "vlb": 77.0}},
+        ),
+        *published("section 8.3.2, Figure 8.7", {TRAINING_CHANGE: 6.64}, change=True),
+        *published(
+            "section 8.3.2, Figure 8.8",
+            {"throughput on a permutation, k = 3": 2 / 3, "throughput on a permutation, k = 6": 5 / 6},
+        ),
+    ),
+    _vermilion,
+    {"small": (1, 2), "medium": (1, 2, 3, 4)},
+)

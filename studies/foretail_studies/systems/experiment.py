@@ -1,0 +1,168 @@
+"""Every system of the literature in one table: published figures beside ours, with a verdict by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.fields import setting
+from foretail.core.code import code_digest
+from foretail.pipelines.comparison.claims import VERDICTS, verdict_of, verdict_of_value
+from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.data.simulation import Native
+from foretail.pipelines.experiment.declaration import PointExperiment, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table
+from foretail_studies.systems.comparisons import ABM, POWERTCP, TIMELY
+from foretail_studies.systems.credence import CREDENCE
+from foretail_studies.systems.designs import MARS, ROTORNET, VERMILION
+from foretail_studies.systems.ethereal import ETHEREAL
+from foretail_studies.systems.linc import LINC
+from foretail_studies.systems.lossless import IRN, REVERIE
+from foretail_studies.systems.nona import NONA
+from foretail_studies.systems.rc3 import RC3
+from foretail_studies.systems.sirona import SIRONA
+from foretail_studies.systems.system import Published, System
+from foretail_studies.systems.universal import UNIVERSAL
+
+SYSTEMS_BY_NAME: dict[str, System] = {
+    "credence": CREDENCE,
+    "abm": ABM,
+    "reverie": REVERIE,
+    "powertcp": POWERTCP,
+    "timely": TIMELY,
+    "irn": IRN,
+    "universal": UNIVERSAL,
+    "rc3": RC3,
+    "sirona": SIRONA,
+    "ethereal": ETHEREAL,
+    "linc": LINC,
+    "nona": NONA,
+    "vermilion": VERMILION,
+    "mars": MARS,
+    "rotornet": ROTORNET,
+}
+"""All of them, by the name in settings."""
+
+OURS = "-"
+"""In place of a verdict, where no source prints the quantity."""
+
+
+@dataclass
+class SystemsSettings(PointSettings):
+    """Systems that are measured."""
+
+    systems: list[str] = setting(list(SYSTEMS_BY_NAME), "Systems that are measured.", one_of=tuple(SYSTEMS_BY_NAME))
+
+
+@dataclass(frozen=True)
+class SystemCase:
+    """A system and a seed of what it draws."""
+
+    system: str
+    seed: int
+
+
+def _cases(settings: SystemsSettings) -> Iterable[SystemCase]:
+    for name in settings.systems:
+        for seed in _seeds(SYSTEMS_BY_NAME[name], settings.size):
+            yield SystemCase(name, seed)
+
+
+def _seeds(system: System, size: str) -> tuple[int, ...]:
+    """Those of its size; full has three times as many as medium where anything is drawn."""
+    seeds = system.seeds[_measured_size(size)]
+    if size != "full" or len(seeds) == 1:
+        return seeds
+    return (*seeds, *range(seeds[-1] + 1, seeds[-1] + 1 + 2 * len(seeds)))
+
+
+def _measured_size(size: str) -> str:
+    return "small" if size == "small" else "medium"
+
+
+def _measure(case: SystemCase, so_far: SoFar, settings: SystemsSettings) -> dict[str, float]:
+    measured = SYSTEMS_BY_NAME[case.system].measure(_measured_size(settings.size), case.seed, so_far)
+    return {quantity: float(value) for quantity, value in measured.items()}
+
+
+def _rows(case: SystemCase, measured: Mapping[str, float], settings: SystemsSettings) -> list[dict[str, object]]:
+    return [{"quantity": quantity, "value": value} for quantity, value in measured.items()]
+
+
+def _depends_on(case: SystemCase, settings: SystemsSettings) -> dict[str, str]:
+    system = SYSTEMS_BY_NAME[case.system]
+    return {
+        "scale": _measured_size(settings.size),
+        "system_code": code_digest(system.measure),
+        "driver_code": Native().driver_sha256,
+    }
+
+
+def _verdict(figure: Published, ours: PairedDifference) -> str:
+    return verdict_of(figure.value, ours) if figure.change else verdict_of_value(figure.value, ours)
+
+
+def _rows_of(name: str, size: str, measured: pd.DataFrame) -> list[dict[str, object]]:
+    """A row for each published quantity, and then for each of ours alone."""
+    system = SYSTEMS_BY_NAME[name]
+    by_quantity = {str(quantity): part["value"].tolist() for quantity, part in measured.groupby("quantity", sort=False)}
+    known = {figure.quantity: figure for figure in system.published}
+    rows: list[dict[str, object]] = []
+    for quantity in [*known, *(quantity for quantity in by_quantity if quantity not in known)]:
+        ours = mean_interval(by_quantity.get(quantity, []))
+        figure = known.get(quantity)
+        rows.append(
+            {
+                "system": system.name,
+                "quantity": quantity,
+                "published": figure.value if figure else None,
+                "ours": ours.mean,
+                "low": ours.low,
+                "high": ours.high,
+                "verdict": _verdict(figure, ours) if figure else OURS,
+                "source": f"{system.source}, {figure.source}" if figure else None,
+                "seeds": ours.pairs,
+                "command": f"foretail run systems size={size} 'systems=[{name}]'",
+            }
+        )
+    return rows
+
+
+def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
+    """The table, and how many figures have which verdict."""
+    rows = pd.DataFrame(
+        [
+            row
+            for name in settings.systems
+            for row in _rows_of(name, settings.size, measured[measured["system"] == name])
+        ]
+    )
+    columns = ("system", "quantity", "published", "ours", "low", "high", "verdict")
+    cells = tuple(tuple(None if pd.isna(value) else value for value in row) for row in rows[list(columns)].to_numpy())
+    notes = (
+        "low and high: 95 % t interval over seeds. A number is reproduced where the interval has the published one or "
+        "the mean is within 5 %, in shape within a factor of two. A change in % whose sign is sure is reproduced "
+        "within its interval or 5 points, in shape from half of the published one on, and else weaker.",
+    )
+    counts = rows["verdict"].value_counts()
+    words = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+    verdict = [f"Of {int(rows['published'].notna().sum())} published figures: {words}."]
+    return Shown(rows, [Table("Systems of the literature", columns, cells, notes)], verdict=verdict)
+
+
+SYSTEMS = PointExperiment(
+    SystemsSettings,
+    "systems",
+    _cases,
+    lambda case: f"{case.system}, seed {case.seed}",
+    _measure,
+    _rows,
+    show,
+    code=(),
+    varied=("systems",),
+    depends_on=_depends_on,
+)

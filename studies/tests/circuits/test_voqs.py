@@ -1,0 +1,202 @@
+"""``foretail run etalon``. Costs the build of the emulator, unless it is built, and 4 s of emulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.export.schedule import PlannedSchedule, schedule_json
+from foretail.pipelines.experiment.running import ExperimentResult
+from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
+from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.emulator.emulator import why_not_here
+from foretail_studies.circuits.voq_settings import VoqSettings
+from tests.composed import experiment_settings, run_of
+
+pytestmark = pytest.mark.slow
+
+TINY = ("size=small", "tracking=off", "weeks=5", "emulation.factor=400", "emulation.lateness_share=1")
+
+
+def settings_of(*overrides: str) -> VoqSettings:
+    settings = experiment_settings("etalon", *TINY, *overrides)
+    assert isinstance(settings, VoqSettings)
+    return settings
+
+
+def schedule_file(folder: Path, schedule: Schedule) -> Path:
+    (folder / "schedule.json").write_text(schedule_json(PlannedSchedule(schedule, None, None, 0.0, None)))
+    return folder / "schedule.json"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult, Path]:
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("voqs")
+    given = (
+        "+published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}",
+        "published_by='somebody: a paper'",
+        f"fabric.schedule={schedule_file(folder, round_robin(3, 1))}",
+    )
+    result = run_of("etalon", folder, *TINY, *given)
+    return result, folder
+
+
+def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
+    measured: tuple[ExperimentResult, Path],
+) -> None:
+    result, folder = measured
+    static, resized, lateness = result.tables()
+    assert [row[0] for row in static.rows] == [4, 16]
+    assert [row[0] for row in resized.rows] == [100.0]
+    assert [row[0] for row in lateness.rows] == ["static_4", "static_16", "resize_100000ns"]
+    assert [row[2] for row in static.rows] == [21.25, None]
+    assert "cubic" in static.notes[0]
+    assert "somebody" in static.notes[-1]
+    rows = pd.read_csv(folder / "etalon.csv")
+    assert list(rows["longest_voq"][:2]) == [4, 16]
+    assert 16 < rows["longest_voq"][2] <= 50
+    assert (rows["utilisation_percent"] > 0).all()
+    assert (rows["weeks"] == 2).all()
+    assert {path.name for path in result.files} == {
+        f"etalon.{kind}" for kind in ("csv", "parquet", "pdf", "png", "svg")
+    }
+    assert (folder / "runs" / "static_4" / "etalon.log").is_file()
+    assert result.verdict()[-1].endswith(("in time.", "say nothing."))
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("source_rack=2", "and flows inside a rack cross no VOQ"),
+        ("destination_racks=[4]", "has flows of rack 4, and fabric.racks = 3"),
+        ("destination_racks=[]", "destination_racks is empty"),
+        ("policies=[lqd]", "policies and shared_packets go together"),
+        ("policies=[abm]", "policies = abm is unknown"),
+        ("model=x", "model and train are for the policy credence, which does not run"),
+        ("fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
+        ("static_packets=[0]", "static_packets = 0 is out of range"),
+        ("resized_packets=8", "resized_packets = 8 is less than"),
+        ("min_rto_ns=61000000000", "min_rto_ns = 61000000000 is out of range"),
+        ("emulation.control=dctcp", "is dctcp, and switches of racks do not mark"),
+        ("weeks=3", "leaves none to count"),
+        ("fabric.night_ns=180001", "night_ns = 180001 is longer than"),
+        ("ns3_prefix=x", "ns3_prefix names an ns-3, which nothing here uses"),
+        ("ns3_weeks=3", "ns3_weeks = 3 leaves none to count"),
+    ],
+)
+def test_settings_that_make_no_experiment_are_refused(override: str, complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        settings_of(override)
+
+
+def test_an_experiment_of_nothing_and_one_of_too_many_hosts_are_refused() -> None:
+    with pytest.raises(ForetailError, match="compares nothing: give"):
+        settings_of("static_packets=[]", "ahead_ns=[]")
+    with pytest.raises(ForetailError, match="has 300 hosts, and a process each"):
+        settings_of("fabric.hosts_per_rack=100", "destination_racks=[2,3]")
+
+
+def test_credence_without_a_predictor_is_refused() -> None:
+    given = ("policies=[credence]", "shared_packets=[32]", "train=[]")
+    with pytest.raises(ForetailError, match="policy credence asks a predictor and there is none: give model=FILE"):
+        settings_of(*given)
+    with pytest.raises(ForetailError, match="model and train are both given"):
+        settings_of(*given, "model=x", "train=['scenario=tiny']")
+    assert settings_of(*given, "model=x").asks
+    assert not settings_of("policies=[credence_accept]", "shared_packets=[32]").asks
+
+
+def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    result = run_of("voq_sharing", tmp_path, *TINY)
+    static, resized, shared, _ = result.tables()
+    assert [row[0] for row in static.rows] == [16]
+    assert [row[0] for row in resized.rows] == [100.0]
+    assert [row[:2] for row in shared.rows] == [("lqd", 32)]
+    assert not any("published" in column for column in shared.columns)
+    assert "mean over the racks" in static.notes[-1]
+    assert (tmp_path / "voq_sharing.svg").is_file()
+
+
+def test_ns3_is_compared_with_what_it_has_too() -> None:
+    assert settings_of("against_ns3=true", "ns3_prefix=x", "emulation.control=reno").emulation.in_ns3 == "newreno"
+    with pytest.raises(ForetailError, match="compares Linux's bbr with ns-3's, which has none for racks"):
+        settings_of("against_ns3=true", "emulation.control=bbr")
+    with pytest.raises(ForetailError, match=r"leave emulation\.background_control out"):
+        settings_of("against_ns3=true", "emulation.background_control=reno")
+
+
+@pytest.mark.nightly
+@pytest.mark.ns3
+def test_ns3_stands_beside_the_emulator_and_what_is_published(tmp_path: Path) -> None:
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    given = (
+        "+published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}",
+        "published_by='somebody: a paper'",
+        *("against_ns3=true", "ns3_weeks=20"),
+    )
+    result = run_of("etalon", tmp_path, *TINY, *given)
+    static, resized, beside, _ = result.tables()
+    assert not any("published" in column for table in (static, resized) for column in table.columns)
+    assert beside.columns == (
+        *("run", "use %", "ns-3 use %", "published use %", "p50 us", "ns-3 p50 us", "published p50 us"),
+        *("p99 us", "ns-3 p99 us", "published p99 us"),
+    )
+    assert [row[0] for row in beside.rows] == ["static_4", "static_16", "resize_100000ns"]
+    assert [row[3] for row in beside.rows] == [21.25, None, None]
+    assert "cubic, the same documents, 17 weeks" in beside.notes[0]
+    rows = pd.read_csv(tmp_path / "etalon.csv")
+    assert list(rows["ns3_utilisation_percent"]) == pytest.approx([row[2] for row in beside.rows])
+    assert (rows["ns3_weeks"] == 17).all()
+    assert list(rows["ns3_longest_voq"][:2]) == [4, 16]
+    assert {run["ns3_p50_us"] for run in result.document()["rows"]} == set(rows["ns3_p50_us"])
+    assert (tmp_path / "runs_in_ns3" / "static_4" / "etalon.log").is_file()
+
+
+def test_figures_of_nobody_are_refused() -> None:
+    with pytest.raises(ForetailError, match="published has figures of nobody"):
+        settings_of("+published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "complaint"),
+    [
+        (round_robin(4, 1), "is one of 4 nodes, and the fabric has 3 racks"),
+        (round_robin(3, 2), "has degree 2, and a rack has one circuit at a time"),
+        (Schedule([[[2, 0, 1]]]), "never gives rack 1 a circuit to rack 2"),  # type: ignore[arg-type]
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(tmp_path: Path, schedule: Schedule, complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        run_of("etalon", tmp_path, *TINY, f"fabric.schedule={schedule_file(tmp_path, schedule)}")
+
+
+def test_a_schedule_that_is_none_and_growth_before_the_schedule_began_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="cannot read the schedule"):
+        run_of("etalon", tmp_path, *TINY, f"fabric.schedule={tmp_path / 'none.json'}")
+    with pytest.raises(ForetailError, match="cannot grow 400000 ns before its circuit"):
+        run_of("etalon", tmp_path, *TINY, "ahead_ns=[400_000]")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (("emulation.factor=1", "min_rto_ns=1000"), "Linux takes no less than 1 ms"),
+        (("weeks=10000", "emulation.factor=1000000"), "is more than a day"),
+        (("policies=[lqd]", "shared_packets=[1]", "packet_bytes=8999"), "has 8999 bytes, and a switch 9000 to"),
+        (("policies=[lqd]", "shared_packets=[8]", "fabric.circuit_bps=1000000"), "raise fabric.day_ns"),
+    ],
+)
+def test_racks_that_cannot_be_emulated_are_refused(tmp_path: Path, overrides: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ForetailError, match=complaint):
+        run_of("etalon", tmp_path, *TINY, *overrides)

@@ -1,0 +1,108 @@
+"""The networks beside each other; costs three simulations of each scenario, ten seconds of CPU time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.pipelines.data.simulation import Native
+from foretail.pipelines.experiment.catalog import declared
+from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
+from foretail_studies.networks import referees
+from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan, RefereeCase
+from tests.composed import experiment_settings, run_of
+
+pytestmark = [pytest.mark.ns3, pytest.mark.slow]
+
+SMALL = ("size=small", "tracking=off")
+
+
+def result_of(folder: Path, *overrides: str) -> ExperimentResult:
+    """A run in the smallest size."""
+    return run_of("referees", folder, *SMALL, f"store_dir={folder / 'store'}", *overrides)
+
+
+def test_native_and_ns3_end_every_flow_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(referees, "why_not_here", lambda **_: "this machine has no /dev/net/tun")
+    result = result_of(tmp_path)
+    rows = result.shown.rows
+    assert rows.groupby("network").size().to_dict() == {NATIVE: 10, NATIVE_LINUX: 10, NS3: 10}
+    by_network = {network: runs.set_index("scenario") for network, runs in rows.groupby("network")}
+    figures = [name for name in by_network[NATIVE].columns if name not in ("network", "cpu_seconds")]
+    pd.testing.assert_frame_equal(by_network[NATIVE][figures], by_network[NS3][figures])
+    assert by_network[NATIVE]["timeouts"].sum() > 50
+    assert by_network[NATIVE_LINUX]["timeouts"].sum() < by_network[NATIVE]["timeouts"].sum() / 2
+    assert rows["emulator_over_it"].isna().all()
+    verdict, notes = result.verdict(), result.tables()[-1].notes
+    assert verdict[0].startswith("ns-3 ended every flow as the native network did in 10 of 10 runs")
+    assert verdict[1:] == ["The emulator ran 0 of 10 scenarios."]
+    said = [note for note in notes if note.startswith("not emulated: ")]
+    assert sum("no /dev/net/tun" in note for note in said) == 7
+    assert len(said) == 10
+
+
+def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slower(Native):
+        """A native network whose links are one ns longer, under the name of ns-3."""
+
+        @property
+        def identity(self) -> dict[str, str]:
+            return {"network": "slower"}
+
+        @property
+        def run(self) -> Any:
+            simulate = super().run
+
+            def slower(document: Any, *arguments: Any, **named: Any) -> Any:
+                delay_ns = document["topology"]["link_delay_ns"] + 1
+                return simulate(
+                    {**document, "topology": {**document["topology"], "link_delay_ns": delay_ns}}, *arguments, **named
+                )
+
+            return slower
+
+    monkeypatch.setattr(referees, "Ns3", lambda prefix: Slower())
+    settings = experiment_settings("referees", *SMALL, "networks=[native,ns3]", f"store_dir={tmp_path}")
+    settings = replace(settings, scenarios={"rack_dt": settings.scenarios["rack_dt"]})
+    verdict = run_experiment(declared("referees"), settings, tmp_path).verdict()
+    assert verdict[0].startswith("ns-3 ended every flow as the native network did in 0 of 1 runs")
+    assert verdict[1].startswith("rack_dt, seed 101, differs first in arrivals.bin, record 0 (time_ns ")
+
+
+def test_what_compares_nothing_is_refused() -> None:
+    with pytest.raises(ForetailError, match="networks lacks native, with which the others are compared: add it"):
+        experiment_settings("referees", *SMALL, "networks=[ns3]")
+
+
+def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
+    given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
+    with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):
+        Plan.of(experiment_settings("referees", *SMALL, given))
+
+
+def test_completion_times_are_compared_where_neither_waited_for_a_timeout() -> None:
+    times = [[100, 400, -1], [200, -1, 300]]
+    frame = pd.DataFrame(
+        {"scenario": "one", "seed": [1, 1, 2], "network": [EMULATOR, NATIVE, NATIVE], "prompt_fct_ns": [*times, [5]]}
+    )
+    assert referees._ratios(frame)[:2] == [1.0, 0.5]
+    assert pd.isna(referees._ratios(frame)[2])
+
+
+def test_linux_begins_with_slow_start() -> None:
+    plan = Plan.of(experiment_settings("referees", *SMALL))
+    transport = plan.document(RefereeCase("rack_dt", 1, NATIVE_LINUX))["transport"]
+    assert (transport["recovery"], transport["slow_start"]) == ("linux", True)
+    assert plan.document(RefereeCase("rack_dt", 1, NATIVE))["transport"]["recovery"] == "ns3"
+
+
+def test_plans_that_differ_are_a_defect() -> None:
+    frame = pd.DataFrame({"scenario": "one", "seed": 1, "network": [NATIVE, NS3], "offered_sha256": ["a", "b"]})
+    with pytest.raises(ForetailError, match="native, ns3 were offered different flows in one, seed 1"):
+        referees._require_same_plans(frame)
+    assert str(RefereeCase("one", 1, NATIVE)) == "one in native, seed 1"

@@ -1,0 +1,351 @@
+"""``foretail run sharing_map``: the race and its verdicts on invented costs, and one run in ns-3.
+
+Costs the build of the driver, unless it is built, and 15 s of simulations.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.configs.schema.families import Family
+from foretail.core.errors import ForetailError
+from foretail.pipelines import cli
+from foretail.pipelines.comparison.bootstrap import mean_over_groups
+from foretail.pipelines.families import costs as family_costs
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
+from foretail.pipelines.families.costs import CS, LQD, Costs
+from foretail_studies.sharing import tables
+from foretail_studies.sharing.figures import draw_map, draw_settings
+from foretail_studies.sharing.race import MapSettings, Race, frozen_settings, race, still_running
+from foretail_studies.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
+from tests.composed import experiment_settings
+
+pytestmark = pytest.mark.slow
+
+DT = [Rule("dt", setting) for setting in (DEFAULT, "alpha=2", "alpha=8")]
+RULES = [LQD, CS, *DT]
+TRAINED, HELD = Condition("trained", "one"), Condition("held", "one")
+Cost = Callable[[Condition, Rule, int], float]
+
+
+def invented_plan(wheres: Sequence[Condition] = (TRAINED, HELD), **changes: Any) -> tuple[MapSettings, SharingPlan]:
+    """Two families of one condition, and five rules; nothing that simulates."""
+    settings = MapSettings(
+        experiment="sharing_map",
+        shared=[],
+        families={where.family: Family(held_out=where == HELD, conditions={where.condition: []}) for where in wheres},
+        policies={"lqd": {}, "cs": {}, "dt": {"alpha": [2.0, 8.0]}},
+        seeds=[1, 2, 3],
+        **changes,
+    )
+    nothing: Any = None
+    of_wheres = dict.fromkeys(wheres, nothing)
+    plan = SharingPlan(of_wheres, of_wheres, dict.fromkeys(RULES, nothing), None, [])
+    return settings, plan
+
+
+def run_race(
+    monkeypatch: pytest.MonkeyPatch, planned: tuple[MapSettings, SharingPlan], cost: Cost
+) -> tuple[Race, list[SharingCase]]:
+    """A race whose measurements are invented; and all cases in the order of their measurement."""
+    asked: list[SharingCase] = []
+
+    def measure(title: str, kind: str, cases: Sequence[SharingCase], *_: object, **__: object) -> Any:
+        asked.extend(cases)
+        found = [one_run(cost(case.where, case.rule, case.seed), f"{case.where} {case.seed}") for case in cases]
+        return SimpleNamespace(cases=cases, measurements=found, reused=0)
+
+    monkeypatch.setattr(family_costs, "measure_cases", measure)
+    return race(*planned), asked
+
+
+def one_run(cost: float, flows: str = "") -> dict[str, Any]:
+    kinds = dict.fromkeys(("p99_query", "p99_short", "p99_long", "query_timeouts"), 1.0)
+    rest = {"timeouts_percent": 0.0, "goodput_bps": 1e9, "asked": 0, "predicted_drops": 0}
+    return {"cost": cost, "flows_sha256": flows, **kinds, **rest}
+
+
+def fixed(costs: Mapping[str, float], spread: float = 0.0) -> Cost:
+    """Costs by rule, the same in all conditions, with a spread over seeds that rules do not share."""
+
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        draw = np.random.default_rng([seed, sum(map(ord, str(rule)))])
+        return costs[str(rule)] * math.exp(spread * draw.standard_normal())
+
+    return cost
+
+
+EQUAL = {"lqd": 3.0, "cs": 3.0, "dt": 3.0, "dt alpha=2": 3.0, "dt alpha=8": 3.0}
+
+
+def test_a_setting_far_above_its_policys_best_gets_no_further_seed_and_a_default_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = invented_plan()
+    _, asked = run_race(monkeypatch, plan, fixed(EQUAL | {"dt": 9.0, "dt alpha=2": 6.1, "dt alpha=8": 3.0}))
+    seeds = {rule: sorted(case.seed for case in asked if case.rule == rule and case.where == HELD) for rule in RULES}
+    assert seeds == {LQD: [1, 2, 3], CS: [1, 2, 3], DT[0]: [1, 2, 3], DT[1]: [1], DT[2]: [1, 2, 3]}
+
+
+def test_settings_are_frozen_on_training_families_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        return 1.0 if rule == (DT[1] if where == TRAINED else DT[2]) else 1.5
+
+    finished, _ = run_race(monkeypatch, invented_plan(), cost)
+    assert finished.frozen == {"lqd": LQD, "cs": CS, "dt": DT[1]}
+    assert finished.hindsight(HELD, "dt") == DT[2]
+    assert finished.contenders[HELD] == [LQD, CS, *DT]
+    assert finished.contenders[TRAINED] == [LQD, CS, DT[0], DT[1]]
+
+
+def test_a_setting_that_was_given_up_in_one_condition_may_still_be_the_best_over_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wheres = [*(Condition("trained", name) for name in "abcd"), HELD]
+
+    def cost(where: Condition, rule: Rule, seed: int) -> float:
+        return {DT[1]: 9.0 if where.condition == "a" else 1.0, DT[2]: 3.0}.get(rule, 4.0)
+
+    finished, asked = run_race(monkeypatch, invented_plan(wheres), cost)
+    seeds = [case.seed for case in asked if case.rule == DT[1] and case.condition == "a"]
+    assert finished.frozen["dt"] == DT[1]
+    assert seeds == [1, 2, 3]
+    assert asked[-1].seed == 3
+    assert [case.condition for case in asked[-2:]] == ["a", "a"]  # the last two, when it was frozen
+
+
+def test_seeds_are_added_until_all_is_decided_or_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {"lqd": 2.0, "cs": 4.0}, spread=0.001))
+    assert clear.seeds(HELD) == [1, 2, 3]
+    noisy, _ = run_race(monkeypatch, invented_plan(most_seeds=7), fixed(EQUAL, spread=0.3))
+    assert noisy.seeds(HELD) == [1, 2, 3, 4, 5, 6, 7]
+    some, _ = run_race(monkeypatch, invented_plan(most_seeds=1000), fixed(EQUAL, spread=0.1))
+    assert 3 < len(some.seeds(HELD)) < 200
+    for rule in some.contenders[HELD]:
+        for other in {LQD, CS} - {rule}:
+            found = some.costs.difference(HELD, rule, other)
+            assert found.low is not None
+            assert found.high is not None
+            assert (found.high - found.low) / 2 <= math.log(1.05) or found.low > 0 or found.high < 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "verdict"),
+    [
+        (EQUAL, NO_MATTER),
+        (EQUAL | {"cs": 3.1}, NO_MATTER),
+        (EQUAL | {"cs": 4.0}, THRESHOLD),
+        ({"lqd": 2.0, "cs": 4.0, "dt": 6.0, "dt alpha=2": 4.0, "dt alpha=8": 5.0}, LQD_PAYS),
+        ({"lqd": 4.0, "cs": 3.0, "dt": 6.0, "dt alpha=2": 2.0, "dt alpha=8": 5.0}, THRESHOLD),
+    ],
+)
+def test_a_family_gets_the_verdict_of_its_costs(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, float], verdict: str
+) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(), fixed(costs, spread=0.001))
+    found = verdicts_of(finished)
+    assert [(one.family, one.held_out, one.verdict) for one in found] == [
+        ("trained", False, verdict),
+        ("held", True, verdict),
+    ]
+    assert all(one.sentence.startswith(verdict) for one in found)
+
+
+def test_noise_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(most_seeds=3), fixed(EQUAL, spread=1.0))
+    assert {one.verdict for one in verdicts_of(finished)} == {OPEN}
+
+
+@given(st.lists(st.floats(1, 20), min_size=30, max_size=30))
+def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(drawn: list[float]) -> None:
+    table = dict(zip([(w, r, s) for w in (TRAINED, HELD) for r in RULES for s in (1, 2, 3)], drawn, strict=True))
+    planned = invented_plan(most_seeds=3, give_up_ratio=100.0)
+    costs = Costs()
+    for (where, rule, seed), cost in table.items():
+        costs.add(SharingCase(where.family, where.condition, rule.policy, rule.setting, seed), one_run(cost))
+    finished = Race(*planned, costs, frozen_settings(*planned, costs), dict.fromkeys((TRAINED, HELD), RULES))
+    for where in (TRAINED, HELD):
+        rows = [row for row in rows_of(finished).to_dict("records") if row["family"] == where.family]
+        slow = {rule: np.prod([table[where, rule, seed] for seed in (1, 2, 3)]) ** (1 / 3) for rule in RULES}
+        for row in rows:
+            assert row["cost"] == pytest.approx(slow[Rule(row["policy"], row["setting"])])
+            ratios = []
+            for seed in (1, 2, 3):
+                others = [one for one in (1, 2, 3) if one != seed]
+                best = min(RULES, key=lambda rule: sum(math.log(table[where, rule, one]) for one in others))
+                ratios.append(table[where, Rule(row["policy"], row["setting"]), seed] / table[where, best, seed])
+            assert row["regret"] == pytest.approx(np.prod(ratios) ** (1 / 3) - 1, abs=1e-9)
+            assert row["noise_floor"] >= -1e-12
+
+
+def test_one_seed_tells_no_regret_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, plan = invented_plan(most_seeds=1)
+    finished, _ = run_race(monkeypatch, (replace(settings, seeds=[1]), plan), fixed(EQUAL))
+    rows = rows_of(finished)
+    assert rows["regret"].isna().all()
+    assert rows["cost"].notna().all()
+    assert {row[3] for row in tables.regrets(rows).rows} == {None}
+    draw_map(rows)
+    draw_settings(rows)
+
+
+def test_all_rules_run_first() -> None:
+    assert still_running(*invented_plan(), Costs(), HELD) == RULES
+
+
+def test_rules_that_were_offered_other_flows_are_no_comparison() -> None:
+    costs = Costs()
+    costs.add(SharingCase("held", "one", "lqd", DEFAULT, 1), one_run(1.0, "a"))
+    with pytest.raises(ForetailError, match="were offered different flows in held one on seed 1"):
+        costs.add(SharingCase("held", "one", "cs", DEFAULT, 1), one_run(1.0, "b"))
+
+
+WRONG = {
+    "policies.dt.alpha=[0]": "policies.dt.alpha = 0.0 is out of range: it must be above 0",
+    "+policies.dt.first_rtt_alpha=[1]": "dt has first_rtt_alpha, which it does not heed",
+    "+policies.cs.alpha=[1]": "cs has alpha, which it does not heed: cs has none",
+    "policies.dt.alpha=[1,1]": "holds 1.0 twice",
+    "policies.dt.alpha=[]": "policies.dt.alpha is empty: give at least one value",
+    "+policies.lqd.alpha=[1]": "lqd has alpha, which it does not heed: lqd has flow_entries",
+    "+policies.reverie={low_pass_ns: [2.5]}": "low_pass_ns = [2.5] has a fraction: give whole numbers",
+    "+policies.credence={}": "names credence, which asks a model: give model=...",
+    "+policies.best={}": "best is unknown: choose from",
+    "~policies.lqd": "policies lacks lqd, to which all are compared",
+    "families.websearch.held_out=true": "has none with held_out=false, on which settings are chosen",
+    "families.loss_based.held_out=false": "has none with held_out=true, which judge the settings",
+    "~families.loss_based.conditions.bytes_1280": "loss_based.conditions is empty: name at least one",
+    "most_seeds=1": "most_seeds = 1 is less than the 2 seeds: raise it",
+    "seeds=[]": "seeds is empty",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("override", WRONG)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(override: str) -> None:
+    with pytest.raises(ForetailError, match=WRONG[override].replace("[", r"\[")):
+        experiment_settings("sharing_map", "size=small", override)
+
+
+def test_a_condition_that_no_scenario_has_is_named() -> None:
+    change = "families.websearch.conditions.load_40=['scenario.background.load=7']"
+    config = experiment_settings("sharing_map", "size=small", change)
+    with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
+        SharingPlan.of(config, config.shared, config.families, config.policies)
+
+
+@pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
+def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
+    monkeypatch: pytest.MonkeyPatch, best: str
+) -> None:
+    finished, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {best: 2.0}, spread=0.001))
+    frame = rows_of(finished)
+    (axes,) = draw_settings(frame).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["default", "alpha=2", "alpha=8"]
+    *lines, frozen = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines()]
+    assert sorted(lines) == [[0], [0], [1, 2], [1, 2]]
+    assert frozen == [{"dt": 0, "dt alpha=8": 2}[best]] * 2
+
+
+@pytest.mark.nightly
+def test_a_policy_in_a_header_is_one_of_them() -> None:
+    header = Path(__file__).parents[3] / "examples" / "policy_header" / "half_and_half.hpp"
+    config = experiment_settings("sharing_map", "size=small")
+    policies = {**config.policies, f"{header}:HalfAndHalf": {}}
+    plan = SharingPlan.of(config, config.shared, config.families, policies)
+    assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
+
+
+@pytest.mark.parametrize("size", ["medium", "full"])
+def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
+    families = experiment_settings("sharing_map", f"size={size}").families
+    first = np.random.default_rng(17).permutation(12)[:6].tolist()
+    drawn = sorted([*first, *(12 + np.random.default_rng(18).permutation(6)[:3]).tolist()])
+    assert [position for position, one in enumerate(families.values()) if one.held_out] == drawn
+    assert all(len(one.conditions) == 3 for one in families.values())
+
+
+def test_tables_have_regret_and_what_the_policy_with_a_model_costs() -> None:
+    rows = pd.DataFrame(
+        [
+            {
+                "family": family,
+                "held_out": family != "c",
+                "condition": str(condition),
+                "policy": policy,
+                "setting": DEFAULT,
+                "frozen": True,
+                "hindsight": True,
+                "cost": factor * (2.0 if policy == "cs" else 1.0),
+                "regret": factor - 1.0 if policy == "learned" else 1.0,
+            }
+            for family, factors in {"a": [1.0, 1.2], "b": [3.0], "c": [9.0]}.items()
+            for condition, factor in enumerate(factors)
+            for policy in ("cs", "learned")
+        ]
+    )
+    _, learned = tables.regrets(rows).rows
+    assert list(learned[2:7]) == pytest.approx([800.0, 800.0, 220 / 3, 20.0, 200.0])
+    assert learned[7] == "1 of 3"
+    (row,) = tables.against(rows, "learned").rows
+    assert row[1:] == (DEFAULT, "-50.0 % [-50.0, -50.0]", 2, 2)
+
+
+def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
+    found = mean_over_groups([np.zeros(100), np.ones(1)])
+    assert (found.mean, found.low, found.high, found.pairs) == (0.5, 0.0, 1.0, 2)
+    groups = [np.full(3, value) for value in np.random.default_rng(3).standard_normal(200)]
+    spread = mean_over_groups(groups)
+    error = float(np.std([group[0] for group in groups]) / math.sqrt(200))
+    assert spread.low is not None
+    assert spread.high is not None
+    assert (spread.high - spread.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.nightly
+@pytest.mark.ns3
+def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "sharing_map", "size=small", "most_seeds=2", "tracking=off"]
+    assert cli.main([*command, "hydra.run.dir=map"]) == 0
+    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
+    assert set(found["families"]) == {"websearch", "loss_based"}
+    assert set(found["settings"]) == {"lqd", "cs", "dt"}
+    assert {(row["family"], row["held_out"]) for row in found["rows"]} == {("websearch", False), ("loss_based", True)}
+    for row in found["rows"]:
+        assert (row["regret"] is None) == (row["seeds"] < 2)
+        assert row["cost_low"] is None or row["cost_low"] <= row["cost"] <= row["cost_high"]
+    assert Path("map/sharing_map.png").stat().st_size > 0
+    # The same command simulates nothing, and choosing settings alone needs no family that is held out.
+    assert cli.main([*command, "hydra.run.dir=again"]) == 0
+    again = json.loads(Path("again/result.json").read_text(encoding="utf-8"))
+    assert again["rows"] == found["rows"]
+    assert "24 simulations, 24 of them in the store" in again["tables"][-1]["notes"]
+    tuned = ["run", "tune", "size=small", "tracking=off", "hydra.run.dir=tuned"]
+    assert cli.main(tuned) == 0
+    chosen = json.loads(Path("tuned/result.json").read_text(encoding="utf-8"))
+    assert {row["family"] for row in chosen["rows"]} == {"websearch"}
+    assert chosen["settings"] == found["settings"]
+
+
+@pytest.mark.nightly
+def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "loss_recovery", "size=small", "most_seeds=2", "tracking=off", "hydra.run.dir=map"]
+    assert cli.main(command) == 0
+    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
+    judged = {row["family"] for row in found["rows"] if row["held_out"]}
+    assert {"irn", "irn_without_limit", "roce_timely", "newreno_linux"} <= judged
+    assert {row["family"] for row in found["rows"]} - judged == {"dctcp", "newreno"}
+    assert all(row["cost"] >= 1 for row in found["rows"])
