@@ -34,11 +34,11 @@ from rich.table import Table
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.export.c.build import find_compiler, vector_widths
-from foretail.export.c.hot import HotBox
+from foretail.export.c.forms import tune
+from foretail.export.c.shapes import HotBox
 from foretail.export.c.target import candidates, render_c
 from foretail.export.c.text import Batch, Single
-from foretail.export.c.tuning import tune
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.features.catalog import VIRTUAL_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest

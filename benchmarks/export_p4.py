@@ -1,6 +1,6 @@
 """P4 tables of forests of 1 to 16 trees on a real ns-3 trace, against the encodings of NetBeacon, Planter and Flowrest.
 
-The peers' tables (``p4_peers.py``) are counted by the same rules as ours (``foretail.export.p4.planning.cost``).
+The peers' tables (``p4_peers.py``) are counted by the same rules as ours (``foretail.export.p4.planning``).
 Flowrest's ranges are counted as they are and expanded to prefixes.
 
 Second, the unit of the features: the same scenario recorded in cells of 1 to 4096 bytes, split by run, never by row.
@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.p4_peers import Peer, flowrest, hard_votes, netbeacon, planter
-from foretail.export.p4.planning.cost import Candidate, TableCost, plan, table_cost
-from foretail.export.p4.planning.profile import Profile, load_profile
+from foretail.export.p4.planning import Candidate, TableCost, plan, table_cost
+from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.p4.target import P4
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
 from foretail.features.dataset.reader import Dataset
@@ -43,6 +43,8 @@ SCENARIOS = {"small": "tiny", "full": "leafspine_small"}
 TRAIN, VALIDATION, TEST = 1, 2, 3  # seeds: whole runs
 TARGETS = {"NetBeacon": 0.25, "Planter": 0.3, "Flowrest": 1.0}
 NATIVE = "ranges native"
+PIPELINE = str(Path(__file__).with_name("pipeline.yaml"))
+"""A switch without native ranges."""
 ONE_TAU = "one tau"
 """Ours for the forest's threshold alone; also where scores for any tau are too wide for the profile."""
 
@@ -95,7 +97,7 @@ def compare_encodings(scenario: str, sizes: Sequence[int], console: Console) -> 
     """Print rows and bits of every encoding for forests of so many trees, and our ratios to each peer."""
     run = record(scenario, CELL_BYTES)[TRAIN]
     forest = RandomForest(trees=max(sizes), depth=DEPTH, seed=1).fit(run.x, run.drops).to_ensemble(run.inputs)
-    profile = load_profile("rmt")
+    profile = load_profile(PIPELINE)
     table = Table(title=f"Tables of a forest of depth {DEPTH}, {scenario}, cells of {CELL_BYTES} bytes")
     for heading in ("trees", "cuts", "leaves", "encoding", "feature rows", "other rows", "rows", "ours by it"):
         table.add_column(heading, justify="left" if heading == "encoding" else "right")
@@ -106,13 +108,13 @@ def compare_encodings(scenario: str, sizes: Sequence[int], console: Console) -> 
         ensemble = replace(forest, trees=forest.trees[:trees], threshold=Fraction(trees, 2))
         cuts = [sorted({int(c) for t in ensemble.trees for c in t.cut[t.feature == i]}) for i in range(len(run.inputs))]
         leaves = sum(len(tree.leaves) for tree in ensemble.trees)
-        ours, native = our_count(ensemble, "rmt"), our_count(ensemble, "v1model")
+        ours, native = our_count(ensemble, PIPELINE), our_count(ensemble, "v1model")
         bits = [int(largest).bit_length() for largest in run.x.max(axis=0)]
         ranges = flowrest(ensemble, cuts, bits)
         agree = f"{np.mean(hard_votes(ensemble, run.x) == ensemble.exceeds(run.x)):.3%}"
         counts = [
             ours,
-            *([] if ours.name.endswith(ONE_TAU) else [our_count(ensemble, "rmt", any_tau=False)]),
+            *([] if ours.name.endswith(ONE_TAU) else [our_count(ensemble, PIPELINE, any_tau=False)]),
             replace(native, name=f"{native.name}, {NATIVE}"),
             peer_count(netbeacon(ensemble, cuts, bits), profile, "100%"),
             peer_count(planter(ensemble, cuts, bits), profile, agree),
@@ -150,7 +152,7 @@ def compare_units(scenario: str, units: Sequence[int], console: Console) -> None
         "key bits",
         "cuts",
         "range rows",
-        "prefix rows",
+        "ternary rows",
         "decision rows",
         "TCAM bits",
         "SRAM bits",
@@ -166,15 +168,15 @@ def compare_units(scenario: str, units: Sequence[int], console: Console) -> None
         test = runs[TEST]
         score = scores(test.drops, ensemble.exceeds(test.x), ports=2, score=ensemble.probability(test.x))["whole"]
         lowered = lower(ensemble).ensemble
-        candidate, _, _ = exported(ensemble, "rmt", "lpm", "leaf_rows")
+        candidate, _, _ = exported(ensemble, PIPELINE, "ternary", "leaf_rows")
         cuts = sum(len({int(c) for t in lowered.trees for c in t.cut[t.feature == i]}) for i in range(len(test.inputs)))
         ranges = sum(len(table.code.intervals.labels) - 1 for table in candidate.features)
-        prefixes = sum(len(table.rows.rows) for table in candidate.features)
+        ternary = sum(len(table.rows.rows) for table in candidate.features)
         f1, precision = score["f1"], score["average_precision"]
         table.add_row(
             f"{unit:,}",
             f"{sum(found.code.intervals.bits for found in candidate.features):,}",
-            *(f"{n:,}" for n in (cuts, ranges, prefixes, candidate.total("rows") - prefixes)),
+            *(f"{n:,}" for n in (cuts, ranges, ternary, candidate.total("rows") - ternary)),
             *(f"{candidate.total(bits):,}" for bits in ("tcam_bits", "sram_bits")),
             *("none" if v is None else f"{v:.3f}" for v in (f1, precision)),
         )

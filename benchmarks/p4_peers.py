@@ -25,7 +25,7 @@ from math import comb, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.export.p4.planning.prefixes import range_prefixes
+from foretail.export.p4.rows import range_prefixes
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 

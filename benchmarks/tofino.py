@@ -23,13 +23,13 @@ from rich.table import Table
 from benchmarks.export_p4 import CELL_BYTES, DEPTH, SCENARIOS, TRAIN, TREES, Run, record
 from benchmarks.p4_peers import Peer, flowrest, iisy, netbeacon, planter
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.cost import Candidate, plan
-from foretail.export.p4.planning.encoding import DECISIONS
-from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.encoding import DECISIONS
+from foretail.export.p4.planning import Candidate, plan
+from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.render import render_main, render_p4
-from foretail.export.p4.tools.tofino import compile_for
-from foretail.export.passes.passes import lower
+from foretail.export.p4.text import render_main, render_p4
+from foretail.export.p4.tofino import compile_for
+from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble
@@ -115,7 +115,7 @@ def compare_planner(run: Run, size: str, console: Console) -> None:
         chosen = plan(lowered, profile)
         if chosen.chosen.faults:
             return chosen.chosen, ["; ".join(chosen.chosen.faults)]
-        return chosen.chosen, compiled(render_p4(lowered, chosen, "drop_predictor"), "drop_predictor", "tofino")
+        return chosen.chosen, compiled(render_p4(lowered, chosen.tables, "drop_predictor"), "drop_predictor", "tofino")
 
     table = Table(title=f"Planner and compiler on Tofino, {SCENARIOS[size]}: planned / compiled")
     for heading in ("trees", "depth", "stages", "TCAM blocks", "SRAM blocks"):

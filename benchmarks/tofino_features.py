@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.text.render import render_p4
-from foretail.export.p4.tools.tofino import CHIPS, compile_for
-from foretail.export.passes.passes import lower
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.text import render_p4
+from foretail.export.p4.tofino import CHIPS, compile_for
+from foretail.export.passes import lower
 from foretail.features.catalog import FEATURE_GROUPS
 from foretail.features.feature import REPORTED_EVERY
 from foretail.models.drop.sharing_rule import SharingRule
@@ -98,7 +98,7 @@ def _compiled(models: Mapping[str, Ensemble], size: str) -> Table:
         table.add_column(heading, justify="left" if heading in ("features", "chip", "decision") else "right")
     for (name, model), chip, decision in product(models.items(), CHIPS[: 1 if size == "small" else 2], DECISIONS):
         ensemble = lower(model, any_tau=False).ensemble
-        texts = render_p4(ensemble, plan(ensemble, load_profile(chip), decision=decision), "p")
+        texts = render_p4(ensemble, plan(ensemble, load_profile(chip), decision=decision).tables, "p")
         try:
             placement = compile_for(chip, texts, "p")
         except ForetailError as error:

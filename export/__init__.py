@@ -1,1 +1,1 @@
-"""What leaves Foretail: passes over the ensemble IR, proofs of equivalence, and code for simulators and switches."""
+"""Exports: passes over the ensemble IR, proofs of equivalence, and code for simulators and switches."""

@@ -1,13 +1,16 @@
-"""The folder of an export: written whole or not at all, and only ever in the place of an earlier export."""
+"""The folder of an export: written whole or not at all, and only ever in the place of an earlier one; templates."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
+
+import jinja2
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder, write_file
@@ -17,7 +20,7 @@ ENSEMBLE = "ensemble.json"
 
 
 class Certificate(Protocol):
-    """What is known of an export."""
+    """The facts known of an export."""
 
     def to_json(self) -> str:
         """Return the certificate file's text."""
@@ -68,3 +71,22 @@ def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certifi
             write_file(staging / name, content)
             if name.endswith(".so"):
                 (staging / name).chmod(0o755)
+
+
+def environment(package: str, **filters: Callable[..., str]) -> jinja2.Environment:
+    """Return the templates in ``templates/`` of a target's `package`, with more `filters`.
+
+    A value that is missing is an error. Nothing is escaped, because C and P4 are no HTML: every name is checked where
+    it comes in, or by a filter.
+    """
+    folder = resources.files(package) / "templates"
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="ascii")),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters.update(filters)
+    return made

@@ -13,10 +13,8 @@ from foretail.core.digest import DIGEST_FILE
 from foretail.core.plugins import require, running
 from foretail.core.summary import Summarised
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
-from foretail.export.lowered import Lowered
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import Certificate, ProofError
-from foretail.export.proof.prove import MAX_CELLS, ReadBack, Run, prove
+from foretail.export.passes import lower
+from foretail.export.proof import MAX_CELLS, Certificate, Lowered, ProofError, ReadBack, Run, prove
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble
 
@@ -26,7 +24,7 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a target makes of an ensemble."""
+    """The files that a target makes of an ensemble."""
 
     files: Files  #: what is proven, or stands in the certificate with what is
     #: further files, which no proof covers: reports, and programs around the predictor
@@ -36,7 +34,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What rendered files say, and how to run them; nothing but these files is known here."""
+    """The functions of rendered files, and how to run them; nothing but these files is known here."""
 
     read: Mapping[str, ReadBack]  #: name of a code path -> what its text says
     runs: Mapping[str, Run]  #: name of an entry point -> function from int64[rows, inputs] to the scores, int64[rows]
@@ -50,7 +48,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """As certificates and settings have it."""
+        """Name in certificates and settings."""
         ...
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:

@@ -8,8 +8,8 @@ from itertools import islice
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import PluginError
-from foretail.export.lowered import Lowered
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
+from foretail.export.proof import Lowered
 from foretail.export.target import Files, Target, prove_files
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest

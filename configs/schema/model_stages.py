@@ -273,7 +273,7 @@ class PromoteConfig(SimulatingStage):
     )
     p4: bool = setting(False, "Also prove P4 equal, which counts its table entries.")
     p4_profile: str = setting(
-        "v1model", "With p4=true, what the switch offers: v1model, rmt, tofino, tofino2, or a YAML file."
+        "v1model", "With p4=true, what the switch offers: v1model, tofino, tofino2, or a YAML file."
     )
     max_cells: int = setting(
         20_000_000, "Most cells that the proof enumerates; above this it compares boxes.", at_least=1, at_most=10**9

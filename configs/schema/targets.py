@@ -110,12 +110,12 @@ class P4Target:
     encoding: str = setting(
         "auto",
         "Form of the feature tables; auto takes the cheapest.",
-        one_of=("auto", "range", "lpm", "ternary", "exact"),
+        one_of=("auto", "range", "ternary"),
     )
     decision: str = setting(
         "auto",
         "Form of the tree tables; auto takes the cheapest.",
-        one_of=("auto", "leaf_rows", "product", "groups", "bitvector"),
+        one_of=("auto", "leaf_rows", "product", "groups"),
     )
     max_rows: int | None = setting(
         None, "Largest number of rows of all tables; null means no limit.", at_least=1, at_most=10_000_000
@@ -127,7 +127,7 @@ class P4Target:
     )
     profile: str | None = setting(
         None,
-        "What the switch offers: v1model, rmt, tofino, tofino2, or a YAML file; null means v1model or tofino, by arch.",
+        "What the switch offers: v1model, tofino, tofino2, or a YAML file; null means v1model or tofino, by arch.",
     )
     bmv2: bool = setting(
         False, "Also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/guide/p4.md)."

@@ -10,9 +10,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.lowered import Lowered
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import ReadBack
+from foretail.export.proof import Lowered, ProofError, ReadBack
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.tree import Tree

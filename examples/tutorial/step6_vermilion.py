@@ -57,8 +57,7 @@ for predictor in (LastValue(), Seasonal(longest=8)):
 # %%
 # **To the switch.** Foretail exports the schedule as JSON, as a C table, or as P4 entries for each rack. It reads each
 # file back and compares it with the schedule.
-from foretail.export.schedule import render_schedule
-from foretail.export.schedule.planned import PlannedSchedule
+from foretail.export.schedule import PlannedSchedule, render_schedule
 
 schedule = vermilion(demand, DEGREE, 4)
 planned = PlannedSchedule(schedule, 4, 1, single_hop(demand, schedule.capacity), None)

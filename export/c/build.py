@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.export.proof import ProofError
 
 ABI_VERSION = 1
 FLAGS = ("-std=c99", "-O3", "-fPIC", "-shared")
@@ -58,6 +59,22 @@ double time_batch(many_t *score, const int64_t *x, size_t rows, int64_t *out) {
   score(x, rows, out);
   return now() - start;
 }
+"""
+
+# Hands out and counts constants of a header.
+_CONSTANTS = """
+#include <stddef.h>
+#include "{name}.h"
+static void put(int64_t *out, int64_t room, int64_t *at, int64_t value) {{
+  if (*at < room) out[*at] = value;
+  ++*at;
+}}
+int foretail_constants(int64_t *out, int64_t room) {{
+  int64_t at = 0;
+  size_t i;
+{body}
+  return (int)at;
+}}
 """
 
 
@@ -106,6 +123,41 @@ def compiled_reader(folder: Path, files: Mapping[str, str], reader: str, *option
         (folder / file).write_text(text, encoding="ascii")
     compile_library(folder / "reader.c", folder / "reader.so", *options)
     return ctypes.CDLL(str(folder / "reader.so"))
+
+
+def read_header(
+    folder: Path,
+    files: Mapping[str, str],
+    name: str,
+    single: Mapping[str, int],
+    arrays: Mapping[str, npt.NDArray[np.int64]],
+    reader: str = "",
+    *options: str,
+) -> ctypes.CDLL:
+    """Return a loaded library that reads the generated ``<name>.h`` among `files`.
+
+    ProofError, before anything else runs, when a constant or an array of the header is not as given.
+
+    Parameters
+    ----------
+    single : ``NAME_`` and the rest of a macro -> its value
+    arrays : ``name_`` and the rest of an array -> its values, of as many dimensions
+    reader : further C
+    options : of the compiler
+    """
+    body = [f"  put(out, room, &at, {name.upper()}_{constant});" for constant in single]
+    for array, values in arrays.items():
+        first = f"{name}_{array}{'[0]' * values.ndim}"
+        count = f"sizeof {name}_{array} / sizeof {first}"
+        body.append(f"  for (i = 0; i < {count}; ++i) put(out, room, &at, (&{first})[i]);")
+    text = _CONSTANTS.format(name=name, body="\n".join(body)) + reader
+    library = compiled_reader(folder, files, text, "-O1", *options)
+    expected = np.concatenate([list(single.values()), *(values.ravel() for values in arrays.values())]).astype(np.int64)
+    constants = np.zeros_like(expected)
+    count = library.foretail_constants(ctypes.c_void_p(constants.ctypes.data), ctypes.c_int64(len(constants)))
+    if count != len(expected) or not np.array_equal(constants, expected):
+        raise ProofError("the exported C holds other constants than its predictor: nothing is exported, report this")
+    return library
 
 
 def run_program(source: Path) -> int:

@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import WORD, Bitvectors, Trees
+from foretail.export.c.shapes import WORD, Bitvectors, HotBox, Trees
 from foretail.export.c.text import SATURATED, Header, comparison_bits, render_library
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import ReadBack
+from foretail.export.proof import ProofError, ReadBack, require_same
 from foretail.models.ensemble.boxes import Boxes
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.nested import Node, tree_of
@@ -57,10 +55,10 @@ def read_c(header: Header, text: str, library: str | None = None) -> Mapping[str
         again = replace(header, trees=trees, bitvectors=bitvectors, hot=hot).text()
     except (ValueError, IndexError, OverflowError, RecursionError, ForetailError) as error:
         raise ProofError(f"the exported C cannot be read back ({error}): report this as a bug") from None
-    _require_same(again, text, f"{header.name}.h")
+    require_same(again, text, f"{header.name}.h")
     count = len(header.ensemble.trees)
     if library is not None:
-        _require_same(render_library(header.name, features), library, f"{header.name}.c")
+        require_same(render_library(header.name, features), library, f"{header.name}.c")
     read: dict[str, ReadBack] = {}
     if any(max(shape.boundaries, default=0) >= len(features) for shape in (trees, bitvectors) if shape):
         raise ProofError(f"the exported C reads more than its {len(features)} inputs: report this as a bug")
@@ -168,17 +166,6 @@ def _boundaries(cuts: dict[int, set[int]], features: tuple[FeatureInput, ...], s
     if not saturates or comparison_bits(cuts, features) > 16:
         return cuts
     return {feature: {*of_feature, SATURATED - 1} for feature, of_feature in cuts.items()}
-
-
-def _require_same(expected: str, text: str, file: str) -> None:
-    if expected == text:
-        return
-    pairs = zip([*expected.splitlines(), ""], [*text.splitlines(), ""], strict=False)
-    line = next((i for i, (a, b) in enumerate(pairs, 1) if a != b), 0)
-    at = text.splitlines()[line - 1 : line] or [""]
-    raise ProofError(
-        f"{file} has at line {line} what the exporter does not write ({at[0].strip()[:60]!r}): report this as a bug"
-    )
 
 
 def _require_count(expected: int, count: int) -> None:

@@ -3,7 +3,7 @@
 One prediction is nested ``if`` statements (``branches``) or an AND of leaf masks (``bitvector``), for all inputs or for
 those outside of the hot box (``hot_branches``, ``hot_bitvector``); many are predicted one after the other (``rows``) or
 with a row per SIMD lane (``lanes``). Without a measurement the form of one is chosen by what the model knows of its
-training rows (:mod:`foretail.export.c.costs`), and many are predicted in lanes (``python -m benchmarks export_c``).
+training rows (:mod:`foretail.export.c.forms`), and many are predicted in lanes (``python -m benchmarks export_c``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary, compile_library, run_program, vector_widths
-from foretail.export.c.costs import choose, choose_batch
-from foretail.export.c.hot import HotBox
+from foretail.export.c.forms import choose, choose_batch, tune
 from foretail.export.c.reader import read_c
-from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, Trees
+from foretail.export.c.shapes import MAX_LANE_LEAVES, Bitvectors, HotBox, Trees
 from foretail.export.c.text import Batch, Header, Single, render_library, render_selftest
-from foretail.export.c.tuning import tune
 from foretail.export.folder import check_name, encoded
-from foretail.export.lowered import Lowered
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import Run
+from foretail.export.proof import Lowered, ProofError, Run
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.cells import Cells

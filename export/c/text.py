@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import predictor_abi
-from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import WORD, Bitvectors, Trees
-from foretail.export.templates import environment
+from foretail.export.c.shapes import WORD, Bitvectors, HotBox, Trees
+from foretail.export.folder import environment
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Node, nested
 from foretail.models.ensemble.tree import Tree
@@ -32,7 +31,7 @@ BLOCK = 32
 _TREES_AT_ONCE = 8
 
 SATURATED = (1 << 15) - 2
-"""What inputs become at most before they are compared in 16 bits."""
+"""The largest input of a comparison in 16 bits: larger ones count as this."""
 
 # What a struct field cannot be called in C or C++, or where a header has a macro of that name.
 _KEYWORDS = frozenset(

@@ -12,10 +12,9 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import find_compiler
-from foretail.export.demand.c_header import prove_header, render_header
-from foretail.export.demand.fixed_point import FixedLinear, fixed_point
+from foretail.export.demand.c_code import FixedLinear, fixed_point, prove_header, render_header
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
-from foretail.export.proof.certificate import at_most
+from foretail.export.proof import at_most
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import name_of, to_json
 
@@ -24,8 +23,6 @@ __all__ = ["PREDICTOR", "TARGETS", "DemandCertificate", "export_demand", "fixed_
 PREDICTOR = "predictor.json"
 
 TARGETS: Mapping[str, tuple[str, ...]] = {
-    "last_value": ("c",),
-    "moving_average": ("c",),
     "seasonal": ("c",),
     "linear_entries": ("c", "onnx"),
     "boosted_entries": ("c",),
@@ -37,7 +34,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class DemandCertificate:
-    """What is known about an exported demand predictor, and about which files."""
+    """The facts known about an exported demand predictor, and the files that they are about."""
 
     target: str  #: {'c', 'onnx'}
     kind: str  #: name of the predictor
@@ -90,7 +87,7 @@ def export_demand(
     stored = to_json(predictor).encode("ascii")
     kind = name_of(predictor)
     if kind not in TARGETS:
-        raise ForetailError(f"{kind} comes from a plug-in and has no target: export one of {', '.join(TARGETS)}")
+        raise ForetailError(f"the demand predictor {kind} has no target: export one of {', '.join(TARGETS)}")
     if target not in TARGETS[kind]:
         raise ForetailError(f"{kind} has no target {target}: export it with target={' or '.join(TARGETS[kind])}")
     if target == "c":

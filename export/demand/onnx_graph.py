@@ -16,7 +16,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 
 from foretail.core.errors import ForetailError
 from foretail.export.onnx.graph import IR_VERSION, OPSET  # says what is missing when its packages are
-from foretail.export.proof.certificate import ProofError
+from foretail.export.proof import ProofError
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
@@ -24,7 +24,7 @@ from foretail.models.demand.regression import LinearEntries
 from foretail.models.onnx_session import session_of
 
 TOLERANCE = 1e-5
-"""Of an entry, relative to the largest of history and prediction; the network's own arithmetic is float32."""
+"""Largest difference of an entry, relative to the largest of history and prediction; the network is in float32."""
 
 _HISTORIES = 64
 _END = np.iinfo(np.int64).max
@@ -143,7 +143,7 @@ def _low_rank(graph: _Graph, flat: str, predictor: LowRank) -> str:
 
 
 def _attention(graph: _Graph, flat: str, predictor: HistoryAttention) -> str:
-    """As ``HistoryAttention._predict``; float64 but for the network."""
+    """Add the nodes of ``HistoryAttention._predict``; float64 but for the network."""
     seen = graph.windows(flat, predictor.window)
     now, then = graph.part(seen, -1), graph.part(seen, 0, -1)
     products = graph.add("ReduceSum", graph.add("Mul", now, then), _integers(2), keepdims=0)

@@ -14,7 +14,7 @@ from foretail.core.json_text import parse_json
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
 from foretail.export.network.c_header import prove_network, render_network
 from foretail.export.network.fixed_point import FixedNetwork, fixed_network
-from foretail.export.proof.certificate import at_most
+from foretail.export.proof import at_most
 from foretail.models.drop.network import Network
 from foretail.models.scoring.metrics import Confusion
 
@@ -28,7 +28,7 @@ AGAINST = "the logit of the float32 numbers of model.onnx in exact arithmetic, n
 
 @dataclass(frozen=True)
 class OnRows:
-    """What an exported network decides on given rows."""
+    """Decisions of an exported network on given rows."""
 
     rows: int
     decide_otherwise: int  #: rows on which C and onnxruntime, with its float32, decide differently
@@ -40,7 +40,7 @@ class OnRows:
 
 @dataclass(frozen=True)
 class NetworkCertificate:
-    """What is known about an exported network, and about which files."""
+    """The facts known about an exported network, and the files that they are about."""
 
     target: str  #: {'c'}
     #: {'quantised'}, scores are the network's logits in integers, `error_logit` is proven for every input in range, and

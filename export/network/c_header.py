@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,32 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.export.c.build import PredictorLibrary, compile_library, compiled_reader, run_program
+from foretail.export.c.build import PredictorLibrary, compile_library, read_header, run_program
 from foretail.export.c.text import c_string, render_library, render_selftest
-from foretail.export.network.fixed_point import FixedNetwork
-from foretail.export.network.logarithm import MANTISSA_BITS, POINT_BITS
-from foretail.export.proof.certificate import ProofError, at_most
-from foretail.export.templates import environment
+from foretail.export.folder import environment
+from foretail.export.network.fixed_point import MANTISSA_BITS, POINT_BITS, FixedNetwork
+from foretail.export.proof import ProofError, at_most
 
 IntArray = npt.NDArray[np.int64]
 
 _SELFTEST_ROWS = 64
 _READ_ROWS = 4096
 _PER_LINE = 8
-
-_READER = """
-#include "{name}.h"
-static void put(int64_t *out, int64_t room, int64_t *at, int64_t value) {{
-  if (*at < room) out[*at] = value;
-  ++*at;
-}}
-int foretail_constants(int64_t *out, int64_t room) {{
-  int64_t at = 0;
-  size_t i;
-{body}
-  return (int)at;
-}}
-"""
 
 
 def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str]:
@@ -85,7 +69,7 @@ def render_network(fixed: FixedNetwork, sha256: str, name: str) -> dict[str, str
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """What was built from rendered files."""
+    """The library built from rendered files."""
 
     library: bytes  #: the shared object for the simulators
     tool: str  #: what it was built with
@@ -102,13 +86,7 @@ def prove_network(
     """
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        reader, constants = _reader(fixed, name)
-        codes = np.zeros(len(constants), np.int64)
-        count = compiled_reader(folder, files, reader, "-O1").foretail_constants(
-            ctypes.c_void_p(codes.ctypes.data), ctypes.c_int64(len(codes))
-        )
-        if count != len(constants) or codes.tolist() != constants:  # before anything runs that indexes by them
-            raise ProofError("the exported C holds other constants than its network: nothing is exported, report this")
+        read_header(folder, files, name, *_constants(fixed))  # before anything runs that indexes by them
         library = folder / f"{name}.so"
         tool = compile_library(folder / f"{name}.c", library)
         predictor = PredictorLibrary(library)
@@ -161,28 +139,15 @@ def _turns(fixed: FixedNetwork, start: IntArray) -> IntArray:
     return np.concatenate([low, high])
 
 
-def _reader(fixed: FixedNetwork, name: str) -> tuple[str, list[int]]:
-    """A program that hands out and counts every constant of the header, and what it has to hand out."""
-    wide = name.upper()
-    last = len(fixed.layers) - 1
-    single = {f"{wide}_FEATURES": len(fixed.features), f"{wide}_SCORE_BITS": fixed.bits}
-    single |= {f"{wide}_DEFAULT_TAU": fixed.tau}
-    single |= {f"{wide}_SHIFT_{at}": layer.shift for at, layer in enumerate(fixed.layers[:last])}
-    arrays: dict[str, list[int]] = {
-        "largest": list(fixed.largest),
-        "scale": list(fixed.scale),
-        "powers": fixed.logarithm.powers.tolist(),
-        "points": fixed.logarithm.points.tolist(),
-    }
+def _constants(fixed: FixedNetwork) -> tuple[dict[str, int], dict[str, IntArray]]:
+    """Return every macro with a number, and every array of the header."""
+    single = {"FEATURES": len(fixed.features), "SCORE_BITS": fixed.bits, "DEFAULT_TAU": fixed.tau}
+    single |= {f"SHIFT_{at}": layer.shift for at, layer in enumerate(fixed.layers[:-1])}
+    arrays = {"largest": np.array(fixed.largest), "scale": np.array(fixed.scale)}
+    arrays |= {"powers": fixed.logarithm.powers, "points": fixed.logarithm.points}
     for at, layer in enumerate(fixed.layers):
-        arrays |= {f"weight_{at}": layer.weight.ravel().tolist(), f"bias_{at}": layer.bias.tolist()}
-    body = [f"  put(out, room, &at, {constant});" for constant in single]
-    for array in arrays:
-        first = f"{name}_{array}[0][0]" if array.startswith("weight") else f"{name}_{array}[0]"
-        count = f"sizeof {name}_{array} / sizeof {first}"
-        body.append(f"  for (i = 0; i < {count}; ++i) put(out, room, &at, (&{first})[i]);")
-    text = _READER.format(name=name, body="\n".join(body))
-    return text, [*single.values(), *(value for values in arrays.values() for value in values)]
+        arrays |= {f"weight_{at}": layer.weight, f"bias_{at}": layer.bias}
+    return single, arrays
 
 
 def _lines(values: Iterable[object]) -> str:

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import ReadBack
+from foretail.export.proof import ProofError, ReadBack
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree, cuts_of
@@ -250,7 +249,7 @@ def _in_rows(values: Sequence[float], width: int) -> npt.NDArray[np.float64]:
 
 
 def _is_tree(tree: Tree, inputs: int) -> bool:
-    """Whether every node but the first is the child of one earlier node, and every input exists."""
+    """Return whether every node but the first is the child of one earlier node, and every input exists."""
     inner = np.flatnonzero(tree.feature >= 0)
     children = np.concatenate([tree.left[inner], tree.right[inner]])
     is_tree = np.array_equal(np.sort(children), np.arange(1, len(tree.feature)))
@@ -258,7 +257,7 @@ def _is_tree(tree: Tree, inputs: int) -> bool:
 
 
 def _scale(radix: int, places: int) -> list[int]:
-    """What the digits weigh, the lowest first."""
+    """Return the weights of digits, the lowest first."""
     if radix < 2 or not 1 <= places <= 64:
         raise ValueError(f"{places} digits to base {radix}")
     return [radix**place for place in range(places)]
@@ -272,7 +271,7 @@ def _digits(votes: IntArray, scale: Sequence[int]) -> IntArray:
 
 
 def _adds_exactly(votes: Sequence[IntArray], scale: Sequence[int]) -> bool:
-    """Whether no order of summation rounds a float32 or leaves an int64."""
+    """Return whether no order of summation rounds a float32 or leaves an int64."""
     digits = [np.abs(_digits(vote, scale)).max(axis=0) for vote in votes]
     largest = [sum(int(digit) for digit in place) for place in zip(*digits, strict=True)]
     return max(largest) < 1 << FLOAT32_BITS and sum(w * d for w, d in zip(scale, largest, strict=True)) < 1 << 63

@@ -1,31 +1,24 @@
-"""The P4 target: match-action tables for v1model or TNA, planned by cost, read back from their text and interpreted."""
+"""The P4 target: match-action tables for v1model or TNA, planned by cost and read back from their text."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
-from foretail.export.lowered import Lowered
-from foretail.export.p4.planning.architecture import INPUT_BITS
-from foretail.export.p4.planning.cost import most_trees, plan
-from foretail.export.p4.planning.frame import Frame, plan_in
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.planning.report import report_json, shrink
-from foretail.export.p4.reading.interpreter import score
-from foretail.export.p4.reading.readback import read_back
-from foretail.export.p4.reading.reader import read_p4
-from foretail.export.p4.text.banks import bank_controls, render_banks
-from foretail.export.p4.text.demo import DemoSwitch, render_demo
-from foretail.export.p4.text.render import render_p4
-from foretail.export.p4.text.syntax import CONTROL
-from foretail.export.p4.tools.bmv2 import run_on_bmv2, tool_versions
-from foretail.export.p4.tools.tofino import CHIPS, COMPILER, compile_for
-from foretail.export.proof.certificate import ProofError
+from foretail.export.p4.banks import bank_controls, plan_in, render_banks
+from foretail.export.p4.bmv2 import run_on_bmv2, tool_versions
+from foretail.export.p4.demo import DemoSwitch, render_demo
+from foretail.export.p4.encoding import Frame
+from foretail.export.p4.planning import most_trees, plan, report_json, shrink
+from foretail.export.p4.profile import INPUT_BITS, load_profile
+from foretail.export.p4.reading import TableScore, read_p4
+from foretail.export.p4.text import CONTROL, render_p4
+from foretail.export.p4.tofino import CHIPS, COMPILER, compile_for
+from foretail.export.proof import Lowered
 from foretail.export.target import Files, Loaded, Rendered
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
@@ -55,14 +48,14 @@ class P4:
     'drop_predictor.p4'
     """
 
-    #: {'auto', 'range', 'lpm', 'ternary', 'exact'}, kind of all feature tables; ``auto`` takes the cheapest for each
+    #: {'auto', 'range', 'ternary'}, kind of all feature tables; ``auto`` takes the cheapest for each
     encoding: str = "auto"
-    decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'groups', 'bitvector'}, how code words become votes
+    decision: str = "auto"  #: {'auto', 'leaf_rows', 'product', 'groups'}, how code words become votes
     entries: Literal["const", "runtime"] = "const"  #: in the program, or in files for the control plane
-    #: what the switch offers, and the architecture that the text is for: ``v1model``, ``rmt``, ``tofino``, ``tofino2``,
-    #: or the path of a YAML file
+    #: what the switch offers, and the architecture that the text is for: ``v1model``, ``tofino``, ``tofino2``, or the
+    #: path of a YAML file
     profile: str = "v1model"
-    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.text.demo`
+    #: also write ``<name>_demo.p4``, this switch around the predictor; see :mod:`foretail.export.p4.demo`
     demo: DemoSwitch | None = None
     #: also compile the program with p4c and send it packets in BMv2, both on PATH: 10,000 random cells
     bmv2: bool = False
@@ -78,7 +71,7 @@ class P4:
 
     @property
     def _own_control(self) -> str:
-        """The control that the proof is about."""
+        """Name of the control that the proof is about."""
         return self.control if self.frame is None else bank_controls(self.control)["ab".index(self.bank)]
 
     def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
@@ -94,17 +87,19 @@ class P4:
                     f"it in a coarser unit"
                 )
         profile = load_profile(self.profile)
-        for what, asked in (
+        for program, is_wanted in (
             ("a demo program", self.demo is not None),
             ("a run in BMv2", self.bmv2),
         ):
-            if asked and profile.arch != "v1model":
+            if is_wanted and profile.arch != "v1model":
                 raise ForetailError(
-                    f"there is {what} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
+                    f"there is {program} for v1model only, but the P4 profile {profile.name} is for {profile.arch}: "
                     f"leave it out, or choose another profile"
                 )
-            if asked and self.frame is not None:
-                raise ForetailError(f"there is {what} for a program of one model, not for banks: leave one of them out")
+            if is_wanted and self.frame is not None:
+                raise ForetailError(
+                    f"there is {program} for a program of one model, not for banks: leave one of them out"
+                )
         if self.compile and profile.name not in CHIPS:
             raise ForetailError(
                 f"p4.compile is for the P4 profiles {' and '.join(CHIPS)}, not for {profile.name}: leave it out, or "
@@ -125,12 +120,11 @@ class P4:
                 f"{'; '.join(advice)}"
             )
         around: dict[str, str] = {}
-        if self.frame is None:
-            texts = render_p4(ensemble, chosen, prefix, self.entries, self.control)
-        elif self.bank == "a":
-            texts, around = render_banks(ensemble, chosen, self.frame, prefix, self.control)
+        if self.frame is not None and self.bank == "a":
+            texts, around = render_banks(ensemble, chosen.tables, self.frame, prefix, self.control)
         else:
-            texts = render_p4(ensemble, chosen, prefix, "runtime", self._own_control, self.frame)
+            runtime = self.entries == "runtime" or self.frame is not None
+            texts = render_p4(ensemble, chosen.tables, prefix, runtime, self._own_control, self.frame)
         compiled = compile_for(profile.name, {**texts, **around}, prefix) if self.compile else None
         if compiled and profile.stages and compiled.stages > profile.stages:
             raise ForetailError(
@@ -143,25 +137,13 @@ class P4:
         return Rendered(encoded(texts), encoded({**around, REPORT: report}), REPORT)
 
     def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        """Read the control and its entries back, and interpret them."""
-        texts = {file: content.decode("ascii") for file, content in files.items()}
+        """Read the tables back from the control and its entries, and require that nothing else is in the files."""
+        texts = {file: content.decode("ascii", "replace") for file, content in files.items()}
         name = min(texts, key=len).removesuffix(".p4")
-        ends = (".p4", ".commands.txt", ".entries.txtpb", ".bfrt.json")
-        text, commands, updates, bfrt = (texts.get(f"{name}{end}") for end in ends)
-        assert text is not None
-        program = read_p4(text, commands, updates, bfrt)
-        stated = (program.name, program.inputs, program.default_tau)
-        described = [program.tables[f"t_{f.name}"].description for f in ensemble.features] if self.frame else []
-        if stated != (self._own_control, tuple(f"f_{f.name}" for f in ensemble.features), ensemble.default_tau) or (
-            self.frame and described != list(self.frame.features.values())
-        ):
-            raise ProofError(
-                "the exported P4 states another name, other features or another tau: nothing is exported, report this"
-            )
-        tool = "interpreter of the emitted P4 subset, foretail.export.p4.reading.interpreter"
+        score = TableScore(read_p4(ensemble, texts, name, self._own_control, self.frame))
+        tool = "reader of the emitted tables, foretail.export.p4.reading"
         if self.bmv2:
             run_on_bmv2(ensemble, texts, name, Cells.of(ensemble).sample(PACKETS, np.random.default_rng(0)))
             tool += f"; {tool_versions()}, {PACKETS} packets"
-        return Loaded(
-            {"tables": read_back(program, len(ensemble.trees))}, {"interpreted": partial(score, program)}, tool
-        )
+        read = score.read_back(len(ensemble.trees), len(ensemble.features))
+        return Loaded({"tables": read}, {"rows": score.score}, tool)

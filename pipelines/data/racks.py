@@ -10,7 +10,7 @@ from typing import Any
 from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES
 from foretail.configs.schema.network.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
 from foretail.core.errors import ForetailError
-from foretail.export.schedule.json_text import read_json
+from foretail.export.schedule import read_json
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
 from foretail.pipelines.data.simulation import Simulator, reporting
 from foretail.pipelines.runs.jobs import Report

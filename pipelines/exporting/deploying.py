@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.export.p4.planning.frame import over
+from foretail.export.p4.banks import over
+from foretail.export.p4.bmv2 import compile_p4
 from foretail.export.p4.target import P4
-from foretail.export.p4.tools.bmv2 import compile_p4
 from foretail.export.target import ExportResult, export
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.model_files import Limits
@@ -26,8 +26,7 @@ from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import address, tracked
 
 if TYPE_CHECKING:
-    from foretail.export.p4.runtime.banks import BankedSwitch, Decisions
-    from foretail.export.p4.runtime.client import P4RuntimeSwitch
+    from foretail.export.p4.runtime import BankedSwitch, Decisions, P4RuntimeSwitch
 
 ENTRIES = ".entries.txtpb"
 
@@ -101,8 +100,7 @@ class DeployResult(Summarised):
 def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
     """Do what the settings say to the switch, and record it; the model that decides stays until all else is done."""
     try:
-        from foretail.export.p4.runtime.banks import BANKS, BankedProgram, BankedSwitch, tag_of
-        from foretail.export.p4.runtime.client import P4RuntimeSwitch
+        from foretail.export.p4.runtime import BANKS, BankedProgram, BankedSwitch, P4RuntimeSwitch, tag_of
     except ImportError:
         raise ForetailError("deploy needs the package finsy: pip install 'foretail[deploy]'") from None
     store = Store(config.store_dir)
@@ -158,7 +156,7 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
 
 def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConfig, run_dir: Path) -> str:
     """Fill the bank that does not decide, and unless it is a canary let it decide; returns the folder of the proof."""
-    from foretail.export.p4.runtime.banks import BANKS
+    from foretail.export.p4.runtime import BANKS
 
     live, frame = switch.live(), switch.program.frame
 
@@ -182,10 +180,10 @@ def _install(switch: BankedSwitch, model: Ensemble, tag: int, config: DeployConf
             raise ForetailError(f"the model decides already, in bank {BANKS[bank]}: a canary is another model")
         if switch.tau(bank) != tau:
             switch.set_tau(bank, tau)
-            switch.said(f"tau of bank {BANKS[bank]} is {tau}")
+            switch.report(f"tau of bank {BANKS[bank]} is {tau}")
         return done.folder.name
     if not switch.fill(bank, done.file(ENTRIES).read_text(), tau, tag):
-        switch.said(f"bank {BANKS[bank]} holds the model already")
+        switch.report(f"bank {BANKS[bank]} holds the model already")
     if not config.canary:
         switch.flip()
     return done.folder.name

@@ -22,11 +22,11 @@ from foretail.export.c.build import find_compiler
 from foretail.export.c.target import C
 from foretail.export.folder import CERTIFICATE
 from foretail.export.onnx.target import Onnx
-from foretail.export.p4.planning.frame import Frame
-from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.demo import DemoSwitch
+from foretail.export.p4.encoding import Frame
+from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.demo import DemoSwitch
-from foretail.export.proof.certificate import Certificate
+from foretail.export.proof import Certificate
 from foretail.export.sonic.target import Sonic
 from foretail.export.target import Target, export
 from foretail.features.catalog import training_columns

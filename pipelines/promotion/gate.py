@@ -16,7 +16,7 @@ from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
-from foretail.export.proof.certificate import Certificate
+from foretail.export.proof import Certificate
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset

@@ -14,9 +14,7 @@ from foretail.core.digest import DIGEST_FILE
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file
 from foretail.core.summary import Summarised
-from foretail.export.schedule import render_schedule
-from foretail.export.schedule.emulator import Emulator
-from foretail.export.schedule.planned import PlannedSchedule
+from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
 from foretail.features.demand.files import read_demand
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.progress import StageProgress

@@ -28,7 +28,7 @@ from foretail.export.c.build import PredictorLibrary
 from foretail.export.c.target import C
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset.reader import Dataset

@@ -11,8 +11,8 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C, render_c
 from foretail.export.folder import encoded
-from foretail.export.passes.votes import with_votes
-from foretail.export.proof.certificate import Certificate, ProofError
+from foretail.export.passes import with_votes
+from foretail.export.proof import Certificate, ProofError
 from foretail.export.target import prove_files
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble

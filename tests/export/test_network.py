@@ -22,9 +22,15 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.network import export_network
 from foretail.export.network.c_header import probes, prove_network, render_network
-from foretail.export.network.fixed_point import IN_C, FixedNetwork, fixed_network, threshold_in_units
-from foretail.export.network.logarithm import Logarithm, log_bounds
-from foretail.export.proof.certificate import ProofError
+from foretail.export.network.fixed_point import (
+    IN_C,
+    FixedNetwork,
+    Logarithm,
+    fixed_network,
+    log_bounds,
+    threshold_in_units,
+)
+from foretail.export.proof import ProofError
 from foretail.models.drop.network import ACTIVATIONS, Layer, Network, network_columns
 from foretail.models.ensemble.ensemble import FeatureInput
 from tests.examples import draws

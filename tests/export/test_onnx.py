@@ -17,8 +17,8 @@ from hypothesis import given, settings
 
 from foretail.core.errors import ForetailError
 from foretail.export.onnx.target import Onnx
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import ProofError
+from foretail.export.passes import lower
+from foretail.export.proof import ProofError
 from foretail.export.target import export, prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of

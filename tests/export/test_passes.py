@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 
 from foretail.core.errors import ForetailError
-from foretail.export.passes import passes
-from foretail.export.passes.passes import (
+from foretail.export.passes import (
+    PASSES,
     drop_redundant_thresholds,
     lower,
     merge_equal_subtrees,
     prune_dead_branches,
     simplify,
+    with_votes,
 )
-from foretail.export.passes.votes import with_votes
-from foretail.export.proof.certificate import ProofError
-from foretail.export.proof.prove import relate
+from foretail.export.proof import ProofError, relate
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree
@@ -50,7 +49,7 @@ def test_what_no_switch_can_know_is_never_exported() -> None:
 @given(forests(max_depth=6))
 def test_every_pass_keeps_the_visits(trained: Trained) -> None:
     before = trained.ensemble.with_visits([trained.rows])
-    for step in passes.PASSES:
+    for step in PASSES:
         after = step(before)
         recounted = after.with_visits([trained.rows])
         for tree, counted in zip(after.trees, recounted.trees, strict=True):
@@ -85,7 +84,7 @@ def test_a_leaf_that_goes_leaves_its_visits_to_those_that_its_inputs_reach() -> 
 def test_every_pass_keeps_every_exact_sum(trained: Trained) -> None:
     model = trained.ensemble
     points = next(Cells.of(model).batches())
-    for step in passes.PASSES:
+    for step in PASSES:
         after = step(model)
         finer = model.scale_bits - after.scale_bits
         assert np.array_equal(after.exact_sum(points) * (1 << finer), model.exact_sum(points))
@@ -126,7 +125,7 @@ def test_leaves_with_equal_votes_are_merged() -> None:
     lowered = lower(model, any_tau=False)
     emitted, reports = lowered.ensemble, lowered.passes
     assert emitted.vote_bits == 1
-    assert [r.leaves_after for r in reports] == [3] * len(passes.PASSES) + [3, 2, 2]
+    assert [r.leaves_after for r in reports] == [3] * len(PASSES) + [3, 2, 2]
     assert reports[0].leaves_before == 3
     assert sum(len(t.leaves) for t in lower(model).ensemble.trees) == 3  # any tau must tell the two apart
 
@@ -137,6 +136,6 @@ def test_a_pass_that_changes_the_function_is_caught(monkeypatch: pytest.MonkeyPa
         value = np.where(first.feature < 0, first.value + 0.5, 0)
         return replace(ensemble, trees=(replace(first, value=value), *ensemble.trees[1:]))
 
-    monkeypatch.setattr(passes, "PASSES", (wrong,))
+    monkeypatch.setattr("foretail.export.passes.PASSES", (wrong,))
     with pytest.raises(ProofError, match="the pass wrong changes tree 0 at the input"):
         simplify(paper_forest().ensemble)

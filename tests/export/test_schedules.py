@@ -13,12 +13,19 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.export import schedule as export
 from foretail.export.c.build import find_compiler
-from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
-from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
-from foretail.export.schedule.c_table import c_table, read_c_table
-from foretail.export.schedule.emulator import emulator_schedule, read_emulator_schedule
-from foretail.export.schedule.json_text import read_json
-from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
+from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
+from foretail.export.schedule import (
+    Emulator,
+    PlannedSchedule,
+    c_table,
+    emulator_schedule,
+    read_c_table,
+    read_emulator_schedule,
+    read_json,
+    read_tor_entries,
+    render_schedule,
+    tor_entries,
+)
 from foretail.sim_bridge.circuits.demand.matrices import random_hose, ring
 from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import ProofError
-from foretail.export.sonic.rules import SHIFT, ExportedRules
-from foretail.export.sonic.target import Sonic
+from foretail.export.passes import lower
+from foretail.export.proof import ProofError
+from foretail.export.sonic.target import SHIFT, ExportedRules, Sonic
 from foretail.export.target import Files, export, prove_files
 from foretail.features.counters import COUNTERS, counter_params
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, within_exponents
@@ -69,10 +68,9 @@ def test_the_profile_is_read_back(tmp_path: Path) -> None:
     read = ExportedRules.read(config, rules, p4)
     assert read.interval_ns == 1_000_000
     counters = {"queue_dropped": 12, "switch_marked": 100, "queue_flows": 0}
-    assert read.buffer_queue("Ethernet0", 3, counters) == {
-        "BUFFER_QUEUE": {"Ethernet0|3": {"profile": "slow_alpha_1_4"}}
-    }
-    assert read.register_write(17, counters) == f"register_write alpha_shift 17 {-2 + SHIFT}"
+    profile = read.profile(counters)
+    assert profile.name == "slow_alpha_1_4"
+    assert profile.command.format(queue=17) == f"register_write alpha_shift 17 {-2 + SHIFT}"
 
 
 def test_a_platform_takes_some_alphas_only() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.export.passes.votes import with_votes
-from foretail.export.proof.prove import Relation, relate, relate_by_boxes
+from foretail.export.passes import with_votes
+from foretail.export.proof import Relation, relate, relate_by_boxes
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from foretail.models.ensemble.rounding import rounding_bound

@@ -16,7 +16,7 @@ from foretail.export.c.target import C
 from foretail.export.c.text import Batch, Single
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
-from foretail.export.passes.votes import with_votes
+from foretail.export.passes import with_votes
 from foretail.export.target import Target, export
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from tests.examples import draws
@@ -110,7 +110,7 @@ def test_narrow_graphs_stay_in_float32() -> None:
     assert types(stumps_at([1 << 24], 25)) == {"nodes_values_as_tensor"}
 
 
-@pytest.mark.parametrize("target", [P4(), P4(profile="rmt")])
+@pytest.mark.parametrize("target", [P4(), P4(profile="tofino")])
 def test_p4_refuses_in_one_sentence(target: Target, tmp_path: Path) -> None:
     says = r"^feature 'time' has 25 bits, but an input of the P4 control is bit<24>.*choose target=c or target=onnx"
     with pytest.raises(ForetailError, match=says):

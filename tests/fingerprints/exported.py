@@ -14,16 +14,15 @@ import numpy as np
 
 from foretail.export.c.target import render_c
 from foretail.export.demand import TARGETS
-from foretail.export.demand.c_header import render_header
-from foretail.export.demand.fixed_point import fixed_point
+from foretail.export.demand.c_code import fixed_point, render_header
 from foretail.export.demand.onnx_graph import render_graph
 from foretail.export.onnx.graph import render_onnx
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.encoding import DECISIONS
-from foretail.export.p4.planning.prefixes import KINDS
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.text.render import render_p4
-from foretail.export.passes.passes import lower
+from foretail.export.p4.encoding import DECISIONS
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.rows import KINDS
+from foretail.export.p4.text import render_p4
+from foretail.export.passes import lower
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.contract import synthetic_sequences
@@ -77,15 +76,13 @@ def in_p4(place: Place) -> Iterator[Fingerprint]:
     for name in ("narrow", "small"):
         found = lower(ensembles()[name]).ensemble
         for decision, encoding in product(DECISIONS, KINDS):
-            chosen = plan(found, load_profile("v1model"), encoding, decision)
-            texts = render_p4(found, chosen, "p")
+            texts = render_p4(found, plan(found, load_profile("v1model"), encoding, decision).tables, "p")
             yield Fingerprint(
                 "texts", parameters_text(ensemble=name, decision=decision, encoding=encoding), fingerprint(texts)
             )
-    for name, profile in product(("paper", "stored", "stumps"), ("v1model", "rmt")):
+    for name, profile in product(("paper", "stored", "stumps"), ("v1model", "tofino")):
         found = lower(ensembles()[name]).ensemble
-        chosen = plan(found, load_profile(profile), "auto", "auto")
-        texts = render_p4(found, chosen, "p", "runtime")
+        texts = render_p4(found, plan(found, load_profile(profile)).tables, "p", True)
         yield Fingerprint(
             "texts", parameters_text(ensemble=name, profile=profile, entries="runtime"), fingerprint(texts)
         )
@@ -120,7 +117,7 @@ def demand(place: Place) -> Iterator[Fingerprint]:
         drawn = drawn_demand(predictor)
         parameters = parameters_text(predictor=name_of(drawn), **predictor.parameters())
         yield Fingerprint("json", parameters, fingerprint(to_json(drawn)))
-        for target in TARGETS[name_of(drawn)]:
+        for target in TARGETS.get(name_of(drawn), ()):
             if target == "c":
                 texts = render_header(fixed_point(drawn, 1e-2, 16.0), name_of(drawn), "p")
                 yield Fingerprint("c", parameters, fingerprint(texts))

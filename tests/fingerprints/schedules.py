@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.export.schedule import render_schedule
-from foretail.export.schedule.planned import PlannedSchedule
+from foretail.export.schedule import PlannedSchedule, render_schedule
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.demand.matrices import MATRICES
 from foretail.sim_bridge.circuits.schedules.mars import mars

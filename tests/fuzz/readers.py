@@ -16,14 +16,20 @@ import numpy as np
 from foretail.core.digest import DIGEST_FILE, check_folder, write_digest
 from foretail.export.c.reader import read_c
 from foretail.export.c.target import C, render_c, stated
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.reading.readback import read_back
-from foretail.export.p4.reading.reader import read_p4
-from foretail.export.proof.certificate import Certificate
-from foretail.export.schedule.emulator import Emulator, emulator_schedule, read_emulator_schedule
-from foretail.export.schedule.json_text import read_json, schedule_json
-from foretail.export.schedule.planned import PlannedSchedule
-from foretail.export.schedule.tor_entries import read_tor_entries, tor_entries
+from foretail.export.folder import encoded
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.target import P4
+from foretail.export.proof import Certificate
+from foretail.export.schedule import (
+    Emulator,
+    PlannedSchedule,
+    emulator_schedule,
+    read_emulator_schedule,
+    read_json,
+    read_tor_entries,
+    schedule_json,
+    tor_entries,
+)
 from foretail.export.target import export
 from foretail.features.dataset.manifest import Manifest, Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
@@ -121,7 +127,7 @@ def _p4(folder: Path) -> list[bytes]:
 
 
 def _read_p4(path: Path) -> None:
-    read_back(read_p4(path.read_text(encoding="utf-8", errors="replace")), len(small_ensemble().trees))
+    P4().load(small_ensemble(), {**encoded(texts_of(small_ensemble())), "p.p4": path.read_bytes()})
 
 
 def _etalon(folder: Path) -> list[bytes]:
@@ -275,7 +281,7 @@ READERS: dict[str, Reader] = {
     "artifact log": Reader("log.csv", _listed(ARTIFACT_LOG), _read_artifact, inputs=1_500),
     "P4 profile": Reader(
         "mine.yaml",
-        lambda folder: [(resources.files("foretail.export.p4.planning.profiles") / "rmt.yaml").read_bytes()],
+        lambda folder: [(resources.files("foretail.export.p4.profiles") / "tofino.yaml").read_bytes()],
         lambda path: load_profile(str(path)),
     ),
     "P4": Reader("p.p4", _p4, _read_p4, inputs=5_000),

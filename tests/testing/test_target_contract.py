@@ -13,9 +13,9 @@ import pytest
 
 from foretail.core.plugins import PluginError
 from foretail.export.c.target import C
-from foretail.export.lowered import Lowered
 from foretail.export.onnx.target import Onnx
 from foretail.export.p4.target import P4
+from foretail.export.proof import Lowered
 from foretail.export.target import Files, Loaded, Rendered, Target, export
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.testing import check_target

@@ -22,7 +22,7 @@ from optuna.samplers import NSGAIISampler, TPESampler
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.profile import Profile, load_profile
+from foretail.export.p4.profile import Profile, load_profile
 from foretail.features.rows.splits import SIDES, Split
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, run_exists

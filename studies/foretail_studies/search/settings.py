@@ -96,7 +96,7 @@ class SearchSettings(JobSettings, TrialSettings):
         {"comparisons": 16},
         "Largest value of each cost; the best first score within it is trained on all rows and tested.",
     )
-    p4_profile: str = setting("v1model", "Profile for table_entries and tcam_bits: v1model, rmt, or a YAML file.")
+    p4_profile: str = setting("v1model", "Profile for table_entries and tcam_bits: v1model, tofino, or a YAML file.")
     sampler: str = setting("nsga2", "Sampler that draws the trials.", one_of=("nsga2", "tpe"))
     population: int = setting(20, "With nsga2, the number of trials of a generation.", at_least=2, at_most=10_000)
 

@@ -1,12 +1,12 @@
-"""What a drop predictor costs a switch: size of its trees, tables in P4, and the state behind its features."""
+"""The cost of a drop predictor in a switch: size of its trees, tables in P4, and the state behind its features."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.profile import Profile
-from foretail.export.passes.passes import lower
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import Profile
+from foretail.export.passes import lower
 from foretail.features.catalog import selection_cost
 from foretail.models.ensemble.ensemble import Ensemble
 

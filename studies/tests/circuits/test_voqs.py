@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export.schedule.json_text import schedule_json
-from foretail.export.schedule.planned import PlannedSchedule
+from foretail.export.schedule import PlannedSchedule, schedule_json
 from foretail.pipelines.experiment.running import ExperimentResult
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.schedule import Schedule

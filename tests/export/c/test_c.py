@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export.c import costs
+from foretail.export.c import forms
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c.build import PredictorLibrary, predictor_abi
 from foretail.export.c.shapes import Trees
 from foretail.export.c.target import C, render_c
 from foretail.export.c.text import Batch, Single, c_string
-from foretail.export.passes.votes import with_votes
-from foretail.export.proof.certificate import Certificate, ProofError
+from foretail.export.passes import with_votes
+from foretail.export.proof import Certificate, ProofError
 from foretail.export.target import ExportResult, export
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -234,7 +234,7 @@ def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_trees_beyond_the_lanes_give_way_to_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "MAX_LANE_LEAVES", 1)
+    monkeypatch.setattr(forms, "MAX_LANE_LEAVES", 1)
     monkeypatch.setattr(c_target, "MAX_LANE_LEAVES", 1)
     voted = with_votes(stumps([0.0, 1.0]))
     assert "Many: rows." in render_c(voted)["drop_predictor.h"]

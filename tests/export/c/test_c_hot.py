@@ -9,11 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from foretail.core.errors import ForetailError
-from foretail.export.c.costs import MISPREDICTION, NODE, UNCOUNTED, expected_cycles
-from foretail.export.c.hot import HotBox
-from foretail.export.c.shapes import Bitvectors, Trees
+from foretail.export.c.forms import MISPREDICTION, NODE, UNCOUNTED, expected_cycles
+from foretail.export.c.shapes import Bitvectors, HotBox, Trees
 from foretail.export.c.target import render_c
-from foretail.export.passes.votes import with_votes
+from foretail.export.passes import with_votes
 from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.tree import cuts_of

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from foretail.export.c import target as c_target
 from foretail.export.c import text as c_text
 from foretail.export.c.build import compile_library, vector_widths
-from foretail.export.c.hot import HotBox
 from foretail.export.c.reader import read_c
+from foretail.export.c.shapes import HotBox
 from foretail.export.c.target import C, render_c, stated
 from foretail.export.c.text import Batch, Single
 from foretail.export.folder import encoded
-from foretail.export.passes.votes import with_votes
-from foretail.export.proof.certificate import ProofError
+from foretail.export.passes import with_votes
+from foretail.export.proof import ProofError
 from foretail.export.target import prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes, overlap
 from foretail.models.ensemble.ensemble import Ensemble

@@ -1,14 +1,16 @@
-"""The mark of tests that need the P4 tools, which are in no package registry."""
+"""What tests in BMv2 share: their mark, because its tools are in no package registry, and what else they ask of it."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from foretail.export.p4.tools.bmv2 import TOOLS
+from foretail.export.p4.bmv2 import TOOLS, SimpleSwitch, free_port
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
@@ -20,3 +22,26 @@ def needs_p4_tools(test: _Test) -> _Test:
     reason = f"{', '.join(_MISSING)} not on PATH: docs/guide/p4-demo.md says how to build p4c and BMv2"
     marked: _Test = pytest.mark.skipif(bool(_MISSING), reason=reason)(pytest.mark.p4(test))
     return marked
+
+
+def register(switch: SimpleSwitch, name: str) -> list[int]:
+    """All values of a register."""
+    numbers = re.search(rf"{re.escape(name)}=\s*([-\d, ]+)", switch.command(f"register_read {name}"))
+    assert numbers is not None
+    return [int(value) for value in numbers[1].split(",")]
+
+
+class GrpcSwitch(SimpleSwitch):
+    """A simple_switch_grpc that waits for a program by P4Runtime, at `address` under `device_id`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(Path(), folder)
+        self.address = f"127.0.0.1:{free_port()}"
+
+    @property
+    def device_id(self) -> int:
+        return self._thrift
+
+    def _command_line(self) -> list[str]:
+        _, *options, _ = super()._command_line()
+        return ["simple_switch_grpc", *options, "--no-p4", "--", "--grpc-server-addr", self.address]

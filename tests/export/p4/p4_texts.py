@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.text.render import render_p4
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import Certificate
-from foretail.export.proof.prove import ReadBack, prove
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.reading import TableScore, read_p4
+from foretail.export.p4.text import render_p4
+from foretail.export.passes import lower
+from foretail.export.proof import Certificate, ReadBack, prove
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree
 from tests.forests import stump
@@ -45,8 +46,17 @@ def texts_of(
     entries: str = "const",
     profile: str = "v1model",
 ) -> dict[str, str]:
-    chosen = plan(ensemble, load_profile(profile), encoding, decision)
-    return render_p4(ensemble, chosen, "p", entries)  # type: ignore[arg-type]
+    tables = plan(ensemble, load_profile(profile), encoding, decision).tables
+    return render_p4(ensemble, tables, "p", entries == "runtime")
+
+
+def score_of(ensemble: Ensemble, texts: Mapping[str, str], name: str = "p") -> TableScore:
+    """What the tables of texts decide; ProofError when the texts are not what is written of their tables."""
+    return TableScore(read_p4(ensemble, texts, name))
+
+
+def read_back(ensemble: Ensemble, texts: Mapping[str, str]) -> ReadBack:
+    return score_of(ensemble, texts).read_back(len(ensemble.trees), len(ensemble.features))
 
 
 def by_boxes(ensemble: Ensemble, read: ReadBack) -> Certificate:

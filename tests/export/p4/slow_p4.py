@@ -1,9 +1,11 @@
-"""P4 as one would read it: one input at a time, statement by statement, for the comparison with the fast reader."""
+"""P4 as one would read it, one input at a time and statement by statement: the slow model of the emitted text."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,6 @@ class Bits:
 
     def __or__(self, other: Bits) -> Bits:
         return Bits(self.value << other.width | other.value, self.width + other.width)
-
-    def __and__(self, other: Bits) -> Bits:
-        return Bits(self.value & other.value, self.width)
 
     def __sub__(self, other: Bits) -> Bits:
         """Saturating subtraction, which P4 writes as |-|."""
@@ -53,6 +52,14 @@ class Cast:
         return Bits(other.number & ((1 << self.width) - 1), self.width, self.signed)
 
 
+@cache
+def in_python(expression: str) -> CodeType:
+    """An expression of P4 as one of :class:`Bits`."""
+    python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
+    python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
+    return compile(python.replace("++", "|").replace("|-|", "-").replace("|+|", "*"), expression, "eval")
+
+
 def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     """Return score and decision of the control in `text`, entries in the program, on one input."""
     code = re.sub(r"//[^\n]*", "", text)
@@ -75,28 +82,23 @@ def run_slowly(text: str, inputs: dict[str, int]) -> tuple[int, bool]:
     values = {name: Bits(value, 24) for name, value in inputs.items()}
 
     def value_of(expression: str, scope: dict[str, Bits]) -> Bits:
-        python = re.sub(r"\b(\d+)w(0x[0-9a-f]+|\d+)\b", r"Bits(\2, \1)", expression)
-        python = re.sub(r"\((int|bit)<(\d+)>\) ", lambda m: f"Cast({m[1] == 'int'}, {m[2]}) ** ", python)
-        found = eval(
-            python.replace("++", "|").replace("|-|", "-").replace("|+|", "*"), {"Bits": Bits, "Cast": Cast, **scope}
-        )
+        found = eval(in_python(expression), {"Bits": Bits, "Cast": Cast, **scope})
         assert isinstance(found, Bits)
         return found
 
     def apply(name: str) -> None:
         key, (action, data), entries = tables[name]
-        longest = -1
         for match, then, arguments in entries:
-            hits, length = [], 0
+            hits = []
             for (field, kind), parts in zip(key, match, strict=True):
                 value, (first, *second) = value_of(field, values).value, (value_of(part, {}).value for part in parts)
                 if kind == "range":
                     hits.append(first <= value <= second[0])
                 else:
                     hits.append(value & second[0] == first if second else value == first)
-                length = second[0] if kind == "lpm" else 0
-            if all(hits) and length > longest:
-                action, data, longest = then, arguments, length
+            if all(hits):
+                action, data = then, arguments
+                break
         names, body = actions[action]
         scope = {**values, **{n: value_of(d, {}) for n, d in zip(names, data, strict=True)}}
         for target, expression in body:

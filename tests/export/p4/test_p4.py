@@ -18,24 +18,20 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
-from foretail.export.p4.planning.architecture import TNA
-from foretail.export.p4.planning.cost import most_trees, plan
-from foretail.export.p4.planning.encoding import DECISIONS, score_bits
-from foretail.export.p4.planning.prefixes import KINDS
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.reading.interpreter import score
-from foretail.export.p4.reading.readback import read_back
-from foretail.export.p4.reading.reader import read_p4
+from foretail.export.p4.encoding import DECISIONS, score_bits
+from foretail.export.p4.planning import most_trees, plan
+from foretail.export.p4.profile import TNA, load_profile
+from foretail.export.p4.rows import KINDS
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.render import render_p4
-from foretail.export.passes.passes import lower
-from foretail.export.proof.certificate import ProofError
+from foretail.export.p4.text import render_p4
+from foretail.export.passes import lower
+from foretail.export.proof import ProofError
 from foretail.export.target import ExportResult, export, prove_files
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
-from tests.export.p4.p4_texts import by_boxes, everything, small_ensemble, texts_of
+from tests.export.p4.p4_texts import by_boxes, everything, read_back, score_of, small_ensemble, texts_of
 from tests.export.p4.slow_p4 import run_slowly
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
@@ -57,7 +53,7 @@ def lowered(trained: Trained) -> Ensemble:
 @pytest.fixture(scope="module")
 def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("p4") / "out"
-    return export(trained.ensemble, P4(entries="runtime", profile="rmt"), folder)
+    return export(trained.ensemble, P4(entries="runtime"), folder)
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -76,20 +72,15 @@ def test_what_is_generated_from_any_forest_is_proven(
 ) -> None:
     if profile == "tofino":
         encoding = encoding if encoding in TNA.kinds else "auto"
-    found = lower(trained.ensemble)
-    ensemble = found.ensemble
-    if encoding == "exact" and any(tree.cut.max() >= 1 << 12 for tree in ensemble.trees):
-        encoding = "auto"  # a row per value is too many
+    lowered = lower(trained.ensemble)
+    ensemble = lowered.ensemble
     texts = texts_of(ensemble, encoding, decision, entries, profile)
-    certificate = prove_files(found, P4(), encoded(texts))[0]
+    certificate = prove_files(lowered, P4(), encoded(texts))[0]
     assert certificate.method == "cells"
     assert certificate.cells == Cells.of(ensemble).count, "the text adds no boundary"
-    files = (texts.get(f"p{end}") for end in (".commands.txt", ".entries.txtpb", ".bfrt.json"))
-    program = read_p4(texts["p.p4"], *files)
-    assert np.array_equal(score(program, trained.rows), ensemble.score(trained.rows))
-    if decision not in ("product", "groups"):
-        read = read_back(program, len(ensemble.trees))
-        assert by_boxes(ensemble, read).method == "boxes"
+    assert np.array_equal(score_of(ensemble, texts).score(trained.rows), ensemble.score(trained.rows))
+    if decision == "leaf_rows":
+        assert by_boxes(ensemble, read_back(ensemble, texts)).method == "boxes"
 
 
 def test_an_ensemble_that_was_exported_is_proven_again_where_its_cells_are_too_many() -> None:
@@ -97,34 +88,28 @@ def test_an_ensemble_that_was_exported_is_proven_again_where_its_cells_are_too_m
     ensemble = lower(stumps((0.0, 1 / 6), (0.0, 1 / 3), (0.0, 0.5), (0.0, 1.0), threshold=Fraction(5, 4))).ensemble
     assert ensemble.trees[3].votes is not None
     assert int(ensemble.trees[3].votes.max()) == 1 << 53
-    certificate = by_boxes(ensemble, read_back(read_p4(texts_of(ensemble)["p.p4"]), 4))
+    certificate = by_boxes(ensemble, read_back(ensemble, texts_of(ensemble)))
     assert (certificate.method, certificate.votes_by, certificate.order) == ("boxes", "boxes", True)
 
 
 @pytest.mark.parametrize(
     ("profile", "encoding"),
-    [
-        (name, kind)
-        for name in ("v1model", "rmt", "tofino", "tofino2")
-        for kind in load_profile(name).architecture.kinds
-    ],
+    [(name, kind) for name in ("v1model", "tofino", "tofino2") for kind in load_profile(name).architecture.kinds],
 )
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_the_text_means_the_model_read_one_input_at_a_time(decision: str, encoding: str, profile: str) -> None:
     ensemble = small_ensemble(3 if decision == "groups" else 1)
-    chosen = plan(ensemble, load_profile(profile), encoding, decision)
-    text = render_p4(ensemble, chosen, "p")["p.p4"]
+    text = texts_of(ensemble, encoding, decision, profile=profile)["p.p4"]
     for x, expected in zip(everything(ensemble), ensemble.score(everything(ensemble)).tolist(), strict=True):
         found = run_slowly(text, {"f_queue": int(x[0]), "f_table": int(x[1])})
         assert found == (expected, expected > (ensemble.default_tau or 0))
 
 
-def test_inputs_above_the_declared_range_count_as_the_largest(lowered: Ensemble) -> None:
+def test_inputs_above_the_declared_range_count_as_the_largest() -> None:
     narrow = small_ensemble()
-    program = read_p4(texts_of(narrow)["p.p4"])
     largest = np.array([[7, 7], [7, 3], [3, 7]])
     beyond = np.where(largest == 7, (1 << 24) - 1, largest)
-    assert np.array_equal(score(program, beyond), narrow.score(largest))
+    assert np.array_equal(score_of(narrow, texts_of(narrow)).score(beyond), narrow.score(largest))
 
 
 def test_an_export_is_complete_and_consistent(exported: ExportResult, lowered: Ensemble, trained: Trained) -> None:
@@ -149,17 +134,13 @@ def test_the_report_counts_what_is_in_the_text(exported: ExportResult, lowered: 
     commands = [line.split()[1] for line in exported.file(".commands.txt").read_text().splitlines()]
     assert {name: commands.count(name) for name in rows} == rows
     assert len(exported.file(".entries.txtpb").read_text().splitlines()) == len(commands) == report["chosen"]["rows"]
-    const = render_p4(lowered, plan(lowered, load_profile("rmt")), "p")["p.p4"]
+    const = texts_of(lowered)["p.p4"]
     assert len(re.findall(r"^ {12}\S.* : \w+\(", const, re.MULTILINE)) == len(commands)
     for table in report["tables"]:
-        if table["kind"] in ("lpm", "ternary"):
-            assert table["tcam_bits"] == table["rows"] * table["key_bits"]
+        if table["rows"]:
+            ends = {"range": 2, "ternary": 1}[table["kind"]]
+            assert table["tcam_bits"] == table["rows"] * ends * table["key_bits"]
             assert table["sram_bits"] == table["rows"] * table["data_bits"]
-        elif table["kind"] == "exact":
-            assert (table["tcam_bits"], table["sram_bits"]) == (
-                0,
-                table["rows"] * (table["key_bits"] + table["data_bits"]),
-            )
     for total in ("rows", "tcam_bits", "sram_bits"):
         assert report["chosen"][total] == sum(table[total] for table in report["tables"])
     assert report["chosen"]["longest_chain"] == 2
@@ -174,7 +155,7 @@ def test_the_same_ensemble_gives_the_same_text(lowered: Ensemble) -> None:
 
 def test_tables_are_total_and_have_no_wildcard_ranges(lowered: Ensemble) -> None:
     for encoding, decision in product(KINDS, DECISIONS):
-        text = texts_of(lowered, encoding, decision)["p.p4"] if encoding != "exact" else ""
+        text = texts_of(lowered, encoding, decision)["p.p4"]
         assert text.count("table ") - text.count("of table ") == text.count("default_action = ")
         assert "_ " not in re.sub(r"\w+_\w*", "", text), "don't care is miscompiled on ranges"
 
@@ -183,12 +164,12 @@ def test_tables_are_total_and_have_no_wildcard_ranges(lowered: Ensemble) -> None
 
 
 def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
-    for profile in (load_profile("v1model"), load_profile("rmt")):
+    for profile in (load_profile("v1model"), load_profile("tofino")):
         chosen = plan(lowered, profile)
         assert not chosen.chosen.faults
         assert chosen.chosen.cost == min(c.cost for c in chosen.considered if not c.faults)
-        assert {c.encoding.decision for c in chosen.considered} >= {"leaf_rows", "bitvector"}
-        for encoding, decision in product(("auto", "range", "lpm"), DECISIONS):
+        assert {c.encoding.decision for c in chosen.considered} >= {"leaf_rows", "groups"}
+        for encoding, decision in product(("auto", *profile.architecture.kinds), DECISIONS):
             assert plan(lowered, profile, encoding, decision).chosen.cost >= chosen.chosen.cost
 
 
@@ -215,7 +196,7 @@ def test_cuts_that_two_trees_share_are_one_bit() -> None:
     other = stump([0.0, 0.5], cut=10)
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (tree, other), Fraction(1, 2))).ensemble
     chosen = plan(ensemble, load_profile("v1model"), decision="leaf_rows").chosen
-    assert chosen.encoding.codes[0].words == ((0, 1),)
+    assert chosen.encoding.codes[0].words == (1,)
 
 
 def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
@@ -228,7 +209,7 @@ def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
     )
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (inner,), Fraction(1, 2))).ensemble
     chosen = plan(ensemble, load_profile("v1model"), "range").chosen
-    assert chosen.encoding.codes[0].words == ((0, 1),)
+    assert chosen.encoding.codes[0].words == (1,)
     assert chosen.total("rows") == 2
 
 
@@ -249,8 +230,9 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     ensemble = lower(Ensemble(base.features, (single, single), base.threshold)).ensemble
     found = export(ensemble, P4(), tmp_path / "out")
     assert found.report["chosen"]["rows"] == 0
-    program = read_p4(found.file(".p4").read_text())
-    assert score(program, np.array([[0], [255]])).tolist() == ensemble.score([[0]]).tolist() * 2
+    texts = {path.name: path.read_text() for path in found.folder.glob("*.p4")}
+    scores = score_of(ensemble, texts, found.prefix).score(np.array([[0], [255]]))
+    assert scores.tolist() == ensemble.score([[0]]).tolist() * 2
 
 
 @pytest.mark.nightly
@@ -259,7 +241,7 @@ def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
     ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
     assert export(ensemble, P4(), tmp_path / "out").report["chosen"]["rows"] > 600
-    refused(tmp_path / "rmt", r"it needs \d+ stages of 32\): stages must fall to \d+%", ensemble, profile="rmt")
+    refused(tmp_path / "two", r"it needs \d+ stages of 20\): stages must fall to \d+%", ensemble, profile="tofino2")
     few = most_trees(ensemble, load_profile("tofino"))
     refused(tmp_path / "tofino", f"its first {few} of 600 trees fit$", ensemble, profile="tofino")
     for count, fits in ((few, True), (few + 1, False)):
@@ -268,15 +250,15 @@ def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
     refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
 
 
-@pytest.mark.parametrize("profile", ["rmt", "tofino"])
+@pytest.mark.parametrize("profile", ["v1model", "tofino"])
 def test_constant_trees_take_no_stages(profile: str) -> None:
     deep, flat = replace(small_ensemble().trees[0], votes=None), stump([0.5, 0.5], cut=2)
     stages = []
     for trees in ((deep,), (deep, flat), (deep, *[flat] * 20), (flat,) * 20):
         ensemble = lower(Ensemble(small_ensemble().features, trees, Fraction(1))).ensemble
         stages.append(plan(ensemble, load_profile(profile), decision="leaf_rows").chosen.stages)
-        text = texts_of(ensemble, decision="leaf_rows", profile=profile)["p.p4"]
-        assert by_boxes(ensemble, read_back(read_p4(text), len(trees))).method == "boxes"
+        texts = texts_of(ensemble, decision="leaf_rows", profile=profile)
+        assert by_boxes(ensemble, read_back(ensemble, texts)).method == "boxes"
     assert stages[1] == stages[2] == stages[0] + 1, "their sum is one term"
     assert stages[3] == 2, "tau is set, and compared"
 
@@ -295,7 +277,7 @@ def test_predictors_of_one_program_share_no_name_and_no_id(
     text = found[1].file(".p4").read_text()
     assert "control Elephants(" in text
     assert "#ifndef ELEPHANTS_P4" in text
-    with pytest.raises(ProofError, match="states another name"):
+    with pytest.raises(ProofError, match="what the exporter does not write"):
         prove_files(
             small_ensemble(),
             P4(entries=entries),
@@ -308,9 +290,7 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
     trained = paper_forest(trees=24, depth=6)
     ensemble = lower(trained.ensemble).ensemble
     assert Cells.of(ensemble).count > 2 * 10**7
-    for decision in ("leaf_rows", "bitvector"):
-        found = export(trained.ensemble, P4(decision=decision), tmp_path / decision)
-        assert found.certificate.method == "boxes"
+    assert export(trained.ensemble, P4(decision="leaf_rows"), tmp_path / "rows").certificate.method == "boxes"
     with pytest.raises(ForetailError, match="too many cells to be proven"):
         export(ensemble, P4(decision="product"), tmp_path / "product")
 
@@ -328,31 +308,31 @@ def refused(tmp_path: Path, match: str, ensemble: Ensemble | None = None, **sett
 def test_bad_settings_are_one_sentence_and_write_nothing(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="'a-b' cannot prefix names"):
         export(small_ensemble(), P4(), tmp_path / "out", "a-b")
-    refused(tmp_path, "encoding is 'best': choose auto, range", encoding="best")
-    refused(tmp_path, "decision is 'best': choose auto, leaf_rows", decision="best")
+    refused(tmp_path, "encoding is 'lpm': choose auto, range, ternary$", encoding="lpm")
+    refused(tmp_path, "decision is 'bitvector': choose auto, leaf_rows, product, groups$", decision="bitvector")
     refused(tmp_path, "entries are 'none': choose const or runtime", entries="none")
-    refused(tmp_path, "no P4 encoding 'lpm' for tna: choose auto, ternary, exact", encoding="lpm", profile="tofino")
+    refused(tmp_path, "no P4 encoding 'range' for tna: choose auto, ternary$", encoding="range", profile="tofino")
     with pytest.raises(ForetailError, match="a run in BMv2 for v1model only, but the P4 profile tofino is for tna"):
         export(small_ensemble(), P4(bmv2=True, profile="tofino"), tmp_path / "out")
     refused(tmp_path, "'apply' cannot name a P4 control: use a capital letter", control="apply")
     for taken in ("V1Switch", "NoAction", "Register", "Prediction", "TAGGED"):
         refused(tmp_path, f"p4.control={taken} is a name of P4's libraries or of the programs around", control=taken)
-    refused(tmp_path, "no P4 profile 'none': choose rmt or tofino or tofino2 or v1model", profile="none")
+    refused(tmp_path, "no P4 profile 'none': choose tofino or tofino2 or v1model", profile="none")
     with pytest.raises(ForetailError, match="no integer votes"):
-        plan(stumps([0.0, 1.0]), load_profile("rmt"))
+        plan(stumps([0.0, 1.0]), load_profile("v1model"))
 
 
 def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
-    text = Path(__file__).parents[3].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
+    text = Path(__file__).parents[3].joinpath("export/p4/profiles/tofino.yaml").read_text()
     own = tmp_path / "own.yaml"
     for old, new, match in (
-        ("stages: 32", "stages: many", "is not valid"),
-        ("stages: 32", "stages: 0", "stages of the P4 profile rmt is 0"),
-        ("stages: 32\n", "", "its fields are not"),
+        ("stages: 12", "stages: many", "is not valid"),
+        ("stages: 12", "stages: 0", "stages of the P4 profile tofino is 0"),
+        ("stages: 12\n", "", "its fields are not"),
         ("word_bits: 32", "word_bits: 128", "not between 8 and 64"),
-        ("arch: v1model", "arch: psa", "no P4 architecture 'psa': choose v1model or tna"),
-        ("row_cost: 0.0", "row_cost: -1.0", "row_cost of the P4 profile rmt"),
-        ("row_cost: 0.0", "row_cost: [", "is not valid"),
+        ("arch: tna", "arch: psa", "no P4 architecture 'psa': choose v1model or tna"),
+        ("row_cost: 500.0", "row_cost: -1.0", "row_cost of the P4 profile tofino"),
+        ("row_cost: 500.0", "row_cost: [", "is not valid"),
     ):
         assert old in text
         own.write_text(text.replace(old, new))
@@ -361,14 +341,14 @@ def test_profiles_of_users_are_checked(tmp_path: Path) -> None:
         own.write_text(nothing)
         refused(tmp_path, "is not valid", profile=str(own))
     own.write_text(text)
-    assert load_profile(str(own)) == load_profile("rmt")
+    assert load_profile(str(own)) == load_profile("tofino")
 
 
 def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: Ensemble) -> None:
     own = tmp_path / "small.yaml"
-    text = Path(__file__).parents[3].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
-    own.write_text(text.replace("stages: 32", "stages: 3").replace("largest_key_bits: 640", "largest_key_bits: 11"))
-    refused(tmp_path, r"too large for the P4 profile rmt \(it needs \d stages of 3", lowered, profile=str(own))
+    text = Path(__file__).parents[3].joinpath("export/p4/profiles/tofino.yaml").read_text()
+    own.write_text(text.replace("stages: 12", "stages: 2").replace("largest_key_bits: 512", "largest_key_bits: 11"))
+    refused(tmp_path, r"too large for the P4 profile tofino \(it needs \d stages of 2", lowered, profile=str(own))
     refused(tmp_path, r"feature queue takes \d+% of all bits at cell_bytes=256", lowered, profile=str(own))
     found = plan(lowered, load_profile(str(own)))
     assert found.chosen.faults
@@ -379,9 +359,9 @@ def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None
     trained = paper_forest(trees=1, depth=2).ensemble
     coarsest = tuple(replace(f, params="cell_bytes=65536") for f in trained.features)
     narrow = tmp_path / "narrow.yaml"
-    text = Path(__file__).parents[3].joinpath("export/p4/planning/profiles/rmt.yaml").read_text()
+    text = Path(__file__).parents[3].joinpath("export/p4/profiles/tofino.yaml").read_text()
     narrow.write_text(
-        text.replace("stages: 32", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
+        text.replace("stages: 12", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
     )
     said = {}
     for any_tau in (True, False):
@@ -427,7 +407,9 @@ def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     def off_by_one(*args):  # type: ignore[no-untyped-def]
         texts = honest(*args)
-        return {name: text.replace("> 24w5)", "> 24w4)") for name, text in texts.items()}
+        return {
+            name: text.replace("> 24w5) { k_queue = 3w6", "> 24w4) { k_queue = 3w5") for name, text in texts.items()
+        }
 
     monkeypatch.setattr("foretail.export.p4.target.render_p4", off_by_one)
-    refused(tmp_path, "queue=5")
+    refused(tmp_path, "queue=7")

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.encoding import score_bits
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.text.demo import ANSWER, ARRIVAL, ETHERTYPE, QUEUE, STATUSES, TOTALS, DemoSwitch, render_demo
-from foretail.export.p4.text.render import render_p4
-from foretail.export.p4.tools.bmv2 import SimpleSwitch, compile_p4
-from foretail.export.passes.votes import with_votes
+from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
+from foretail.export.p4.demo import ANSWER, ARRIVAL, ETHERTYPE, QUEUE, STATUSES, TOTALS, DemoSwitch, render_demo
+from foretail.export.p4.encoding import score_bits
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.text import render_p4
+from foretail.export.passes import with_votes
 from foretail.features.catalog import PAPER_FEATURES, VIRTUAL_FEATURES, feature
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from tests.export.p4.bmv2 import needs_p4_tools
+from tests.export.p4.bmv2 import needs_p4_tools, register
 from tests.forests import stump
 
 pytestmark = pytest.mark.slow
@@ -229,7 +229,7 @@ def trained(found: Reference) -> Ensemble:
 
 def build(folder: Path, ensemble: Ensemble, switch: DemoSwitch) -> Path:
     planned = plan(ensemble, load_profile("v1model"))
-    files = render_p4(ensemble, planned, "drop_predictor") | render_demo(ensemble, switch)
+    files = render_p4(ensemble, planned.tables, "drop_predictor") | render_demo(ensemble, switch)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="ascii")
     return compile_p4(folder / "drop_predictor_demo.p4")
@@ -278,8 +278,8 @@ def test_10_000_packets_are_answered_as_the_headers_and_the_model_do(
     ensemble = trained(expected)
     with SimpleSwitch(build(tmp_path, ensemble, switch), tmp_path) as running:
         received = running.exchange([FRAME + arrival.tobytes() for arrival in arrivals])
-        ring, head = running.register("Switch.lqd.ring"), running.register("Switch.lqd.head")
-        lengths = running.register("Switch.lqd.length")
+        ring, head = register(running, "Switch.lqd.ring"), register(running, "Switch.lqd.head")
+        lengths = register(running, "Switch.lqd.length")
 
     layout = reply(ports)
     assert {len(packet) for packet in received} == {layout.itemsize}

@@ -1,4 +1,4 @@
-"""Rows for one key: every kind is the same function, and prefixes are as few as can be."""
+"""Rows for one key: every kind is the same function, and ternary rows are no more than the fewest prefixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.export.p4.planning.prefixes import KINDS, Intervals, Kind, Rows, range_prefixes, rows_of
+from foretail.export.p4.rows import KINDS, Intervals, Kind, Row, Rows, intervals_of, range_prefixes, rows_of
 from tests.examples import draws
 
 
@@ -30,8 +30,6 @@ def table(rows: Rows[int], kind: Kind, bits: int) -> list[int]:
             for row in rows.rows
             if (row.first <= key <= row.second if kind == "range" else key & row.second == row.first)
         ]
-        if kind == "lpm":
-            hits.sort(key=lambda row: -row.second)
         found.append(hits[0].label if hits else rows.default)
     return found
 
@@ -47,27 +45,32 @@ def test_every_kind_of_rows_is_the_same_function(kind: Kind, intervals: Interval
     top = (1 << intervals.bits) - 1
     largest = data.draw(st.sampled_from([top, top // 2, *(upper for upper in intervals.uppers)]))
     rows = rows_of(intervals, kind, largest)
-    assert rows is not None
     assert table(rows, kind, intervals.bits)[: largest + 1] == meaning(intervals)[: largest + 1]
-    masks = [row.second for row in rows.rows]
-    assert kind != "lpm" or masks == sorted(masks, reverse=True), "the longest prefix comes first"
+    assert meaning(intervals_of(rows, kind, intervals.bits)) == table(rows, kind, intervals.bits)
 
 
-@given(intervals=interval_maps())
-def test_ternary_rows_are_at_most_as_many_as_prefixes(intervals: Intervals[int]) -> None:
-    top = (1 << intervals.bits) - 1
-    ternary, lpm = rows_of(intervals, "ternary", top), rows_of(intervals, "lpm", top)
-    assert ternary is not None
-    assert lpm is not None
-    assert len(ternary.rows) <= len(lpm.rows)
+@given(data=st.data(), kind=st.sampled_from(KINDS), bits=st.integers(1, 7))
+def test_any_rows_are_read_as_the_function_that_they_are(data: st.DataObject, kind: Kind, bits: int) -> None:
+    """Also rows that overlap, or have wildcards before other bits."""
+    number = st.integers(0, (1 << bits) - 1)
+    pairs = data.draw(st.lists(st.tuples(number, number), max_size=6))
+    sides = [(min(pair), max(pair)) if kind == "range" else (pair[0] & pair[1], pair[1]) for pair in pairs]
+    rows = Rows(tuple(Row(first, second, label % 3) for label, (first, second) in enumerate(sides)), 3)
+    assert meaning(intervals_of(rows, kind, bits)) == table(rows, kind, bits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [("range", Row(5, 4, 0)), ("range", Row(0, 8, 0)), ("ternary", Row(2, 1, 0)), ("ternary", Row(8, 8, 0))],
+)
+def test_rows_that_switches_may_read_otherwise_are_refused(kind: Kind, row: Row[int]) -> None:
+    with pytest.raises(ValueError, match="of a key of 3 bits"):
+        intervals_of(Rows((row,), 1), kind, 3)
 
 
 def test_rows_of_one_label_and_one_different_bit_become_one() -> None:
-    intervals = Intervals.of(3, (0, 1, 3, 4, 5, 7), "abcabc")  # 00* and 10* differ in their first bit
-    ternary, lpm = rows_of(intervals, "ternary", 7), rows_of(intervals, "lpm", 7)
-    assert ternary is not None
-    assert lpm is not None
-    assert len(ternary.rows) < len(lpm.rows)
+    intervals = Intervals.of(3, (0, 1, 3, 4, 5, 7), (0, 1, 2, 0, 1, 2))  # 00* and 10* differ in their first bit
+    assert len(rows_of(intervals, "ternary", 7).rows) < fewest_prefixes(meaning(intervals), 3, 7)
 
 
 def fewest_prefixes(wanted: list[int], bits: int, largest: int) -> int:
@@ -87,11 +90,10 @@ def fewest_prefixes(wanted: list[int], bits: int, largest: int) -> int:
 
 @given(intervals=interval_maps(max_bits=3, max_labels=3), unused=st.integers(0, 3))
 @settings(max_examples=draws(60))
-def test_prefixes_are_as_few_as_can_be(intervals: Intervals[int], unused: int) -> None:
+def test_ternary_rows_are_at_most_as_many_as_the_fewest_prefixes(intervals: Intervals[int], unused: int) -> None:
     largest = max(0, (1 << intervals.bits) - 1 - unused)
-    rows = rows_of(intervals, "lpm", largest)
-    assert rows is not None
-    assert len(rows.rows) == fewest_prefixes(meaning(intervals), intervals.bits, largest)
+    rows = rows_of(intervals, "ternary", largest)
+    assert len(rows.rows) <= fewest_prefixes(meaning(intervals), intervals.bits, largest)
 
 
 @given(st.integers(1, 16).flatmap(lambda b: st.tuples(st.just(b), *[st.integers(0, (1 << b) - 1)] * 2)))
@@ -110,10 +112,3 @@ def test_a_range_is_made_of_disjoint_prefixes_in_order(drawn: tuple[int, int, in
 )
 def test_ranges_expand_to_the_known_numbers_of_prefixes(low: int, high: int, count: int) -> None:
     assert len(range_prefixes(low, high, 4)) == count
-
-
-def test_an_exact_table_of_too_many_rows_is_none() -> None:
-    assert rows_of(Intervals.of(24, (1 << 23, (1 << 24) - 1), (0, 1)), "exact", (1 << 24) - 1) is None
-    few = rows_of(Intervals.of(24, (1 << 23, (1 << 24) - 1), (0, 1)), "exact", (1 << 23) + 1)
-    assert few is not None
-    assert len(few.rows) == 1

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from foretail.export.p4.target import P4
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.tree import Tree
@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 
-TARGETS = (P4(), P4(encoding="ternary"), P4(decision="bitvector"), P4(encoding="range", decision="leaf_rows"))
+TARGETS = (P4(), P4(encoding="ternary"), P4(encoding="range", decision="leaf_rows"))
 
 
 class Exported(NamedTuple):

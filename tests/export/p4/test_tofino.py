@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.frame import Frame
-from foretail.export.p4.planning.profile import load_profile
+from foretail.export.p4.encoding import Frame
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.render import render_p4
-from foretail.export.p4.tools.tofino import CHIPS, COMPILER, Compiled, command, compile_for
-from foretail.export.passes.passes import lower
+from foretail.export.p4.text import render_p4
+from foretail.export.p4.tofino import CHIPS, COMPILER, Compiled, command, compile_for
+from foretail.export.passes import lower
 from foretail.export.target import export
 from tests.export.p4.p4_texts import small_ensemble
 from tests.forests import paper_forest
@@ -85,8 +85,8 @@ def test_what_the_compiler_refuses_is_not_exported(compiler: pytest.MonkeyPatch,
 
 
 def test_no_compiler_and_no_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ForetailError, match=r"p4\.compile is for the P4 profiles tofino and tofino2, not for rmt"):
-        export(lower(small_ensemble()), P4(profile="rmt", compile=True), tmp_path / "out")
+    with pytest.raises(ForetailError, match=r"p4\.compile is for the P4 profiles tofino and tofino2, not for v1model"):
+        export(lower(small_ensemble()), P4(profile="v1model", compile=True), tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ForetailError, match=rf"^{COMPILER} is not on PATH: build it"):
         compile_for("tofino", {}, "p")
@@ -95,11 +95,11 @@ def test_no_compiler_and_no_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize(("trees", "decision"), [(4, "leaf_rows"), (4, "bitvector"), (10, "leaf_rows")])
+@pytest.mark.parametrize(("trees", "decision"), [(4, "leaf_rows"), (10, "leaf_rows")])
 def test_the_compiler_needs_the_stages_that_the_planner_says(chip: str, trees: int, decision: str) -> None:
     ensemble = lower(paper_forest(trees, 3).ensemble, any_tau=False).ensemble
     planned = plan(ensemble, load_profile(chip), decision=decision)
-    found = compile_for(chip, render_p4(ensemble, planned, "p"), "p")
+    found = compile_for(chip, render_p4(ensemble, planned.tables, "p"), "p")
     assert found.stages == planned.chosen.stages
     if chip == "tofino":  # the other has smaller forms of small tables
         assert found.sram_blocks == planned.chosen.total("sram_blocks")

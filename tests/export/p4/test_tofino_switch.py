@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.export.p4.planning.cost import plan
-from foretail.export.p4.planning.profile import load_profile
-from foretail.export.p4.text.render import render_p4
-from foretail.export.p4.tools.tofino import CHIPS, COMPILER, compile_for
-from foretail.export.passes.passes import lower
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import load_profile
+from foretail.export.p4.text import render_p4
+from foretail.export.p4.tofino import CHIPS, COMPILER, compile_for
+from foretail.export.passes import lower
 from foretail.features.catalog import FEATURE_GROUPS, feature
 from foretail.features.feature import REPORTED_EVERY
 from foretail.models.drop.contract import synthetic_arrivals
@@ -42,7 +42,7 @@ def tracked_forest(names: tuple[str, ...] = FEATURE_GROUPS["tofino"], cell_bytes
 
 
 def texts_for(ensemble: Ensemble, chip: str = "tofino") -> dict[str, str]:
-    return render_p4(ensemble, plan(ensemble, load_profile(chip)), "p")
+    return render_p4(ensemble, plan(ensemble, load_profile(chip)).tables, "p")
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distill
 from foretail.models.ensemble.ensemble import Ensemble

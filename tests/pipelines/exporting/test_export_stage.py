@@ -140,8 +140,8 @@ def test_what_does_not_describe_the_model_is_refused(
 
 def test_a_model_too_large_for_the_switch_is_refused(tmp_path: Path) -> None:
     paper_forest(trees=40, depth=8).ensemble.save(tmp_path / "ensemble.json")
-    with pytest.raises(ForetailError, match="too large for the P4 profile rmt") as refusal:
-        exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.profile=rmt")
+    with pytest.raises(ForetailError, match="too large for the P4 profile tofino") as refusal:
+        exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.profile=tofino")
     assert "\n" not in str(refusal.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"ensemble.json", "store"}
 

@@ -382,8 +382,8 @@ def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
 def tiny_switch(folder: Path) -> Path:
     profile = folder / "tiny.yaml"
     if not profile.exists():
-        source = (ROOT / "export" / "p4" / "planning" / "profiles" / "rmt.yaml").read_text()
-        profile.write_text(source.replace("stages: 32", "stages: 1"))
+        source = (ROOT / "export" / "p4" / "profiles" / "tofino.yaml").read_text()
+        profile.write_text(source.replace("stages: 12", "stages: 1"))
     return profile
 
 

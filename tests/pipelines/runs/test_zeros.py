@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from foretail.export.passes.votes import with_votes
+from foretail.export.passes import with_votes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import constant_decision

@@ -11,7 +11,7 @@ import pytest
 
 from foretail.configs.schema.network.circuits import ScheduleConfig
 from foretail.core.errors import ForetailError
-from foretail.export.schedule.json_text import read_json
+from foretail.export.schedule import read_json
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.averages import Seasonal

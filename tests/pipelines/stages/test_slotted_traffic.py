@@ -11,7 +11,7 @@ import pytest
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
-from foretail.export.proof.certificate import Certificate
+from foretail.export.proof import Certificate
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.exporting.predictor import export_drop_predictor

@@ -5,6 +5,7 @@ Packets are decided as slowly as a switch may: each table is looked at on its ow
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,9 @@ from typing import Any, TypeVar
 import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_code
 
-from foretail.export.p4.planning.frame import Frame
-from foretail.export.p4.reading.reader import read_p4
+from foretail.export.p4.encoding import Frame
 from foretail.export.p4.target import P4
-from foretail.export.p4.text.render import first_id
+from foretail.export.p4.text import first_id
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble
 
@@ -31,22 +31,25 @@ def info_of(ensemble: Ensemble, frame: Frame, folder: Path, control: str = "Drop
     for bank in ("a", "b"):
         target = P4(entries="runtime", frame=frame, bank=bank, control=control)
         done = export(ensemble, target, folder / bank)
-        program = read_p4(done.file(".p4").read_text(), done.file(".commands.txt").read_text())
-        prefix = f"Prediction.predictor.bank_{bank}."
-        unnumbered = 0
-        for name, action in program.actions.items():
+        text, prefix = done.file(".p4").read_text(), f"Prediction.predictor.bank_{bank}."
+        widths = {name: int(width) for width, name in re.findall(r"\bbit<(\d+)> (\w+)[,;]", text)}
+        ids: dict[str, int] = {}
+        for number, name, parameters in re.findall(r"@id\((\w+)\)\n    action (\w+)\((.*)\)", text):
             made = found.actions.add()
-            made.preamble.id, made.preamble.name = action.id or 0, prefix + name
-            for number, (parameter, width) in enumerate(action.parameters, 1):
-                made.params.add(id=number, name=parameter, bitwidth=width)
-        for name, table in program.tables.items():
-            listed = found.tables.add(size=table.size or 1024)
-            unnumbered += table.id is None
-            listed.preamble.id, listed.preamble.name = table.id or unnumbered, prefix + name
-            listed.preamble.doc.description = table.description or ""
-            for number, (field, width) in enumerate(table.fields, 1):
-                listed.match_fields.add(id=number, name=field, bitwidth=width)
-            listed.action_refs.add(id=program.actions[table.action].id or 0)
+            made.preamble.id, made.preamble.name = int(number, 16), prefix + name
+            ids[name] = int(number, 16)
+            for place, (width, parameter) in enumerate(re.findall(r"bit<(\d+)> (\w+)", parameters), 1):
+                made.params.add(id=place, name=parameter, bitwidth=int(width))
+        for number, description, name, body in re.findall(
+            r'@id\((\w+)\)\n(?:    @description\("([^"]*)"\)\n)?    table (\w+) \{\n(.*?)\n    \}', text, re.DOTALL
+        ):
+            size = re.search(r"size = (\d+);", body)
+            listed = found.tables.add(size=int(size[1]) if size else 1024)
+            listed.preamble.id, listed.preamble.name = int(number, 16), prefix + name
+            listed.preamble.doc.description = description
+            if key := re.search(r"key = \{ (\w+) : \w+; \}", body):
+                listed.match_fields.add(id=1, name=key[1], bitwidth=widths[key[1]])
+            listed.action_refs.add(id=ids[re.findall(r"actions = \{ (\w+); \}", body)[0]])
     number = first_id(f"{control} banks")
     live = found.tables.add(size=1)
     live.preamble.id, live.preamble.name = 0x02000000 | number, "Prediction.predictor.live"

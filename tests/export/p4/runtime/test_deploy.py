@@ -23,11 +23,11 @@ from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.export.p4.planning.frame import Frame, over
-from foretail.export.p4.runtime.banks import BANKS, tag_of
-from foretail.export.p4.runtime.client import P4RuntimeSwitch
+from foretail.export.p4.banks import over
+from foretail.export.p4.encoding import Frame
+from foretail.export.p4.runtime import BANKS, P4RuntimeSwitch, tag_of
 from foretail.export.p4.target import P4
-from foretail.export.passes.passes import lower
+from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
@@ -408,7 +408,7 @@ def test_two_controllers_do_not_write_at_once(
 def test_a_switch_that_opens_the_stream_and_never_answers(
     deploy: Callable[..., DeployResult], switch: FakeSwitch, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretail.export.p4.runtime.client.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("foretail.export.p4.runtime.CONNECT_SECONDS", 0.3)
     switch.is_silent = True
     with pytest.raises(ForetailError, match=r"does not say within 0\.3 s whether this program may control it"):
         deploy(files[0])
@@ -418,7 +418,7 @@ def test_a_switch_that_opens_the_stream_and_never_answers(
 def test_an_address_where_nothing_answers(
     deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretail.export.p4.runtime.client.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("foretail.export.p4.runtime.CONNECT_SECONDS", 0.3)
     with pytest.raises(ForetailError, match=r"nothing answers at 127.0.0.1:1: start the switch"):
         deploy(files[0], switch="127.0.0.1:1")
 

@@ -14,12 +14,12 @@ import pytest
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
-from foretail.export.p4.runtime.banks import tag_of
-from foretail.export.p4.tools.bmv2 import SimpleSwitch
-from foretail.export.passes.passes import lower
+from foretail.export.p4.runtime import tag_of
+from foretail.export.passes import lower
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
+from tests.export.p4.bmv2 import GrpcSwitch
 from tests.export.p4.runtime.p4runtime import packets_meanwhile
 from tests.forests import PAPER_INPUTS, paper_forest
 
@@ -57,7 +57,7 @@ def test_a_hundred_swaps_at_full_rate_mix_no_packet(tmp_path: Path) -> None:
     taus = {tag_of(model.sha256): model.require_votes()[1] for model in models}
     packets = [b"".join(int(value).to_bytes(3, "big") for value in row) for row in rows]
 
-    with SimpleSwitch(None, tmp_path) as switch:
+    with GrpcSwitch(tmp_path) as switch:
 
         def deploy(model: int | None, **settings: object) -> DeployResult:
             plain = {"switch": switch.address, "device_id": switch.device_id, "tracking": Tracking(False)}

@@ -1,1 +1,0 @@
-"""Passes over the ensemble: each returns the same function with fewer nodes, or in integers."""
