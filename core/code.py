@@ -19,7 +19,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1]
 """The folder of the rooms."""
 
-_NATIVE = "foretail.sim_bridge._native"
+_NATIVE = "_native"  # what a native module is called, in each package that has one
 _NATIVE_ROOT, _NATIVE_SOURCES = PACKAGE / "sim_bridge", PACKAGE / "sim_bridge" / "bindings"
 _DATA = (".j2", ".json", ".yaml")
 _CPP, _CMAKE = (".c", ".cc", ".cpp", ".h", ".hpp"), (".txt", ".cmake")
@@ -57,9 +57,9 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
     followed = {"foretail", *(name.partition(".")[0] for name in waiting)}
     while waiting:
         name = waiting.pop()
-        if name == _NATIVE:
-            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES)
         top = name.partition(".")[0]
+        if name.endswith(f".{_NATIVE}"):
+            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES if top == "foretail" else _folder(top))
         paths = list(_files_of(name)) if name in whole else _module(name)
         if name in whole and not paths:
             raise ValueError(f"{name} is neither a module nor a package")
@@ -94,7 +94,13 @@ def cpp_digest(root: Path, *folders: Path) -> str:
         texts[path] = text if path.suffix in _CMAKE else _without_comments(text)
         for included in _INCLUDE.findall(text):
             waiting += [place / included for place in (path.parent, root) if (place / included).is_file()][:1]
-    return _digest(sorted((path.relative_to(root.resolve()).as_posix(), _sha256(text)) for path, text in texts.items()))
+    roots = [root.resolve(), *(folder.resolve() for folder in folders)]
+    return _digest(
+        sorted(
+            (path.relative_to(next(one for one in roots if path.is_relative_to(one))).as_posix(), _sha256(text))
+            for path, text in texts.items()
+        )
+    )
 
 
 def _sha256(text: str) -> str:
@@ -133,7 +139,8 @@ def _folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"{package} is not a package")
-    return Path(spec.submodule_search_locations[0])
+    # An editable package with compiled modules has two folders. Its sources lie beside its __init__.py.
+    return Path(spec.origin).parent if spec.origin else Path(spec.submodule_search_locations[0])
 
 
 @functools.cache

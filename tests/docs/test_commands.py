@@ -166,6 +166,7 @@ RULES = [
     Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: run c", "run", ("slots=500", "ports=[4]")),
+    Rule(r"plugins.md: run worst_cases ", "compose"),  # studies/tests/slots/test_worst_cases_study.py runs it
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),

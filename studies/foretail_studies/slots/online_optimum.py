@@ -256,7 +256,7 @@ ONLINE_OPTIMUM = PointExperiment(
     measure=measured,
     rows=rows_of,
     show=show,
-    code=("sim_bridge.open_loop.online_optimum", "sim_bridge.open_loop.whole_bursts"),
+    code=("foretail_studies.engines.online_optimum",),
     varied=(
         "ports",
         "buffer_per_port",

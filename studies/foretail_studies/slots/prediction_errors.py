@@ -178,6 +178,6 @@ PREDICTION_ERRORS = PointExperiment(
     measure=measured,
     rows=rows_of,
     show=show,
-    code=("sim_bridge.open_loop.worst_cases.error_graph",),
+    code=("foretail_studies.engines.error_graph",),
     varied=("switches", "variant_switches"),
 )

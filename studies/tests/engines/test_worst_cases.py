@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.pipelines import cli
 from foretail_studies.engines.worst_cases import GUARDS, OBJECTIVES, WorstCase, measure, objective_of, search
 from tests.sim_bridge.open_loop.test_offline_optimum import slow_late_qd
 from tests.sim_bridge.slow_models.lqd import Settings
@@ -131,6 +134,19 @@ def test_a_short_search_finds_a_bad_case(objective: str, ports: int, buffer: int
 def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, message: str) -> None:
     with pytest.raises(ForetailError, match=message):
         search(objective, ports, buffer)
+
+
+def test_the_study_shows_what_its_sequences_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "worst_cases", "size=small", "objectives=[cs,credence]", "steps=50", "hydra.run.dir=run"]
+    assert cli.main(command) == 0
+    rows = pd.read_parquet("run/worst_cases.parquet")
+    assert set(rows["objective"]) == {"cs", "credence"}
+    for row in rows.to_dict("records"):
+        counts = {name: int(count) for name, count in row["counts"].items() if pd.notna(count)}
+        case = WorstCase(**{field.name: row[field.name] for field in fields(WorstCase)} | {"counts": counts})
+        assert {name: slow_count(name, case) for name in counts} == counts
+        assert float(case.ratio) == row["ratio"]
 
 
 @pytest.mark.nightly
