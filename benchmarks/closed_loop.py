@@ -1,17 +1,13 @@
-"""The closed loop at native speed, on one core: decisions of environments, snapshots, and branches beside ns-3's.
+"""The closed loop at native speed, on one core: decisions of environments, and snapshots.
 
 Actions are random, one in a hundred a drop. Times are CPU time, of environments without their resets.
 """
 
 from __future__ import annotations
 
-import random
-import resource
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -22,12 +18,8 @@ from rich.table import Table
 import foretail.gym  # noqa: F401  # registers the environments
 from benchmarks.native_speed import scenario_of
 from foretail.configs.schema.policies import Policy
-from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.pipelines.data.scenario import driver_config
-from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
-from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.packets.simulation import PacketRun
 
 TRAFFIC_NS = {
     "small": {"tiny": 500_000},
@@ -36,12 +28,11 @@ TRAFFIC_NS = {
 ENVIRONMENTS = {"small": (4,), "full": (1, 16, 64, 256)}
 DECISIONS = {"small": 2000, "full": 400_000}
 SNAPSHOTS = {"small": 3, "full": 50}
-ARRIVALS = {"small": 2, "full": 10}
 ROUNDS = {"small": 1, "full": 3}
 
 
 def main(size: str) -> None:
-    """Print decisions per second of the environments, times of snapshots, and CPU seconds of branches."""
+    """Print decisions per second of the environments, and times of snapshots."""
     documents = {name: _document(name, traffic_ns) for name, traffic_ns in TRAFFIC_NS[size].items()}
     _print(
         "foretail/ClosedLoop-v0",
@@ -56,11 +47,6 @@ def main(size: str) -> None:
         "Snapshots in the middle of the traffic, microseconds",
         ("scenario", "the first", "in its memory again", "restore"),
         [(name, *_snapshots(document, SNAPSHOTS[size])) for name, document in documents.items()],
-    )
-    _print(
-        f"Branches at {ARRIVALS[size]} arrivals with two repeats, CPU s",
-        ("scenario", "ns-3", "native", "ns-3 / native"),
-        [(name, *_branches(document, ARRIVALS[size], ROUNDS[size])) for name, document in documents.items()],
     )
 
 
@@ -112,42 +98,3 @@ def _snapshots(document: Mapping[str, Any], count: int) -> tuple[str, ...]:
         taken.append(between - start)
         restored.append(time.perf_counter() - between)
     return tuple(f"{1e6 * seconds:.0f}" for seconds in (first, statistics.median(taken), statistics.median(restored)))
-
-
-def _branches(document: Mapping[str, Any], arrivals: int, rounds: int) -> tuple[str, ...]:
-    """CPU seconds of a run of Dynamic Thresholds with its branches in both networks, medians, and their ratio."""
-    document = {**document, "policy": {**document["policy"], "name": "dt", "alpha": 2.0}}
-    with tempfile.TemporaryDirectory() as folder:
-        traced = run_native({**document, "trace": True}, Path(folder))
-        records = read_records(traced.folder / "arrivals.bin", ARRIVAL_DTYPE)
-    chose = np.isin(records["outcome"], (Outcome.ACCEPTED, Outcome.OVER_THRESHOLD))
-    rows = np.flatnonzero(chose & (records["flow_class"] != FlowClass.CONTROL)).tolist()
-    document["branches"] = {
-        "rows": sorted(random.Random(1).sample(rows, arrivals)),
-        "hold_ns": 0,
-        "repeats": 2,
-        "repeat_ns": 100,
-        "fork": True,
-    }
-    seconds: dict[str, list[float]] = {"ns-3": [], "native": []}
-    for _ in range(rounds):
-        seconds["ns-3"].append(_cpu_seconds(run_driver, document))
-        seconds["native"].append(_cpu_seconds(run_native, document))
-    ratios = [slow / fast for slow, fast in zip(seconds["ns-3"], seconds["native"], strict=True)]
-    return (
-        *(f"{statistics.median(found):.2f}" for found in seconds.values()),
-        f"{statistics.median(ratios):.1f}",
-    )
-
-
-def _cpu_seconds(run: Callable[..., PacketRun], document: Mapping[str, Any]) -> float:
-    """Of the program and of the processes that it forks."""
-
-    def used() -> float:
-        of_children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return of_children.ru_utime + of_children.ru_stime
-
-    with tempfile.TemporaryDirectory() as folder:
-        before = used()
-        run(document, Path(folder))
-        return used() - before

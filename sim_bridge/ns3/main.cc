@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "ns3/branches.h"
 #include "ns3/flows.h"
 #include "ns3/network/network.h"
 #include "ns3/progress_report.h"
@@ -44,6 +43,8 @@ Settings settings_of_ns3(const Group& root) {
     settings.transport.require_tcp("ns-3");
     settings.require_lossy("ns-3");
     settings.require_hashed("ns-3");
+    if (settings.branches)
+        throw std::runtime_error("setting 'branches' is not simulated by ns-3: run it in the native network");
     if (settings.transport.recovery != Recovery::as_ns3)
         throw std::runtime_error(
             "setting 'transport.recovery' = linux is not simulated by ns-3: run it in the native network");
@@ -53,11 +54,10 @@ Settings settings_of_ns3(const Group& root) {
 /// Samples every switch at a fixed interval of simulated time while traffic is offered.
 class OccupancySampler {
 public:
-    OccupancySampler(const Settings& settings, Network& network, const Branches* branches, const std::string& path)
+    OccupancySampler(const Settings& settings, Network& network, const std::string& path)
         : interval_(settings.occupancy_interval_ns),
           until_(settings.incast.connect_ahead_ns + settings.traffic_ns),
           network_(network),
-          branches_(branches),
           file_(path) {
         Simulator::Schedule(NanoSeconds(settings.incast.connect_ahead_ns), &OccupancySampler::sample, this);
     }
@@ -65,7 +65,6 @@ public:
 
 private:
     void sample() {
-        if (branches_ && branches_->in_branch()) return;  // the file is the run's
         for (auto& node : network_.switches) file_.write(node->sample());
         if (Simulator::Now().GetNanoSeconds() + interval_ < until_)
             Simulator::Schedule(NanoSeconds(interval_), &OccupancySampler::sample, this);
@@ -73,7 +72,6 @@ private:
 
     std::int64_t interval_, until_;
     Network& network_;
-    const Branches* branches_;
     RecordFile<buffer::OccupancyRecord> file_;
 };
 
@@ -82,29 +80,22 @@ void run_switches(const Settings& settings, const std::string& folder) {
     Flows flows(settings, plan_traffic(settings));
     Predictor predictor(settings);
     auto trace = settings.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    auto branches = settings.branches ? std::make_unique<Branches>(*settings.branches, folder) : nullptr;
     AlphaPredictor alphas(settings, folder);
-    Network network = build_network(settings, flows, predictor, alphas, trace.get(), branches.get());
+    Network network = build_network(settings, flows, predictor, alphas, trace.get());
     flows.install(network.servers);
     const std::int64_t end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns + settings.drain_ns;
-    OccupancySampler occupancy(settings, network, branches.get(), folder + "/occupancy.bin");
+    OccupancySampler occupancy(settings, network, folder + "/occupancy.bin");
     ProgressReport progress(end_ns, flows);
 
     const double cpu_before = cpu_seconds();
     const auto simulation_start = Clock::now();
-    try {
-        if (flows.planned() > 0) {
-            Simulator::Stop(NanoSeconds(end_ns));
-            Simulator::Run();
-        }
-        for (auto& node : network.switches) {
-            node->sample();  // departures up to the end
-            node->check_conservation();
-        }
-        if (branches) branches->finish(flows, Simulator::Now().GetNanoSeconds());
-    } catch (const std::exception& error) {
-        if (branches) branches->give_up(error.what());
-        throw;
+    if (flows.planned() > 0) {
+        Simulator::Stop(NanoSeconds(end_ns));
+        Simulator::Run();
+    }
+    for (auto& node : network.switches) {
+        node->sample();  // departures up to the end
+        node->check_conservation();
     }
     const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
 
@@ -122,7 +113,6 @@ void run_switches(const Settings& settings, const std::string& folder) {
         summary["arrivals"] = trace->rows();
         summary["labelled_drops"] = trace->labelled_drops();
     }
-    if (branches) summary["branches"] = to_json(branches->finished());
     flows.write(folder + "/flows.bin");
     occupancy.close();
     alphas.close();

@@ -29,8 +29,7 @@ struct Branch {
 
 nlohmann::json to_json(const std::vector<Branch>& branches);
 
-/// Where a run divides at chosen arrivals of data packets, and what a branch decides otherwise. How a network goes on
-/// with several branches is its own matter: one forks its process, another goes back to a state that it kept.
+/// Where a run divides at chosen arrivals of data packets, and what a branch decides otherwise.
 ///
 /// Repeats of both decisions differ by the delay of one link: what the difference between the decisions then varies by
 /// is chaos. Without `fork` the run itself is the one branch.

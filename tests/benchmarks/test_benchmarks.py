@@ -26,7 +26,6 @@ ROWS: dict[str, dict[str, int]] = {
     "closed_loop": {
         r"tiny \| 4 \| [\d,]+ \| \d+\.\d$": 1,
         r"tiny( \| \d+){3}$": 1,
-        rf"tiny( \| {RATIO}){{3}}$": 1,
     },
     "digest": {rf"all (rows as a frame|arrivals for a replay) \| {RATIO} \| {RATIO}": 2},
     "emulator": {r"(lqd|dt|credence)( \| [\d,]+){3}$": 3},

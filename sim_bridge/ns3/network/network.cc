@@ -18,22 +18,22 @@ namespace {
 
 std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, std::vector<LineRate> rates,
                                         std::int64_t buffer_bytes, Predictor& predictor, AlphaPredictor& alphas,
-                                        ArrivalTrace* trace, Branches* branches) {
+                                        ArrivalTrace* trace) {
     std::vector<SwitchLink> links;
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     const buffer::SwitchSettings settings =
         buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
-    return buffer::with_policy(
-        s.policy.name, s.policy.settings, settings.shape, [&](auto policy) -> std::unique_ptr<SwitchNode> {
-            return std::make_unique<PolicySwitch<decltype(policy)>>(s, index, links, settings, std::move(policy),
-                                                                    predictor, alphas, trace, branches);
-        });
+    return buffer::with_policy(s.policy.name, s.policy.settings, settings.shape,
+                               [&](auto policy) -> std::unique_ptr<SwitchNode> {
+                                   return std::make_unique<PolicySwitch<decltype(policy)>>(
+                                       s, index, links, settings, std::move(policy), predictor, alphas, trace);
+                               });
 }
 
 }  // namespace
 
 Network build_network(const Settings& s, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
-                      ArrivalTrace* trace, Branches* branches) {
+                      ArrivalTrace* trace) {
     const Topology& t = s.topology;
     const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
     const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
@@ -44,12 +44,12 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
         std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
         rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
         network.switches.push_back(
-            make_switch(s, leaf, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace, branches));
+            make_switch(s, leaf, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace));
     }
     for (int spine = 0; spine < t.spines; ++spine) {
         const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
         network.switches.push_back(
-            make_switch(s, t.leaves + spine, rates, t.spine_buffer_bytes(), predictor, alphas, trace, branches));
+            make_switch(s, t.leaves + spine, rates, t.spine_buffer_bytes(), predictor, alphas, trace));
     }
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         for (int spine = 0; spine < t.spines; ++spine) {

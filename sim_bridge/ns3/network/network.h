@@ -25,6 +25,6 @@ struct Network {
 };
 
 Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
-                      ArrivalTrace* trace, Branches* branches);
+                      ArrivalTrace* trace);
 
 }  // namespace foretail::packets::ns3_driver

@@ -14,7 +14,6 @@
 
 #include "buffer/queues/ring.hpp"
 #include "buffer/records.hpp"
-#include "ns3/branches.h"
 #include "ns3/network/frame.h"
 #include "packets/alpha_predictor.h"
 #include "packets/predictor.h"
@@ -63,11 +62,10 @@ template <class Policy>
 class PolicySwitch final : public SwitchNode {
 public:
     PolicySwitch(const Settings& s, int index, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
-                 Policy policy, Predictor& predictor, AlphaPredictor& alphas, ArrivalTrace* trace, Branches* branches)
+                 Policy policy, Predictor& predictor, AlphaPredictor& alphas, ArrivalTrace* trace)
         : SwitchNode(index, s.topology, std::move(links)),
           core_(s, index, settings, std::move(policy), predictor, trace),
-          wires_(links_.size()),
-          branches_(branches) {
+          wires_(links_.size()) {
         if (alphas.interval_ns()) setter_.emplace(alphas, settings.shape, index);
         for (buffer::Port port = 0; port < core_.buffer().queues().ports(); ++port)
             wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
@@ -75,21 +73,13 @@ public:
 
     void receive(std::unique_ptr<Frame> frame) override {
         const buffer::Port port = topology_.port_towards(index_, frame->destination, frame->path_hash);
-        const buffer::FlowClass flow_class = frame->flow_class;
         const buffer::Arrival arrival = core_.arrival_of(*frame, port, now());
         [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
-        if (branches_) branches_->arrived();
         if constexpr (Policy::takes_alpha) {
             if (setter_) setter_->advance(arrival.time, core_.buffer().policy());
         }
-        const auto settled = [&](buffer::Outcome decided) {
-            if (!branches_) return decided;
-            const bool fits = core_.buffer().queues().fits(arrival.size);
-            return branches_->decided(index_, arrival, flow_class, decided, fits);
-        };
         const auto mark = [](Frame& marked) { marked.congestion_experienced = true; };
-        [[maybe_unused]] const auto decision = core_.receive(std::move(frame), arrival, *this, mark, settled);
-        if (branches_) links_[static_cast<std::size_t>(port)].delay_ns += branches_->longer_ns();
+        [[maybe_unused]] const auto decision = core_.receive(std::move(frame), arrival, *this, mark);
         if constexpr (Policy::takes_alpha) {
             if (setter_) {
                 setter_->count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
@@ -174,7 +164,6 @@ private:
 
     SwitchCore<Policy, std::unique_ptr<Frame>> core_;
     std::vector<Wire> wires_;
-    Branches* branches_;
     std::optional<AlphaSetter> setter_;
 };
 

@@ -6,8 +6,7 @@
 #include <ns3/tcp-congestion-ops.h>
 #include <ns3/tcp-l4-protocol.h>
 #include <ns3/tcp-recovery-ops.h>
-
-#include "ns3/transport/tcp_buffers.h"
+#include <ns3/tcp-tx-buffer.h>
 
 namespace foretail::packets::ns3_driver {
 
@@ -16,11 +15,6 @@ using namespace ns3;
 TypeId TcpSender::GetTypeId() {
     static TypeId id = TypeId("foretail::TcpSender").SetParent<TcpSocketBase>();
     return id;
-}
-
-TcpSender::TcpSender() {
-    m_txBuffer = CreateObject<TcpSendBuffer>();
-    m_txBuffer->SetRWndCallback(MakeCallback(&TcpSender::GetRWnd, this));
 }
 
 Ptr<TcpSocketBase> TcpSender::create(Ptr<Node> node, Ptr<PacedControl> paced, TypeId control) {

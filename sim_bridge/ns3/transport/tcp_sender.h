@@ -20,8 +20,6 @@ class TcpSender : public ns3::TcpSocketBase {
 public:
     static ns3::TypeId GetTypeId();
 
-    TcpSender();
-
     /// A socket on `node`, put together of the same parts as ns3::TcpL4Protocol puts its sockets together, except for
     /// the congestion control: `paced`, or without it one of type `control`.
     static ns3::Ptr<ns3::TcpSocketBase> create(ns3::Ptr<ns3::Node> node, ns3::Ptr<PacedControl> paced,

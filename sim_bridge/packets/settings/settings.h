@@ -210,7 +210,7 @@ struct Pauses {
     static constexpr int frame_bytes = 64;  ///< of the frame that pauses or resumes
 };
 
-/// Arrivals at which the run is forked (branches.h).
+/// Arrivals at which the run divides (branches.h).
 struct BranchChoice {
     std::vector<std::int64_t> rows;  ///< positions among all arrivals, in order
     std::int64_t hold_ns = 0;        ///< how long the other decision holds for the port and class; 0: that packet alone

@@ -1,6 +1,6 @@
 """What drops cost, measured, and trees that learn it, for the policy ``learned``.
 
-Runs of the training families are forked at drawn arrivals. The labels of each run are a dataset of the store. Trees
+Runs of the training families divide at drawn arrivals. The labels of each run are a dataset of the store. Trees
 learn what a drop gains; J on other seeds chooses from which gain on they drop. No held-out family is simulated here.
 """
 

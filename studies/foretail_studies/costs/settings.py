@@ -18,7 +18,7 @@ from foretail.features.catalog import FEATURES
 class CostSettings(SimulatedJobSettings, Families):
     """What decisions cost, measured by branches of runs, and trees that learn it, for the policy ``learned``.
 
-    At sampled arrivals a run is forked: a branch accepts, another drops. Their costs J differ by what the drop costs,
+    At sampled arrivals a run divides: a branch accepts, another drops. Their costs J differ by what the drop costs,
     and by chaos. Runs are those of conditions of the training families.
     """
 
@@ -81,8 +81,10 @@ class CostSettings(SimulatedJobSettings, Families):
     seed: int = setting(1, "Seed of the drawn arrivals and of the trees.", at_least=0, at_most=2**31 - 1)
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on policies that decide no arrival, and on seeds that have two roles."""
+        """Raise ForetailError on ns-3, on policies that decide no arrival, and on seeds that have two roles."""
         super().check(where)
+        if self.network.name == "ns3":
+            raise ForetailError("network=ns3 has no branches, which measure what drops cost: use network=native")
         for name in self.policies:
             policy = POLICIES.get(name.split("_")[0])
             if policy is not None and policy.pushes_out:

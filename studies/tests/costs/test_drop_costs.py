@@ -174,6 +174,7 @@ def test_trees_learn_where_a_drop_gains_and_reach_a_switch(tmp_path: Path) -> No
         ("columns=[queue_average]", "names queue_average, an average over a time that networks"),
         ("validation_seeds=[111]", "validation_seeds holds 111, a labelled run"),
         ("flips=0", "flips"),
+        ("network=ns3", "network=ns3 has no branches, which measure what drops cost: use network=native"),
         ("seeds=[]", "seeds is empty"),
     ],
 )

@@ -49,11 +49,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(PROGRAM, tmp_path_factory.mktemp("buffer_check") / "buffer_check")
 
 
-def test_memory_in_the_driver_is_aligned_and_bounded(tmp_path: Path) -> None:
-    program = compiled(Path(__file__).with_name("memory_check.cpp"), tmp_path / "memory_check")
-    assert run(program) == ""
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
 def test_a_header_compiles_alone_without_a_warning(header: Path) -> None:

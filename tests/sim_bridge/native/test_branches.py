@@ -1,14 +1,9 @@
-"""Branches of a run: a fork in ns-3 decides as a run of its own would, and the run does not notice.
-
-test_native_network.py compares them with those of the native network, which goes back to a snapshot instead.
-"""
+"""Branches of a run: each decides as a run of its own would, and the run does not notice. ns-3 has none."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +13,23 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
-from foretail.sim_bridge.native.driver import run_native
-from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, run_driver
-from foretail.sim_bridge.packets.simulation import PacketRun
+from foretail.sim_bridge.native.driver import NativeRun, run_native
+from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
-from tests.sim_bridge.buffer.test_headers import compiler
-
-pytestmark = pytest.mark.ns3
 
 RTT_NS = 20_000
-NETWORKS = pytest.mark.parametrize("network", [run_driver, run_native])
 
 
 @pytest.fixture(scope="module")
 def simulate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Run the driver under DT with alpha 2, forked as told; DT, because it also drops what fits."""
-    runs: list[DriverRun] = []
+    """Run the network under DT with alpha 2 and these branches; DT, because it also drops what fits."""
+    runs: list[NativeRun] = []
 
     def run(rows: list[int] | None = None, hold_ns: int = 0, repeats: int = 1, fork: bool = True, **more: Any) -> Any:
         document = settings(policy__name="dt", policy__alpha=2.0, **more)
         if rows is not None:
             document["branches"] = {"rows": rows, "hold_ns": hold_ns, "repeats": repeats, "repeat_ns": 1, "fork": fork}
-        runs.append(run_driver(document, tmp_path_factory.mktemp("run")))
+        runs.append(run_native(document, tmp_path_factory.mktemp("run")))
         return runs[-1]
 
     yield run
@@ -48,13 +38,13 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def traced(simulate: Any) -> tuple[DriverRun, Records]:
+def traced(simulate: Any) -> tuple[NativeRun, Records]:
     run = simulate(trace=True)
     return run, read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
 
 
 @pytest.fixture(scope="module")
-def rows(traced: tuple[DriverRun, Records]) -> list[int]:
+def rows(traced: tuple[NativeRun, Records]) -> list[int]:
     """An early accepted arrival, a refused one that fits, and a late accepted one."""
     _, arrivals = traced
     data = arrivals["flow_class"] != FlowClass.CONTROL
@@ -67,7 +57,7 @@ def rows(traced: tuple[DriverRun, Records]) -> list[int]:
 NAMES = [feature.name for feature in FEATURES]
 
 
-def buffer_of(run: DriverRun, arrivals: Records) -> Any:
+def buffer_of(run: NativeRun, arrivals: Records) -> Any:
     """Bytes of the shared buffer that each arrival meets."""
     return np.array([switch["buffer_bytes"] for switch in run.summary["switches"]])[arrivals["switch"]]
 
@@ -76,9 +66,8 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.nightly
 def test_the_run_is_what_it_is_without_branches(
-    simulate: Any, traced: tuple[DriverRun, Records], rows: list[int]
+    simulate: Any, traced: tuple[NativeRun, Records], rows: list[int]
 ) -> None:
     whole, plain = simulate(rows, repeats=2), simulate()
     for name in ("flows.bin", "occupancy.bin"):
@@ -88,10 +77,8 @@ def test_the_run_is_what_it_is_without_branches(
     assert "branches" not in plain.summary
 
 
-@pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
-def test_a_fork_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int], hold_ns: int) -> None:
+def test_a_branch_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int], hold_ns: int) -> None:
     forked, plain = simulate(rows, hold_ns), simulate()
     branches = forked.branches()
     assert [(one.row, one.turned, one.repeat) for one in branches] == [(row, True, 0) for row in rows]
@@ -108,7 +95,6 @@ def test_a_fork_is_a_run_with_that_decision_forced(simulate: Any, rows: list[int
         assert max(branch.decisions for branch in branches) > 1
 
 
-@pytest.mark.nightly
 def test_other_repeats_are_other_chaos_of_the_same_decision(simulate: Any, rows: list[int]) -> None:
     run = simulate(rows[:1], repeats=3)
     branches = run.branches()
@@ -119,10 +105,9 @@ def test_other_repeats_are_other_chaos_of_the_same_decision(simulate: Any, rows:
         assert np.array_equal(one.flows()["size_bytes"], run.flows()["size_bytes"])
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
 def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
-    simulate: Any, rows: list[int], traced: tuple[DriverRun, Records], hold_ns: int
+    simulate: Any, rows: list[int], traced: tuple[NativeRun, Records], hold_ns: int
 ) -> None:
     """The traces of both runs are one up to the row; from there on the other answer holds for what is alike."""
     _, arrivals = traced
@@ -160,10 +145,7 @@ def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
         ({"policy__name": "lqd"}, "setting 'branches' needs a policy that decides arrivals, and lqd pushes out"),
     ],
 )
-@NETWORKS
-def test_bad_branches_are_named_in_one_sentence(
-    tmp_path: Path, changes: dict[str, Any], named: str, network: Callable[..., PacketRun]
-) -> None:
+def test_bad_branches_are_named_in_one_sentence(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
     document = settings(policy__name="cs", traffic_ns=500_000)
     document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     for path, value in changes.items():
@@ -174,74 +156,34 @@ def test_bad_branches_are_named_in_one_sentence(
         else:
             document[path] = value
     with pytest.raises(ForetailError) as error:
-        network(document, tmp_path)
+        run_native(document, tmp_path)
     assert named in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@NETWORKS
-def test_what_does_not_fit_cannot_be_accepted(tmp_path: Path, network: Callable[..., PacketRun]) -> None:
+@pytest.mark.ns3
+def test_ns3_refuses_branches(tmp_path: Path) -> None:
+    document = settings(policy__name="cs", traffic_ns=500_000)
+    document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
+    with pytest.raises(ForetailError, match=r"'branches' is not simulated by ns-3: run it in the native network$"):
+        run_driver(document, tmp_path)
+
+
+def test_what_does_not_fit_cannot_be_accepted(tmp_path: Path) -> None:
     document = settings(policy__name="cs", trace=True)
-    arrivals = read_records(network(document, tmp_path).folder / "arrivals.bin", ARRIVAL_DTYPE)
+    arrivals = read_records(run_native(document, tmp_path).folder / "arrivals.bin", ARRIVAL_DTYPE)
     full = int(np.flatnonzero((arrivals["outcome"] == Outcome.BUFFER_FULL) & (arrivals["flow_class"] != 0))[0])
     document = settings(policy__name="cs")
     document["branches"] = {"rows": [full], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     with pytest.raises(ForetailError, match=f"arrival {full} does not fit into the buffer, so no branch can accept it"):
-        network(document, tmp_path)
+        run_native(document, tmp_path)
 
 
-@NETWORKS
-def test_a_branch_that_cannot_write_ends_the_run_in_one_sentence(
-    tmp_path: Path, rows: list[int], network: Callable[..., PacketRun]
-) -> None:
+def test_a_branch_that_cannot_write_ends_the_run_in_one_sentence(tmp_path: Path, rows: list[int]) -> None:
     document = settings(policy__name="dt", policy__alpha=2.0)
     document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
     (tmp_path / f"branch_{rows[0]}_turned_0.bin").mkdir()
     with pytest.raises(ForetailError) as error:
-        network(document, tmp_path)
+        run_native(document, tmp_path)
     assert f"the branch at arrival {rows[0]} failed: cannot write" in str(error.value)
     assert not (tmp_path / "summary.json").exists()
-
-
-INTERPOSED = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <signal.h>
-#include <sys/types.h>
-pid_t fork(void) {
-    if (REFUSED) { errno = EAGAIN; return -1; }
-    pid_t child = ((pid_t (*)(void))dlsym(RTLD_NEXT, "fork"))();
-    if (child == 0) raise(SIGKILL);
-    return child;
-}
-"""
-
-
-@pytest.mark.parametrize(("refused", "named"), [(1, "cannot be forked: Resource"), (0, "was ended by signal 9")])
-def test_a_fork_that_fails_or_dies_ends_the_run_in_one_sentence(
-    tmp_path: Path, rows: list[int], monkeypatch: pytest.MonkeyPatch, refused: int, named: str
-) -> None:
-    """Another fork comes before that of the C library."""
-    library = tmp_path / "fork.so"
-    command = [
-        compiler("CC", "cc", "gcc", "clang"),
-        "-shared",
-        "-fPIC",
-        f"-DREFUSED={refused}",
-        "-xc",
-        "-",
-        "-o",
-        str(library),
-        "-ldl",
-    ]
-    subprocess.run(command, input=INTERPOSED, text=True, check=True)
-    document = settings(policy__name="dt", policy__alpha=2.0)
-    document["branches"] = {"rows": rows, "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
-    (tmp_path / "settings.json").write_text(json.dumps(document))
-    driver = [build_driver(), tmp_path / "settings.json", tmp_path]
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    done = subprocess.run(driver, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    (sentence,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
-    assert f"error: the branch at arrival {rows[0]} {named}" in sentence
