@@ -143,8 +143,8 @@ def test_heavy_loss_has_the_same_bytes(transport: str, policy: str, tmp_path: Pa
     )
     flows = check_same(document, tmp_path).flows()
     repaired = flows[flows["retransmissions"] > 0]
-    assert repaired["retransmissions"].mean() > 20
-    assert (repaired["timeouts"] > 0).mean() > 0.5
+    assert repaired["retransmissions"].mean() > 10
+    assert (repaired["timeouts"] > 0).mean() > 0.1
 
 
 @pytest.mark.nightly
