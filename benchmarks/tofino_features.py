@@ -37,7 +37,7 @@ from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.live import run_live
 
-PORTS, BUFFER = 20, 1000
+PORTS, BUFFER, CELL_BYTES = 20, 1000, 1024
 TRAFFIC = Incast(fan_in=5, background_load=0.6)
 TRAIN, VALIDATION = (1, 2, 3), (4, 5)
 RULE = SharingRule(17, 255, 136, 176)
@@ -81,7 +81,9 @@ def main(size: str) -> None:
             f1, model = _trained(Path(folder), chosen, name, features)
             cells: list[str] = []
             for policy in ("credence", "learned"):
-                runs = run_live(sequences, PORTS, BUFFER, model.exceeds, features, policy=policy).runs
+                runs = run_live(
+                    sequences, PORTS, BUFFER, model.exceeds, features, policy=policy, cell_bytes=CELL_BYTES
+                ).runs
                 cells += _cells(np.array([run.transmitted for run in runs]), accept, lqd)
             table.add_row(name, f"{f1:.3f}", *cells)
             if set(features) <= set(FEATURE_GROUPS["tofino"]):
@@ -118,7 +120,7 @@ def _dataset(size: Size) -> tuple[str, ...]:
         f"slotted.ports={PORTS}",
         f"slotted.buffer_per_port={BUFFER // PORTS}",
         f"slotted.slots={size.slots}",
-        "slotted.features={cell_bytes: 1024, average_shift: 15}",  # a packet, and 32 slots
+        f"slotted.features={{cell_bytes: {CELL_BYTES}, average_shift: 15}}",  # a packet, and 32 slots
         f"seeds={seeds}",
         "hydra.run.dir=runs",
     )
