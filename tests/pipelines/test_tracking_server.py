@@ -245,6 +245,27 @@ def test_whatever_a_password_has_it_is_in_the_environment_alone(
     assert tracking_uri("http://127.0.0.1/a@b", tmp_path) == "http://127.0.0.1/a@b"
 
 
+def test_a_server_ends_with_the_process_that_started_it_however_that_ends() -> None:
+    script = (
+        "import os, time\nfrom foretail.pipelines.tracking import server\n"
+        "with server._running(['sh', '-c', 'sleep 1000 & wait'], dict(os.environ)) as process:\n"
+        "    print(process.pid, flush=True)\n    time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        group = int(process.stdout.readline())
+        process.kill()
+
+    def alive() -> list[str]:
+        stats = [file.read_text().rpartition(")")[2].split() for file in Path("/proc").glob("[0-9]*/stat")]
+        return [state for state, _, of, *_ in stats if int(of) == group and state != "Z"]
+
+    deadline = time.monotonic() + 20
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive() == []
+
+
 def test_what_is_missing_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind((server.LOOPBACK, 0))
