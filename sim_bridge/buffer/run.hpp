@@ -13,7 +13,7 @@
 #include "buffer/features/features.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/predictor/scorer.hpp"
-#include "buffer/switch_settings.hpp"
+#include "buffer/switch.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {

@@ -21,10 +21,20 @@
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/lossless_admission.hpp"
 #include "buffer/queues/port_queues.hpp"
-#include "buffer/switch_settings.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
+
+struct SwitchSettings {
+    Shape shape;
+    PushOutRules rules;
+    std::optional<PolicySettings> occamy_oracle;  ///< Occamy, so set, decides labels and thresholds instead of LQD
+    FeatureScale scale;
+    bool labels = false;  ///< run the virtual LQD, for labels and virtual features
+    FeatureSet features;  ///< that are read
+    std::optional<Bytes>
+        fluid_slack;  ///< thresholds from fluid counters with this slack instead of the exact ones; one queue per port
+};
 
 /// Bytes through one port: in = out + refused + pushed_out + queued, always.
 struct PortBytes {

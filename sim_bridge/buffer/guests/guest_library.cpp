@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Compiled on the user's machine with a policy from outside (sim_bridge/guest_policies.py): FORETAIL_GUEST_TYPE in the
 // header FORETAIL_GUEST_HEADER, under the name FORETAIL_GUEST_NAME. policies.cpp opens the library.
-#include "buffer/guests/guest_library.hpp"
-
+#include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/policies.hpp"
-#include "buffer/policies/policy_of.hpp"
 // After these, which it may use.
 #include FORETAIL_GUEST_HEADER
 
@@ -85,15 +86,10 @@ struct Guest final : GuestType {
 
 }  // namespace
 
-// Hidden but for these two: several such libraries, each with a Guest of its own, live in one process.
-#pragma GCC visibility push(default)
-extern "C" {
-
-const std::size_t* foretail_guest_layout() { return guest_layout.data(); }
-
-const KnownPolicy* foretail_guest_policy() { return &PolicyOf<Guest>::known; }
-
-}  // extern "C"
-#pragma GCC visibility pop
+/// The policy; null for a program with another layout. All else is hidden: several such libraries, each with a Guest of
+/// its own, live in one process.
+extern "C" [[gnu::visibility("default")]] const KnownPolicy* foretail_guest_policy(const std::size_t* layout) {
+    return std::ranges::equal(guest_layout, std::span(layout, guest_layout.size())) ? &PolicyOf<Guest>::known : nullptr;
+}
 
 }  // namespace foretail::buffer

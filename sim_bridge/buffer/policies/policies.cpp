@@ -11,10 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "buffer/guests/guest_library.hpp"
 #include "buffer/names.hpp"
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/policy_of.hpp"
 
 namespace foretail::buffer {
 
@@ -30,16 +28,12 @@ const KnownPolicy& policy_of_library(const std::string& path) {
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) throw std::invalid_argument("cannot load the policy library '" + path + "': " + dlerror());
     // POSIX guarantees that a function pointer survives dlsym's void pointer.
-    const auto layout = reinterpret_cast<GuestLayout*>(dlsym(handle, "foretail_guest_layout"));
-    const auto policy = reinterpret_cast<GuestPolicy*>(dlsym(handle, "foretail_guest_policy"));
-    if (!layout || !policy) throw std::invalid_argument("'" + path + "' is not a policy library");
-    for (std::size_t i = 0; i < guest_layout.size(); ++i) {
-        if (layout()[i] != guest_layout[i]) {
-            throw std::invalid_argument("the policy library '" + path +
-                                        "' was compiled with other headers: install foretail again");
-        }
-    }
-    return *policy();
+    using Get = const KnownPolicy*(const std::size_t*);
+    const auto policy = reinterpret_cast<Get*>(dlsym(handle, "foretail_guest_policy"));
+    if (!policy) throw std::invalid_argument("'" + path + "' is not a policy library");
+    if (const KnownPolicy* found = policy(guest_layout.data())) return *found;
+    throw std::invalid_argument("the policy library '" + path +
+                                "' was compiled with other headers: install foretail again");
 }
 
 }  // namespace
