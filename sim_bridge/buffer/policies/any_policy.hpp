@@ -81,13 +81,7 @@ public:
     /// Whether `decide` would ask; the threshold is that of the arrival's queue.
     template <class Queues>
     [[nodiscard]] bool would_ask(const Arrival& arrival, const Queues& queues, Bytes threshold) const {
-        bool asked = false;
-        const auto ask = [&] {
-            asked = true;
-            return false;
-        };
-        clone()->decide(arrival, queues, {threshold, nullptr, PredictsDrop(ask)});  // what the copy decides is lost
-        return asked;
+        return asks(*clone(), arrival, queues, threshold);
     }
 
     virtual void arrive(const Arrival&) {}
@@ -103,6 +97,19 @@ public:
     virtual std::optional<QueuePlace> next_expelled(const QueueLengths&) { return std::nullopt; }
     virtual void expelled([[maybe_unused]] Bytes size) {}
     virtual void set_alpha(QueueIndex, [[maybe_unused]] double alpha) {}
+
+protected:
+    /// Whether a copy asks, whose decision does not count.
+    template <class Policy, class Queues>
+    static bool asks(Policy& copy, const Arrival& arrival, const Queues& queues, Bytes threshold) {
+        bool asked = false;
+        const auto ask = [&] {
+            asked = true;
+            return false;
+        };
+        copy.decide(arrival, queues, {threshold, nullptr, PredictsDrop(ask)});
+        return asked;
+    }
 };
 
 /// A policy of any type as a value: copies are policies of their own, in the same state.
@@ -168,6 +175,13 @@ public:
     }
     Outcome decide(const Arrival& arrival, const UnitQueues& queues, const DecisionInputs& inputs) override {
         return decided(arrival, queues, inputs);
+    }
+
+    /// The same as that of any policy, without memory for the copy.
+    template <class Queues>
+    [[nodiscard]] bool would_ask(const Arrival& arrival, const Queues& queues, Bytes threshold) const {
+        PolicyOf copy = *this;
+        return asks(copy, arrival, queues, threshold);
     }
 
     void arrive(const Arrival& arrival) override {
