@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,8 +26,8 @@ from foretail.configs.schema.policies import (
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
 
-MOST_VALUES = 100_000
-"""Of a file of settings, with what its aliases stand for."""
+MOST_BYTES = 1_000_000
+"""Of a file of settings."""
 
 AROUND = ("device", "jobs", "arrivals")
 """Parameters of a drop predictor that come from ``trainer`` and ``window``."""
@@ -51,25 +50,11 @@ def register_plugins(schema: type[Any]) -> None:
             store.store(group="demand_predictor", name=name, node={name: {"name": name, **_defaults(point)}})
 
 
-def check_aliases(folder: Path) -> None:
-    """Raise ForetailError when a YAML file of a folder has a few lines that stand for any length."""
+def check_sizes(folder: Path) -> None:
+    """Raise ForetailError when a YAML file of a folder is larger than settings are."""
     for file in folder.rglob("*.yaml"):
-        try:
-            node = yaml.compose(file.read_text(encoding="utf-8"), yaml.SafeLoader)
-        except (OSError, UnicodeDecodeError, YAMLError):  # Hydra says what is wrong
-            continue
-        if _values(node, {}) > MOST_VALUES:
-            raise ForetailError(f"the aliases in {file} stand for more than {MOST_VALUES:,} values: write them out")
-
-
-def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
-    """The number of values of a node with those of its aliases; one that holds itself has no end."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
-        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        inner = (part for one in parts for part in (one if isinstance(one, tuple) else (one,)))
-        known[id(node)] = 1 + sum(_values(part, known) for part in inner)
-    return known[id(node)]
+        if file.stat().st_size > MOST_BYTES:
+            raise ForetailError(f"{file} has more than {MOST_BYTES:,} bytes: name a file of settings")
 
 
 def with_policies(overrides: Iterable[str]) -> list[str]:

@@ -114,7 +114,6 @@ RULES = [
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
     # studies/tests runs these
     Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
-    Rule(r"promise-methods.md: run ", "compose"),  # studies/tests/predictors/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),

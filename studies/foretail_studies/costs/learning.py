@@ -196,13 +196,8 @@ class Learning:
             seed=settings.seed,
         )
 
-    def candidates(
-        self, trees: Ensemble, labelled: pd.DataFrame, named: str = ""
-    ) -> tuple[tuple[Candidate, ...], Ensemble]:
-        """The trees with each limit and Complete Sharing, on the validation seeds; and the best trees.
-
-        `named` begins the names of rules, which are distinct among all that one search tries.
-        """
+    def candidates(self, trees: Ensemble, labelled: pd.DataFrame) -> tuple[tuple[Candidate, ...], Ensemble]:
+        """The trees with each limit and Complete Sharing, on the validation seeds; and the best trees."""
         settings, simulations = self.settings, self.simulations
         predicted = trees.float_sum(labelled[settings.columns].to_numpy(np.int32))
         single = (labelled["hold_ns"] == 0).to_numpy()
@@ -214,7 +209,7 @@ class Learning:
             place = min(int(np.searchsorted(above, share)), len(order) - 1)
             limits.add(float(predicted[single][order][place]))
         limited = {
-            Rule(LEARNED, f"{named}above {limit:.6g}"): (limit, trees.with_threshold(Fraction(limit)))
+            Rule(LEARNED, f"above {limit:.6g}"): (limit, trees.with_threshold(Fraction(limit)))
             for limit in sorted(limits)
         }
         tried = {**{rule: tree for rule, (_, tree) in limited.items()}, CS: None}

@@ -100,31 +100,3 @@ class CostSettings(SimulatedJobSettings, Families):
         for seed in self.validation_seeds:
             if seed in self.seeds:
                 raise ForetailError(f"validation_seeds holds {seed}, a labelled run: simulate other seeds")
-
-
-@dataclass
-class IterationSettings(CostSettings):
-    """Rounds of `CostSettings`: the trees of a round run while the labels of the next one are collected.
-
-    They end when the trees of a round cost no less than those before, on conditions that no label comes from.
-    """
-
-    left_out: list[str] = setting(
-        MISSING, "Training conditions as FAMILY CONDITION that judge the rounds; none of conditions."
-    )
-    most_rounds: int = setting(MISSING, "Most rounds in a row.", at_least=1, at_most=100)
-    test_seeds: list[int] = setting(
-        MISSING, "Traffic seeds on which the best round is judged.", at_least=1, at_most=2**30
-    )
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on conditions and seeds that have two roles."""
-        super().check(where)
-        if not self.conditions:
-            raise ForetailError("conditions is empty: name them, so that others can be left out")
-        for name in self.left_out:
-            if name in self.conditions:
-                raise ForetailError(f"left_out names {name}, which is labelled: name another condition")
-        for seed in self.test_seeds:
-            if seed in (*self.seeds, *self.validation_seeds):
-                raise ForetailError(f"test_seeds holds {seed}, which learns or chooses: judge on other seeds")

@@ -34,7 +34,7 @@ from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment,
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.training.fitting import SENDING, train_model
+from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.sending import search_each
 from foretail.sim_bridge._native import Scorer
@@ -171,7 +171,7 @@ def _training(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset
     """The settings with which a model is trained on the workloads that train."""
     where, own = f"models.{name}", settings.models[name]
     split = settings.split
-    if settings.label_seeds is not None and compose_training(settings, own, where).objective.name not in SENDING:
+    if settings.label_seeds is not None and compose_training(settings, own, where).objective.name != "sent":
         split = replace(split, train=settings.label_seeds)
     folders = (str(runs[one][seed].path) for one in settings.training for seed in split.all_seeds if seed in runs[one])
     seeds = [f"split.{role}=[{','.join(map(str, given))}]" for role, given in split.roles.items()]

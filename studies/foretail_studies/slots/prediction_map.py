@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,29 +66,12 @@ class PredictionMapSettings(PointSettings):
         MISSING, "Least mean number of bursts, or of on-times, of a run, which may need more slots.", at_least=0
     )
     train_seeds: list[int] = setting(MISSING, "Seeds on which alphas are chosen.", at_least=1, at_most=2**31 - 1)
-    validation_seeds: list[int] = setting(
-        MISSING, "Seeds on which one of several predictors is chosen.", at_least=1, at_most=2**31 - 1
-    )
     test_seeds: list[int] = setting(MISSING, "Seeds on which policies are judged.", at_least=1, at_most=2**31 - 1)
     alphas: list[float] = setting(
         [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0], "Alphas of DT and ABM.", above=0
     )
-    steps: int = setting(
-        40, "Number of steps of the policy gradient on each cell's adaptive threshold.", at_least=1, at_most=10**7
-    )
     trials: int = setting(
-        150, "Number of adaptive thresholds that are then tried for each cell, about.", at_least=1, at_most=10**7
-    )
-    trees: int = setting(
-        50,
-        "Number of boosted trees of the large model of each cell where alpha leaves a gap; 0 leaves it out.",
-        at_least=0,
-        at_most=4096,
-    )
-    depth: int = setting(5, "Largest depth of these trees.", at_least=1, at_most=32)
-    rounds: int = setting(3, "Number of trainings of the large model.", at_least=2, at_most=100)
-    rows: int = setting(
-        2000, "Rows that each run adds in a training of the large model, about.", at_least=100, at_most=10**8
+        400, "Number of adaptive thresholds that are tried for each cell, about.", at_least=1, at_most=10**7
     )
     least_transfer: float = setting(
         0.5,
@@ -118,7 +101,7 @@ class PredictionMapSettings(PointSettings):
         """Raise ForetailError on seeds that tune and judge, and on cells that no switch or workload has."""
         super().check(where)
         seen: dict[int, str] = {}
-        for role in ("train_seeds", "validation_seeds", "test_seeds"):
+        for role in ("train_seeds", "test_seeds"):
             require_seeds(role, getattr(self, role))
             for seed in getattr(self, role):
                 if seed in seen:
@@ -142,7 +125,7 @@ class PredictionMapSettings(PointSettings):
     @property
     def learning(self) -> Learning:
         """What predictors learn on."""
-        return Learning(**{one.name: getattr(self, one.name) for one in fields(Learning)})
+        return Learning(self.train_seeds, self.trials)
 
 
 @dataclass(frozen=True)
@@ -218,8 +201,8 @@ def measured(case: Cell, so_far: SoFar, settings: PredictionMapSettings) -> dict
     counts: dict[str, Any] = {role: [sent(seed) for seed in own] for role, own in seeds.items()}
     for name, predictor in PREDICTORS.items():
         so_far(name)
-        learned = predictor(traffic, settings.learning)
-        counts[name] = {"setting": learned.setting, "sent": [learned.sent(seed) for seed in settings.test_seeds]}
+        sent_on = predictor(traffic, settings.learning)
+        counts[name] = [sent_on(seed) for seed in settings.test_seeds]
     return counts
 
 
@@ -232,18 +215,17 @@ def rows_of(case: Cell, counts: Mapping[str, Any], settings: PredictionMapSettin
     candidates = candidates_of(settings)
     for role, seeds in ((TRAIN, settings.train_seeds), (TEST, settings.test_seeds)):
         for place, (seed, (lqd, *sent)) in enumerate(zip(seeds, counts[role], strict=True)):
-            every = [(one.policy, one.alpha, "", count) for one, count in zip(candidates, sent, strict=True)]
+            every = [(one.policy, one.alpha, count) for one, count in zip(candidates, sent, strict=True)]
             if role == TEST:
-                every += [(name, None, counts[name]["setting"], counts[name]["sent"][place]) for name in PREDICTORS]
-            accept = next(count for policy, _, _, count in every if policy == "cs")
-            for policy, alpha, learned, count in every:
+                every += [(name, None, counts[name][place]) for name in PREDICTORS]
+            accept = next(count for policy, _, count in every if policy == "cs")
+            for policy, alpha, count in every:
                 yield {
                     "cell": case.name,
                     "role": role,
                     "seed": seed,
                     "policy": policy,
                     "alpha": alpha,
-                    "learned": learned,
                     "sent": count,
                     "sent_by_lqd": lqd,
                     "sent_by_accept": accept,
@@ -276,10 +258,10 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
         parts.append(test[own].assign(chosen="tuned", policy="best", setting=named))
     every = pd.concat(parts)
     alphas = every["alpha"].map(lambda alpha: "" if pd.isna(alpha) else f"alpha {alpha:g}")
-    every["setting"] = every["setting"].fillna(alphas.where(alphas != "", every["learned"]))
+    every["setting"] = every["setting"].fillna(alphas)
     order = {cell: place for place, cell in enumerate(dict.fromkeys(rows["cell"]))}
     every = every.sort_values("cell", key=lambda cells: cells.map(order), kind="stable")
-    return every.drop(columns=["role", "alpha", "learned"]).reset_index(drop=True)
+    return every.drop(columns=["role", "alpha"]).reset_index(drop=True)
 
 
 def _largest(means: pd.Series, by: Sequence[str]) -> Iterator[tuple[tuple[str, str, float], float]]:

@@ -17,11 +17,11 @@ from foretail.sim_bridge.packets.simulation import PacketRun
 
 
 @contextmanager
-def native_run(overrides: Sequence[str], seed: int, so_far: SoFar, *, trace: bool = False) -> Iterator[PacketRun]:
+def native_run(overrides: Sequence[str], seed: int, so_far: SoFar) -> Iterator[PacketRun]:
     """Simulate with overrides of ``foretail evaluate`` that choose one policy; the run is gone when the block ends."""
     composed = compose_settings(EvaluateConfig, ["model=any", "baselines=[]", *overrides], "a system's network")
     ((_, policy),) = composed.policy.items()
-    with scratch_run(driver_config(composed.scenario, policy, seed, trace=trace), Native(), so_far) as run:
+    with scratch_run(driver_config(composed.scenario, policy, seed, trace=False), Native(), so_far) as run:
         yield run
 
 

@@ -6,16 +6,11 @@ the thesis prints a mean of 0.076 s, two round trips. In slow start windows grow
 ns-3 acknowledges every other one; rows say what doubling windows give. The thesis does not print its flow sizes: ours
 are Pareto with shape 1 from 4 KB to 6 MB, with which the mean of TCP at 30 % load is the one that it prints. The sender
 is not the native TCP, see studies/foretail_studies/engines/schedulers.py.
-
-Rows of the native TCP have ten hosts at one switch, where the thesis has ten routers: half as many queues on a way, the
-same round trip for all pairs, and a buffer of ten bandwidth-delay products that all ports share. Beside them are rows
-of the other sender at such a star. Rows about LQD are of the native TCP too: eight hosts, a round trip of 4 ms, and 40
-packets of buffer per port, all shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.pipelines.runs.points import SoFar
 from foretail_studies.engines.schedulers import (
     EDGES,
@@ -35,16 +29,13 @@ from foretail_studies.engines.schedulers import (
     internet2,
     poisson_flows,
     run_flows,
-    star,
 )
-from foretail_studies.systems.native_run import native_run
 from foretail_studies.systems.system import Published, System, change_percent, published
 
 GIGABIT, MILLISECOND = 1_000_000_000, 1_000_000
 SHARE_OF_FLOWS = {"small": 0.01, "medium": 0.7}
 SEGMENT_BYTES = 1460
 LEAST_BYTES, MOST_BYTES = 4_000, 6_000_000
-STAR_HOSTS, HOSTS = 10, 8
 
 
 def _flows(hosts: HostNetwork, load: float, flows: int, seed: int) -> Flows:
@@ -160,78 +151,6 @@ def _model(hosts: HostNetwork, flows: Flows, rc3: Completions, tcp: Completions)
             yield f"change of FCT in %, {low} to {high} packets, {name}", -float(np.mean(expected))
 
 
-def _native(
-    hosts: int, load: float, flows: int, round_trip_ns: int, buffer_bytes: int, edges: Sequence[int], order: str
-) -> list[str]:
-    """Overrides for flows as `_flows` draws them, at a star of the native network with TCP as `Scene.run` has it."""
-    sizes = np.unique(np.geomspace(LEAST_BYTES, MOST_BYTES, 60).astype(np.int64))
-    cumulative = (1 - LEAST_BYTES / sizes) / (1 - LEAST_BYTES / MOST_BYTES)
-    mean_bytes = float((np.diff(cumulative) * (sizes[1:] + sizes[:-1]) / 2).sum())
-    return [
-        "scenario=star",
-        "policy=lqd",
-        f"scenario.rules.order={order}",
-        f"scenario.traffic_ns={int(flows * mean_bytes * 8e9 / (load * hosts * GIGABIT))}",
-        "scenario.drain_ns=60_000_000_000",
-        "scenario.incast={queries_per_second_per_server: 0, fan_in: 1}",
-        f"scenario.background.size_bytes={sizes.tolist()}",
-        f"scenario.background.cumulative={cumulative.tolist()}",
-        f"scenario.background.load={load}",
-        f"scenario.topology.servers_per_leaf={hosts}",
-        f"scenario.topology.server_link_bps={GIGABIT}",
-        f"scenario.topology.link_delay_ns={round_trip_ns // 4}",
-        f"scenario.topology.buffer_bytes_per_port_per_gbps={buffer_bytes}",
-        "scenario.transport={name: newreno, mark_bytes: 0, slow_start: true, delayed_ack_segments: 2}",
-        f"scenario.transport={{segment_bytes: {SEGMENT_BYTES}, initial_window_segments: 4, min_rto_ns: {GIGABIT}}}",
-        f"scenario.transport.rc3.edges={list(edges)}",
-        "scenario.queues={count: 4, scheduler: strict}",
-        "scenario.features.average_shift=24",
-        "scenario.occupancy_interval_ns=1_000_000_000",
-    ]
-
-
-def _natively(size: str, seed: int, so_far: SoFar) -> Iterator[tuple[str, float]]:
-    """The default scene at a star with ten hosts, by the native TCP, and by the sender of the other rows."""
-    flows, delay = max(int(DEFAULT.flows * SHARE_OF_FLOWS[size]), 60), DEFAULT.round_trip_ns
-    means: dict[bool, list[float]] = {}
-    for fills in (True, False):
-        edges = EDGES["text"][:3] if fills else []
-        overrides = _native(STAR_HOSTS, DEFAULT.load, flows, delay, delay // 8, edges, "lower_classes_first")
-        with native_run(overrides, seed, so_far) as run:
-            ended = run.flows()
-        if (ended["fct_ns"] < 0).any():
-            raise ForetailError("a flow of RC3's native network has not ended: give it more time")
-        until_known_ns = ended["fct_ns"] + delay / 2  # to the sender, as in the other rows
-        means[fills] = [float(np.average(until_known_ns, weights=by)) for by in (None, ended["size_bytes"])]
-    for of, rc3, tcp in zip(("", "by bytes "), means[True], means[False], strict=True):
-        yield f"change of mean FCT {of}in %, ten hosts at a switch, native TCP", change_percent(rc3, tcp)
-    hosts = star(STAR_HOSTS, rate_bps=GIGABIT, round_trip_ns=delay)
-    drawn = _flows(hosts, DEFAULT.load, flows, seed)
-    yield from _changes(
-        "ten hosts at a switch", drawn, *(DEFAULT.run(hosts, drawn, fills=fills) for fills in (True, False))
-    )
-
-
-def _labels(size: str, seed: int, so_far: SoFar) -> Iterator[tuple[str, float]]:
-    """What LQD drops of the packets of native RC3, with and without pushing out lower priorities first."""
-    flows = max(int(8_000 * SHARE_OF_FLOWS[size]), 2_000)
-    for name, edges in (("TCP", []), ("RC3", EDGES["text"][:3])):
-        for order in ("longest_queue", "lower_classes_first") if edges else ("longest_queue",):
-            overrides = _native(HOSTS, 0.5, flows, 4 * MILLISECOND, 40 * 1_500, edges, order)
-            with native_run(overrides, seed, so_far, trace=True) as run:
-                arrivals = read_records(run.folder / "arrivals.bin", ARRIVAL_DTYPE)
-                priority = run.priorities() if edges else np.zeros(len(arrivals), np.uint8)
-            data = arrivals["flow_class"] != FlowClass.CONTROL
-            drops, priority = arrivals["lqd_drop"][data] == 1, priority[data]
-            words = f"{name}, {order.replace('_', ' ')}"
-            yield f"packets that LQD drops, %, {words}", 100 * float(drops.mean())
-            if not edges or not drops.any():
-                continue
-            for one in range(4):
-                yield f"of these priority {one}, %, {words}", 100 * float((priority[drops] == one).mean())
-            yield f"packets of priority 0 that LQD drops, %, {words}", 100 * float(drops[priority == 0].mean())
-
-
 def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     if size not in SHARE_OF_FLOWS:
         raise ForetailError(f"RC3 has no size {size}: choose small or medium")
@@ -242,8 +161,7 @@ def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
         hosts, flows = scene.draw(size, seed)
         rc3, tcp = (scene.run(hosts, flows, fills=fills) for fills in (True, False))
         measured |= dict(_changes(scene.words, flows, rc3, tcp))
-    so_far("native TCP")
-    return measured | dict(_natively(size, seed, so_far)) | dict(_labels(size, seed, so_far))
+    return measured
 
 
 RC3 = System(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 OF_RUN = ["workload", "held_out", "drawn", "seed", "policy", "setting"]
 COLUMNS = [*OF_RUN, "sent", "sent_by_lqd", "sent_by_accept", "recovered"]
-MODELS = ("paper", "advantage", "sent")
+MODELS = ("paper", "sent")
 UNDER = ("learned", "credence", "guarded")
 
 

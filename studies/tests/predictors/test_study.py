@@ -30,7 +30,7 @@ SMALL = ("predictor_study", "size=small")
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],
     "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
-    "again": ["features=virtual", "labels.reassign=1"],
+    "again": ["features=virtual", "labels.rule=head"],
 }
 
 
