@@ -23,10 +23,30 @@ from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled
-from foretail_studies.engines.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
-from foretail_studies.flows.experiment import FLOWS, FlowFindings, FlowSettings, Plan, find
-from foretail_studies.flows.verdicts import CLAIMS, LEAST, MEASURES, Claim, judge, tolerance_table
+from foretail_studies.engines.claims import (
+    CLOSE,
+    FLOW_METRICS,
+    IN_SHAPE,
+    NOT,
+    REPRODUCED,
+    UNKNOWN,
+    WEAKER,
+    WORSE,
+    Resampled,
+)
+from foretail_studies.flows.experiment import (
+    CLAIMS,
+    FLOWS,
+    LEAST,
+    MEASURES,
+    Claim,
+    FlowFindings,
+    FlowSettings,
+    Plan,
+    find,
+    judge,
+    tolerance_table,
+)
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow

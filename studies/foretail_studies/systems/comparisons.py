@@ -1,24 +1,98 @@
-"""Published changes from one policy or transport to another, each measured in the native network.
+"""Systems of the literature, and published changes that the native network measures.
+
+Published changes from one policy or transport to another, each measured in the native network.
 
 Networks are smaller than those of the sources: size medium has 32 servers and tens of milliseconds of traffic.
+
+Reverie and IRN: claims of the experiments on lossless traffic, in their networks.
+
+Reverie is compared over loads alone, with 50 ms of traffic; ``foretail run reverie_a`` has bursts and 100 ms too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines.comparison.policy_runs import policy_run
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import Native, scratch_run
+from foretail.pipelines.experiment.catalog import settings_of
+from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun
-from foretail_studies.networks.lossless import Claim
-from foretail_studies.systems.native_run import native_run
-from foretail_studies.systems.system import System, change_percent, published
+from foretail_studies.flows.experiment import CLAIMS, FlowSettings, find, judge
+from foretail_studies.networks.lossless import CLAIMS as LOSSLESS_CLAIMS
+from foretail_studies.networks.lossless import Claim, LosslessCase, LosslessSettings, Plan, measured
+
+
+@dataclass(frozen=True)
+class Published:
+    """A figure that a source prints."""
+
+    quantity: str  #: what it is, with its unit
+    value: float  #: as printed
+    source: str  #: where it is printed, such as "Table 2.1"
+    change: bool = False  #: whether it is a change in %, whose sign matters; otherwise a number above 0
+
+
+def published(source: str, values: Mapping[str, float], *, change: bool = False) -> tuple[Published, ...]:
+    """Return the figures that one place of a source prints, by quantity."""
+    return tuple(Published(quantity, value, source, change) for quantity, value in values.items())
+
+
+@dataclass(frozen=True)
+class System:
+    """A system of the literature."""
+
+    name: str  #: as its authors write it
+    source: str  #: the paper or thesis
+    published: tuple[Published, ...]
+    #: Values by quantity, for a size ("small" or "medium") and a seed. A quantity that it leaves out in a size was not
+    #: run; one that is not among `published` is a figure of ours alone.
+    measure: Callable[[str, int, SoFar], Mapping[str, float]]
+    seeds: Mapping[str, tuple[int, ...]]  #: by size; one seed where nothing is drawn
+
+
+ONCE = {"small": (1,), "medium": (1,)}
+"""Seeds of a system whose figures are computed."""
+
+
+def change_percent(of: float, against: float) -> float:
+    """Return by how much a value is more than another, in %; below 0 it is less."""
+    return 100 * (of / against - 1)
+
+
+@contextmanager
+def native_run(overrides: Sequence[str], seed: int, so_far: SoFar) -> Iterator[PacketRun]:
+    """Simulate with overrides of ``foretail evaluate`` that choose one policy; the run is gone when the block ends."""
+    composed = compose_settings(EvaluateConfig, ["model=any", "baselines=[]", *overrides], "a system's network")
+    ((_, policy),) = composed.policy.items()
+    with scratch_run(driver_config(composed.scenario, policy, seed, trace=False), Native(), so_far) as run:
+        yield run
+
+
+def completion_times_us(overrides: Sequence[str], seed: int, so_far: SoFar) -> NDArray[np.float64]:
+    """Return the completion time of every flow of a run in µs, with what is unfinished at the end as old as it is.
+
+    `overrides` are those of ``foretail evaluate``; the buffer is shared completely, so that little is lost.
+    """
+    with native_run(["policy=cs", *overrides], seed, so_far) as run:
+        flows, end_ns = run.flows(), run.summary["end_ns"]
+    ends = np.where(flows["fct_ns"] >= 0, flows["fct_ns"], end_ns - flows["start_ns"])
+    return np.asarray(ends / 1000, dtype=np.float64)
+
 
 Overrides = tuple[str, ...]
 
@@ -199,3 +273,81 @@ TIMELY = Comparison(
         Claim(f"p99 round trip {_INCAST}", "timely", "", "round_trip_p99_us", "timely", "dctcp", -92.2),
     ),
 ).system("TIMELY", "Mittal's thesis", "Table 3.1")
+
+
+@dataclass(frozen=True)
+class LosslessClaims:
+    """Claims of an experiment that give a percentage."""
+
+    experiment: str
+    conditions: tuple[str, ...]  #: how the names of conditions begin
+    variants: frozenset[str]  #: that are compared
+    medium: tuple[str, ...] = ()  #: further overrides of size medium
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Those about these conditions and variants."""
+        return [
+            one
+            for one in LOSSLESS_CLAIMS
+            if one.experiment == self.experiment
+            and not isinstance(one.percent, str)
+            and one.conditions in self.conditions
+            and {one.variant, one.baseline} <= self.variants
+        ]
+
+    def measure(self, size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+        """The changes in % on a seed, over the conditions that the size has."""
+        settings = settings_of(self.experiment, size, LosslessSettings)
+        chosen = {name: one for name, one in settings.conditions.items() if name.startswith(self.conditions)}
+        variants = {name: one for name, one in settings.variants.items() if name in self.variants}
+        shared = [*settings.shared, *(self.medium if size == "medium" else ())]
+        plan = Plan.of(replace(settings, shared=shared, conditions=chosen, variants=variants))
+
+        def figures(condition: str, variant: str) -> dict[str, float]:
+            found = measured(LosslessCase(condition, variant, seed), so_far, plan)
+            return {name: np.nan if value is None else value for name, value in found.items()}
+
+        return changes(self.claims, chosen, figures)
+
+    def system(self, name: str, source: str, where: str) -> System:
+        """The claims as a system of the table."""
+        return system_of(name, source, where, self.claims, self.measure)
+
+
+REVERIE = LosslessClaims(
+    "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=50_000_000",)
+).system("Reverie", "Addanki's thesis", "section 5.3")
+IRN = LosslessClaims("irn", ("none", "timely", "dcqcn"), frozenset(["irn", "roce_pfc", "irn_pfc"])).system(
+    "IRN", "Mittal's thesis", "Table 4.2"
+)
+
+
+EXPERIMENT, MODEL = "credence_fig6", "paper"
+POLICIES = ["lqd", "dt", "abm"]
+FIGURES = [claim for claim in CLAIMS[EXPERIMENT] if not isinstance(claim.says, str)]
+
+
+def _settings(size: str, seed: int, folder: str) -> FlowSettings:
+    settings = settings_of(EXPERIMENT, size, FlowSettings)
+    models = {MODEL: settings.models[MODEL]}
+    tracking = replace(settings.tracking, enabled=False)
+    return replace(
+        settings, seeds=[seed], policies=POLICIES, models=models, jobs=1, store_dir=folder, tracking=tracking
+    )
+
+
+def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    with TemporaryDirectory() as folder:
+        found = find(_settings(size, seed, folder), Run(Path(folder), Store(folder), None))
+    changes = {claim.words: judge(claim, found.conditions, MODEL)[0] for claim in FIGURES}
+    return {words: change.mean for words, change in changes.items() if change is not None and change.mean is not None}
+
+
+CREDENCE = System(
+    "Credence",
+    "Credence (NSDI'24)",
+    tuple(Published(claim.words, float(claim.says), "section 4.2, Figure 6", change=True) for claim in FIGURES),
+    _measure,
+    {size: seeds[:5] for size, seeds in SEEDS.items()},
+)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail_studies.costs.prices import price
+from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import lossless
 from tests.composed import experiment_settings, run_of
 

@@ -14,10 +14,26 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail_studies.slots.prediction_map import Cell, cells_of, chosen, traffic_of
-from foretail_studies.slots.prediction_map_predictors import PREDICTORS, Learning, Sent
-from foretail_studies.slots.prediction_map_tables import LEFT, Bounds, closed, draw, regimes, summary_of, verdict
-from foretail_studies.slots.prediction_map_traffic import InSlots, Recorded, Traffic, TwoSizes
+from foretail_studies.slots.prediction_map import (
+    LEFT,
+    PREDICTORS,
+    Bounds,
+    Cell,
+    InSlots,
+    Learning,
+    Recorded,
+    Sent,
+    Traffic,
+    TwoSizes,
+    cells_of,
+    chosen,
+    closed,
+    draw,
+    regimes,
+    summary_of,
+    traffic_of,
+    verdict,
+)
 from tests.composed import experiment_settings
 from tests.traces import write_bursts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail_studies.systems.rc3 import DEFAULT, RC3
+from foretail_studies.systems.scheduling import DEFAULT, RC3
 
 
 @pytest.mark.nightly
