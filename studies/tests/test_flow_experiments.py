@@ -17,23 +17,14 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
+from foretail.pipelines.experiment.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail_studies.engines.claims import (
-    CLOSE,
-    FLOW_METRICS,
-    IN_SHAPE,
-    NOT,
-    REPRODUCED,
-    UNKNOWN,
-    WEAKER,
-    WORSE,
-    Resampled,
-)
+from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled
 from foretail_studies.flows.experiment import (
     CLAIMS,
     FLOWS,

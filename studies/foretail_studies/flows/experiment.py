@@ -37,6 +37,15 @@ from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.experiment.claims import (
+    CLOSE,
+    CLOSE_PERCENT,
+    ROUGHLY_PERCENT,
+    UNKNOWN,
+    VERDICTS,
+    WORSE,
+    verdict_of,
+)
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.jobs import run_points
@@ -50,21 +59,7 @@ from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 from foretail.sim_bridge.policy_settings import policy_words
-from foretail_studies.engines.claims import (
-    BLOCK_NS,
-    CLOSE,
-    CLOSE_PERCENT,
-    DRAWS,
-    ROUGHLY_PERCENT,
-    UNKNOWN,
-    VERDICTS,
-    WORSE,
-    FlowSample,
-    Resampled,
-    interval,
-    resample,
-    verdict_of,
-)
+from foretail_studies.engines.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
 
 PANELS = {
     "p95.short": "short flows, p95 slowdown",

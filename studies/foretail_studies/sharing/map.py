@@ -31,7 +31,7 @@ from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
-from foretail_studies.engines.claims import mean_over_groups
+from foretail_studies.engines.bootstrap import mean_over_groups
 
 
 @dataclass

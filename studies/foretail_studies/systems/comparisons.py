@@ -22,19 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.sweep import Claim, SweepSettings
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Native, scratch_run
-from foretail.pipelines.experiment.catalog import settings_of
+from foretail.pipelines.experiment.catalog import listed, settings_of
 from foretail.pipelines.experiment.declaration import Run
+from foretail.pipelines.experiment.sweep import Sweep, SweepCase, measured
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail_studies.flows.experiment import CLAIMS, FlowSettings, find, judge
-from foretail_studies.networks.lossless import CLAIMS as LOSSLESS_CLAIMS
-from foretail_studies.networks.lossless import Claim, LosslessCase, LosslessSettings, Plan, measured
+from foretail_studies.networks.comparison import LOSSLESS_METRICS
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ def changes(
     for claim in claims:
         percents = []
         for condition in conditions:
-            if condition.startswith(claim.conditions):
-                value, other = (of(condition, one)[claim.metric] for one in (claim.variant, claim.baseline))
+            if condition.startswith(claim.where):
+                value, other = (of(condition, one)[claim.metric] for one in (claim.of, claim.against))
                 if value == other or other > 0:
                     percents.append(0.0 if value == other else change_percent(value, other))
         if percents:
@@ -125,7 +126,7 @@ def system_of(
     name: str, source: str, where: str, claims: Sequence[Claim], measure: Callable[[str, int, SoFar], dict[str, float]]
 ) -> System:
     """Return claims that all stand at one place of a source as a system of the table."""
-    figures = {claim.words: float(claim.percent) for claim in claims}
+    figures = {claim.words: float(claim.says) for claim in claims}
     return System(name, source, published(where, figures, change=True), measure, SEEDS)
 
 
@@ -188,7 +189,7 @@ WITHOUT_QUERIES = ("scenario.incast.queries_per_second_per_server=0", "policy=dt
 
 def _abm(words: str, conditions: str, metric: str, baseline: str, percent: float) -> Claim:
     against = {"dt": "DT", "cs": "Complete Sharing"}[baseline]
-    return Claim(f"{words}, ABM against {against}", "abm", conditions, metric, "abm", baseline, percent)
+    return Claim(f"{words}, ABM against {against}", conditions, metric, "abm", baseline, percent)
 
 
 ABM = Comparison(
@@ -218,7 +219,7 @@ ABM = Comparison(
 def _powertcp(kind: str, load: int, baseline: str, percent: float, variant: str = "powertcp") -> Claim:
     names = {"powertcp": "PowerTCP", "theta": "theta-PowerTCP", "timely": "TIMELY", "dcqcn": "DCQCN"}
     words = f"{kind} p99.9 at {load} % load, {names[variant]} against {names[baseline]}"
-    return Claim(words, "powertcp", f"load {load}", f"{kind}_p99.9", variant, baseline, percent)
+    return Claim(words, f"load {load}", f"{kind}_p99.9", variant, baseline, percent)
 
 
 POWERTCP = Comparison(
@@ -269,8 +270,8 @@ TIMELY = Comparison(
         "dctcp": ("scenario.transport.mark_bytes=80_000", "scenario.transport.slow_start=true"),
     },
     claims=(
-        Claim(f"mean round trip {_INCAST}", "timely", "", "round_trip_us", "timely", "dctcp", -89.8),
-        Claim(f"p99 round trip {_INCAST}", "timely", "", "round_trip_p99_us", "timely", "dctcp", -92.2),
+        Claim(f"mean round trip {_INCAST}", "", "round_trip_us", "timely", "dctcp", -89.8),
+        Claim(f"p99 round trip {_INCAST}", "", "round_trip_p99_us", "timely", "dctcp", -92.2),
     ),
 ).system("TIMELY", "Mittal's thesis", "Table 3.1")
 
@@ -284,31 +285,36 @@ class LosslessClaims:
     variants: frozenset[str]  #: that are compared
     medium: tuple[str, ...] = ()  #: further overrides of size medium
 
+    def settings(self, size: str) -> SweepSettings:
+        """The settings of a size, for these conditions and variants alone."""
+        settings = settings_of(self.experiment, size, SweepSettings)
+        return replace(
+            settings,
+            shared=[*settings.shared, *(self.medium if size == "medium" else ())],
+            conditions={name: one for name, one in settings.conditions.items() if name.startswith(self.conditions)},
+            variants={name: one for name, one in settings.variants.items() if name in self.variants},
+        )
+
     @property
     def claims(self) -> list[Claim]:
-        """Those about these conditions and variants."""
+        """Those about these conditions and variants that give a number."""
+        every = [Claim(**one) for one in listed(self.experiment).document["claims"]]
         return [
             one
-            for one in LOSSLESS_CLAIMS
-            if one.experiment == self.experiment
-            and not isinstance(one.percent, str)
-            and one.conditions in self.conditions
-            and {one.variant, one.baseline} <= self.variants
+            for one in every
+            if not isinstance(one.says, str) and one.where in self.conditions and {one.of, one.against} <= self.variants
         ]
 
     def measure(self, size: str, seed: int, so_far: SoFar) -> dict[str, float]:
         """The changes in % on a seed, over the conditions that the size has."""
-        settings = settings_of(self.experiment, size, LosslessSettings)
-        chosen = {name: one for name, one in settings.conditions.items() if name.startswith(self.conditions)}
-        variants = {name: one for name, one in settings.variants.items() if name in self.variants}
-        shared = [*settings.shared, *(self.medium if size == "medium" else ())]
-        plan = Plan.of(replace(settings, shared=shared, conditions=chosen, variants=variants))
+        settings = self.settings(size)
+        sweep = Sweep.of(settings, LOSSLESS_METRICS)
 
         def figures(condition: str, variant: str) -> dict[str, float]:
-            found = measured(LosslessCase(condition, variant, seed), so_far, plan)
+            found = measured(SweepCase(condition, variant, "", seed), so_far, sweep)
             return {name: np.nan if value is None else value for name, value in found.items()}
 
-        return changes(self.claims, chosen, figures)
+        return changes(self.claims, settings.conditions, figures)
 
     def system(self, name: str, source: str, where: str) -> System:
         """The claims as a system of the table."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.pipelines.comparison.statistics import PERCENTILES
-from foretail_studies.engines import claims
-from foretail_studies.engines.claims import BLOCK_NS, FLOW_METRICS, FlowSample, _weighted, resample
+from foretail_studies.engines import bootstrap
+from foretail_studies.engines.bootstrap import BLOCK_NS, FLOW_METRICS, FlowSample, _weighted, resample
 
 SEEDS = (1, 2, 3, 4, 5)
 
@@ -35,7 +35,7 @@ def test_weights_are_repetitions(flows: list[tuple[float, bool, int]], drawn: li
     timed_out = np.array([flow[1] for flow in flows], dtype=np.bool_)
     block = np.array([flow[2] for flow in flows], dtype=np.intp)
     counts = np.array([drawn, np.ones(6)], dtype=np.int64)
-    with mock.patch.object(claims, "CHUNK", chunk):
+    with mock.patch.object(bootstrap, "CHUNK", chunk):
         figures = _weighted(slowdown, timed_out, block, counts)
     for row, found in zip(counts[:, block], figures, strict=True):
         repeated, timeouts = np.repeat(slowdown, row), np.repeat(timed_out, row)

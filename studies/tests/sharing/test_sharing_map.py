@@ -25,7 +25,7 @@ from foretail.pipelines import cli
 from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
-from foretail_studies.engines.claims import mean_over_groups
+from foretail_studies.engines.bootstrap import mean_over_groups
 from foretail_studies.sharing import map as sharing_map
 from foretail_studies.sharing.map import (
     LQD_PAYS,
