@@ -176,7 +176,7 @@ RULES = [
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
     Rule(
-        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune|run slow_setting) ",
+        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune) ",
         "compose",
     ),
     Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),

@@ -65,7 +65,7 @@ from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictio
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail_studies.engines.worst_cases import search
-from foretail_studies.slots.arrivals import FLIP_SEED, LINE, LQD_RATIO
+from foretail_studies.slots.policies import FLIP_SEED, LINE, LQD_RATIO
 
 LINE_COLUMNS = ["predictor", "policy", "alpha", "threshold", "flip_probability"]
 """What tells one way of deciding from another; NaN where it does not apply."""
