@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-BUFFER := $(wildcard sim_bridge/buffer/*.h* sim_bridge/buffer/*/*.h* sim_bridge/buffer/*/*/*.h*)
+BUFFER := $(wildcard sim_bridge/buffer/*.*pp sim_bridge/buffer/*/*.*pp sim_bridge/buffer/*/*/*.*pp sim_bridge/buffer/*/*.h)
 PACKETS := $(wildcard sim_bridge/packets/*.h sim_bridge/packets/*.cc sim_bridge/packets/*/*.*)
 NETWORK := $(PACKETS) $(wildcard sim_bridge/native/*.h sim_bridge/native/*.c* sim_bridge/native/*/*.* sim_bridge/native/*/*/*.*)
 EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.* sim_bridge/bindings/*/*.*) $(BUFFER) $(NETWORK) $(wildcard sim_bridge/circuits/*/*.hpp sim_bridge/schedulers/*.hpp)

@@ -20,7 +20,8 @@ PACKAGE = Path(__file__).parents[1]
 """The folder of the rooms."""
 
 _NATIVE = "_native"  # what a native module is called, in each package that has one
-_NATIVE_ROOT, _NATIVE_SOURCES = PACKAGE / "sim_bridge", PACKAGE / "sim_bridge" / "bindings"
+_NATIVE_ROOT = PACKAGE / "sim_bridge"
+_NATIVE_SOURCES = [_NATIVE_ROOT / "bindings", _NATIVE_ROOT / "buffer"]
 _DATA = (".j2", ".json", ".yaml")
 _CPP, _CMAKE = (".c", ".cc", ".cpp", ".h", ".hpp"), (".txt", ".cmake")
 _CPP_TOKEN = re.compile(
@@ -59,7 +60,7 @@ def code_digest(*what: str | Callable[..., Any]) -> str:
         name = waiting.pop()
         top = name.partition(".")[0]
         if name.endswith(f".{_NATIVE}"):
-            files[name] = cpp_digest(_NATIVE_ROOT, _NATIVE_SOURCES if top == "foretail" else _folder(top))
+            files[name] = cpp_digest(_NATIVE_ROOT, *(_NATIVE_SOURCES if top == "foretail" else [_folder(top)]))
         paths = list(_files_of(name)) if name in whole else _module(name)
         if name in whole and not paths:
             raise ValueError(f"{name} is neither a module nor a package")

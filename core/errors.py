@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-_USER_INFORMATION = re.compile(r"(?<=://)[^/\s\"'?#]*@|(?<=[?&]password=)[^&\s\"']+")
+_SECRET = re.compile(
+    r"""(?<=://)[^\s"'<>]*@ | (?<=databricks://)dapi[^\s"'/]* |
+    (?<=[?&]) (?P<name>password|passwd|pwd|sslpassword|token|access_token|api_key|secret) = [^&\s"']+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""User and password up to the last @, since a password may have an @ itself; a token; a secret in a query."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def without_passwords(text: str) -> str:
-    """`text` whose addresses name no user and no password."""
-    return _USER_INFORMATION.sub("", text)
+    """`text` whose addresses name no user, no password and no token."""
+    return _SECRET.sub(lambda match: f"{match['name']}=" if match["name"] else "", text)
 
 
 def printable(text: str) -> str:
@@ -21,7 +31,19 @@ def printable(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, without its full stop; its type where there is no text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].strip().rstrip(".")
+    return (_text(error) or type(error).__name__).splitlines()[0].strip().rstrip(".")
+
+
+def type_and_first_line(error: BaseException) -> str:
+    """The type of an error, and the first line of its text where there is one."""
+    return f"{type(error).__name__}: {first_line(error)}" if _text(error) else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # an exception class of a user may fail to write itself
+        return ""
 
 
 class ForetailError(ValueError):
@@ -32,3 +54,20 @@ class ForetailError(ValueError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
+
+
+@contextmanager
+def users_code(failure: Callable[[str], ForetailError]) -> Iterator[None]:
+    """Run code of a user: raise ``failure(reason)`` for whatever it raises, and where it closes the standard output.
+
+    A ForetailError, a lack of memory and an interruption pass as they are.
+    """
+    try:
+        yield
+    except (ForetailError, MemoryError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise failure(type_and_first_line(error)) from error
+    if sys.stdout is not None and sys.stdout.closed:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+        raise failure("it closed the standard output")

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, type_and_first_line, users_code
 
 PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER_GROUP, THRESHOLD_RULE_GROUP = (
     "foretail.predictors",
@@ -92,8 +92,8 @@ def loaded(point: EntryPoint) -> Any:
         return point.load()
     except FAILURES as error:  # an import runs whatever the package does
         raise PluginError(
-            f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: {_said(error)}; "
-            f"mend the package or uninstall it"
+            f"{point.name} of the package {package_of(point)} cannot be loaded from {point.value}: "
+            f"{type_and_first_line(error)}; mend the package or uninstall it"
         ) from error
 
 
@@ -238,12 +238,10 @@ def running(plugin: object, what: str, **inputs: npt.NDArray[Any]) -> Iterator[N
         yield
         return
     before = {name: _digest(array) for name, array in inputs.items()}
-    try:
+    with users_code(
+        lambda reason: PluginError(f"{named(plugin)} fails in {what}: {reason}; mend it, --debug shows where")
+    ):
         yield
-    except (ForetailError, MemoryError):
-        raise
-    except FAILURES as error:
-        raise PluginError(f"{named(plugin)} fails in {what}: {_said(error)}; mend it, --debug shows where") from error
     for name, array in inputs.items():
         if _digest(array) != before[name]:
             raise PluginError(f"{named(plugin)} breaks a rule: {what} must not change the {name}; let it copy them")
@@ -292,12 +290,6 @@ def named(plugin: object) -> str:
 def _kind(plugin: Any) -> Any:
     """The class of an instance; a class, or a function, itself."""
     return plugin if hasattr(plugin, "__qualname__") else type(plugin)
-
-
-def _said(error: BaseException) -> str:
-    """Type and first line of an error."""
-    line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def _digest(array: npt.NDArray[Any]) -> bytes:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.counters import COUNTER_BITS, COUNTERS
 from foretail.gym.closed_loop import Scenario, document_of, nothing_counts
-from foretail.gym.decisions import Info, Observation, next_seed
+from foretail.gym.decisions import Info, NothingToDraw, Observation, checked_seed, next_seed, whole_numbers
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.packets.cost import cost_of_run, cost_so_far, plan_of_cost
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
@@ -22,7 +24,7 @@ EXPONENTS = range(FIRST_EXPONENT, LAST_EXPONENT + 1)
 """Of the alphas that an action chooses among, powers of two, as switches offer them."""
 
 
-class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
+class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]], EzPickle):
     """A simulated network in which the agent sets the alpha of every queue, once per interval.
 
     A queue takes data packets while it is shorter than alpha times the free buffer (Choudhury and Hahne, *Dynamic
@@ -78,8 +80,10 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     def __init__(self, scenario: Scenario, render_mode: str | None = None) -> None:
         if render_mode is not None:
-            raise ForetailError(f"render_mode is {render_mode!r}, and a network draws nothing: leave it out")
+            raise NothingToDraw(render_mode)
+        EzPickle.__init__(self, scenario, render_mode)
         self._scenario = scenario
+        self._lock = threading.Lock()  # native code runs without Python's own
         self._network: NativeNetwork | None = None
         self._queues = len(self._begun(1).counters(0))
         self.observation_space = Box(0, (1 << COUNTER_BITS) - 1, (self._queues, len(COUNTERS)), np.int32)
@@ -87,6 +91,7 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode."""
+        seed = checked_seed(seed)
         super().reset(seed=seed)
         seed = next_seed(self.np_random) if seed is None else seed
         self._network = network = self._begun(seed)
@@ -98,21 +103,22 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, Info]:
         """Set the alphas, and simulate an interval."""
-        network = self._network
-        if network is None or network.is_over:
-            raise ForetailError("no interval waits for an action: call reset() first")
-        chosen = np.asarray(action)
-        if not self.action_space.contains(chosen.astype(np.int64, copy=False)) or chosen.dtype.kind not in "iu":
-            raise ForetailError(
-                f"an action must be {self._queues} whole numbers from 0 to {len(EXPONENTS) - 1}, one per queue"
-            )
-        network.set_alphas(np.exp2(chosen + float(FIRST_EXPONENT)))
-        self._ends_ns += self._document["policy"]["alpha_interval_ns"]
-        network.advance(self._ends_ns)
-        flows = network.flows()
-        cost = cost_of_run(flows, network.now_ns, self._document) if network.is_over else cost_so_far(flows, self._plan)
-        reward, self._cost = self._cost - cost, cost
-        return network.counters(self._ends_ns), reward, network.is_over, False, self._info(network)
+        with self._lock:
+            network = self._network
+            if network is None or network.is_over:
+                raise ForetailError("no interval waits for an action: call reset() first")
+            chosen = whole_numbers(action)
+            if chosen is None or not self.action_space.contains(chosen.astype(np.int64, copy=False)):
+                raise ForetailError(
+                    f"an action must be {self._queues} whole numbers from 0 to {len(EXPONENTS) - 1}, one per queue"
+                )
+            network.set_alphas(np.exp2(chosen + float(FIRST_EXPONENT)))
+            self._ends_ns += self._document["policy"]["alpha_interval_ns"]
+            network.advance(self._ends_ns)
+            flows, over = network.flows(), network.is_over
+            cost = cost_of_run(flows, network.now_ns, self._document) if over else cost_so_far(flows, self._plan)
+            reward, self._cost = self._cost - cost, cost
+            return network.counters(self._ends_ns), reward, over, False, self._info(network)
 
     def _begun(self, seed: int) -> NativeNetwork:
         document = document_of(self._scenario, seed)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
@@ -23,7 +24,11 @@ Scenario = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 
 
 def document_of(scenario: Scenario, seed: int) -> Mapping[str, Any]:
-    """Return the document of an episode."""
+    """Return the document of an episode; ForetailError on what is neither a document nor makes one."""
+    if not callable(scenario) and not isinstance(scenario, Mapping):
+        raise ForetailError(
+            f"scenario must be what driver_config returns, or a function that makes it, not {scenario!r}"
+        )
     return scenario(seed) if callable(scenario) else {**scenario, "seed": seed}
 
 
@@ -88,7 +93,7 @@ class _Networks:
         return cost_of_run(flows, self._runs.now_ns(index), self._documents[index])
 
 
-class ClosedLoopEnv(SwitchEnv):
+class ClosedLoopEnv(SwitchEnv, EzPickle):
     """A simulated network in which the agent manages the buffer of every switch: accept or drop each data packet.
 
     Senders are the native network's TCP. They react to what is dropped, so an action changes which packets come next.
@@ -147,10 +152,11 @@ class ClosedLoopEnv(SwitchEnv):
     def __init__(
         self, scenario: Scenario, features: Sequence[str] = DEFAULT_FEATURES, render_mode: str | None = None
     ) -> None:
-        super().__init__(_Networks(1, scenario, features), render_mode)
+        EzPickle.__init__(self, scenario, features, render_mode)
+        SwitchEnv.__init__(self, _Networks(1, scenario, features), render_mode)
 
 
-class ClosedLoopVectorEnv(SwitchVectorEnv):
+class ClosedLoopVectorEnv(SwitchVectorEnv, EzPickle):
     """Many :class:`ClosedLoopEnv` at once, each with its own flows, stepped by one native call.
 
     Environment `i` of ``reset(seed=s)`` is a ``ClosedLoopEnv`` after ``reset(seed=s + i)``. In the step after its
@@ -164,6 +170,7 @@ class ClosedLoopVectorEnv(SwitchVectorEnv):
     copy : False: observations are views of one array, which the next step overwrites
     autoreset : False: an environment whose episode has ended stays so, ignores its actions and earns 0 until ``reset``
         begins an episode everywhere. So no time goes into episodes that nobody needs.
+    max_episode_steps : cut an episode after so many steps
 
     Examples
     --------
@@ -192,5 +199,8 @@ class ClosedLoopVectorEnv(SwitchVectorEnv):
         features: Sequence[str] = DEFAULT_FEATURES,
         copy: bool = True,
         autoreset: bool = True,
+        max_episode_steps: int | None = None,
     ) -> None:
-        super().__init__(num_envs, _Networks(num_envs, scenario, features), copy, autoreset)
+        EzPickle.__init__(self, scenario, num_envs, features, copy, autoreset, max_episode_steps)
+        runs = _Networks(num_envs, scenario, features)
+        SwitchVectorEnv.__init__(self, num_envs, runs, copy, autoreset, max_episode_steps)

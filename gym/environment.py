@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
@@ -54,6 +55,10 @@ class _Switches:
 
     def __init__(self, count: int, traffic: Traffic | None, features: Sequence[str], reward: Reward, labels: bool):
         self._traffic = Generated() if traffic is None else traffic
+        if not isinstance(self._traffic, Traffic):
+            raise ForetailError(f"traffic must be Generated, FromFile or FromDatasets, not {traffic!r}")
+        if not isinstance(reward, Reward):
+            raise ForetailError(f"reward must be a foretail.gym.Reward, not {reward!r}")
         if reward.unit == "bytes" and not self._traffic.has_bytes:
             raise ForetailError("packets of slotted traffic have no bytes: set the reward's unit to 'packets'")
         require_count(count)
@@ -84,14 +89,14 @@ class _Switches:
         return info | {"lqd_drop": self._lqd_drop} if self._labels else info
 
 
-class BufferEnv(SwitchEnv):
+class BufferEnv(SwitchEnv, EzPickle):
     """A switch whose buffer the agent manages: accept or drop each data packet as it arrives.
 
     A packet that is accepted into a full buffer is dropped all the same. Control packets are admitted whenever they
     fit and ask nobody. The episode ends with the arrivals; its last observation is zeros.
 
     ``reset(seed=s)`` plays ``traffic.episode(s)``; a reset without a seed plays another, which the seed before
-    determines.
+    determines. A copy, also by pickle, has the same settings and waits for its reset.
 
     Parameters
     ----------
@@ -128,10 +133,11 @@ class BufferEnv(SwitchEnv):
         labels: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(_Switches(1, traffic, features, reward, labels), render_mode)
+        EzPickle.__init__(self, traffic, features, reward, labels, render_mode)
+        SwitchEnv.__init__(self, _Switches(1, traffic, features, reward, labels), render_mode)
 
 
-class BufferVectorEnv(SwitchVectorEnv):
+class BufferVectorEnv(SwitchVectorEnv, EzPickle):
     """Many :class:`BufferEnv` at once, each with its own arrivals, stepped by one native call.
 
     Environment `i` of ``reset(seed=s)`` is a ``BufferEnv`` after ``reset(seed=s + i)``. In the step after its episode
@@ -143,6 +149,7 @@ class BufferVectorEnv(SwitchVectorEnv):
     traffic, features, reward, labels :
         As :class:`BufferEnv`. Generated arrivals of all environments are in memory, 13 bytes per packet.
     copy : False: observations are views of one array, which the next step overwrites
+    max_episode_steps : cut an episode after so many steps
 
     Examples
     --------
@@ -162,5 +169,8 @@ class BufferVectorEnv(SwitchVectorEnv):
         reward: Reward = Reward(),
         labels: bool = False,
         copy: bool = True,
+        max_episode_steps: int | None = None,
     ) -> None:
-        super().__init__(num_envs, _Switches(num_envs, traffic, features, reward, labels), copy)
+        EzPickle.__init__(self, num_envs, traffic, features, reward, labels, copy, max_episode_steps)
+        runs = _Switches(num_envs, traffic, features, reward, labels)
+        SwitchVectorEnv.__init__(self, num_envs, runs, copy, max_episode_steps=max_episode_steps)

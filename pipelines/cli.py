@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretail.core.errors import ForetailError, printable
+from foretail.core.errors import ForetailError, printable, without_passwords
 from foretail.pipelines.command.moved import moved
 from foretail.pipelines.runs.ending import StageFailed, Terminated, stoppable
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
@@ -201,9 +201,15 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {named} --help lists what it takes.")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting
-    before, sys.argv = sys.argv, [f"foretail {named}", *overrides]
+    before, sys.argv = sys.argv, [f"foretail {named}", *map(_without_credentials, overrides)]
+    shows_settings = not {"--cfg", "-c", "--info", "-i"}.isdisjoint(overrides)
     try:
-        application(command)()
+        if shows_settings:
+            with contextlib.redirect_stdout(io.StringIO()) as settings:
+                application(command)()
+            print(without_passwords(settings.getvalue()), end="")
+        else:
+            application(command)()
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # StageFailed carries those of the stage
         if is_bad_input(error):
             raise
@@ -221,6 +227,22 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
         if (sweep := sys.modules.get("foretail.pipelines.tracking.sweep")) is not None:
             sweep.Sweep.close()  # of a sweep that did not come to its end
     return 0
+
+
+def _without_credentials(override: str) -> str:
+    """The same setting; where it is a tracking store, its user and password are in the environment instead."""
+    name, _, value = override.partition("=")
+    if name.lstrip("+") != "tracking.uri" or "@" not in value:
+        return override
+    from pathlib import Path
+
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    from foretail.models.mlflow.store import tracking_uri
+
+    quote = value[0] if value[0] == value[-1] and value[0] in "'\"" else ""
+    plain = value[1:-1].replace(f"\\{quote}", quote) if quote else value
+    return f"{name}={QuotedString(tracking_uri(plain, Path()), Quote.single).with_quotes()}"
 
 
 def _help(stage: str, arguments: Sequence[str]) -> int:

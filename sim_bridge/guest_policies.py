@@ -1,4 +1,4 @@
-"""Policies from outside: a type in one C++ header, compiled into the simulators.
+"""Policies from outside: a type in one C++ header, compiled into a library that every simulator loads.
 
 ``my_rule.hpp:MyRule`` stands where the name of a policy does, as in ``policies=[lqd,my_rule.hpp:MyRule]``.
 """
@@ -11,11 +11,12 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import ninja
 
@@ -91,7 +92,7 @@ class GuestPolicy:
         return {path for path in files if not path.resolve().is_relative_to(ROOM.resolve())}
 
     def library(self) -> Path:
-        """Return the policy as a library for the native simulators, compiled when the cache does not have it.
+        """Return the policy as a library for all simulators, compiled when the cache does not have it.
 
         ForetailError with the first error of the compiler, or when there is none.
         """
@@ -104,33 +105,20 @@ class GuestPolicy:
         copy.write_bytes(self.content)
         return copy
 
-    def definitions(self, header: Path) -> list[str]:
-        """Return the macros that put a copy of the header into the buffer library."""
-        return [
-            f'FORETAIL_GUEST_HEADER="{header}"',
-            f"FORETAIL_GUEST_TYPE={self.type}",
-            f'FORETAIL_GUEST_NAME="{self.name}"',
-        ]
-
-    def refused(self, output: str) -> ForetailError:
-        """Return the error that says in one sentence why the compiler refuses the header."""
-        return ForetailError(f"the policy {self.type} does not compile: {first_error(output, self.header)}")
-
     def _compile(self, folder: Path) -> None:
         self._run_compiler(self.copied_to(folder), "-o", folder / _LIBRARY, "-ldl")
 
     def _run_compiler(self, copy: Path, *options: str | Path) -> None:
-        # -O1: -O3 takes twice as long to compile, and its runs are a tenth faster at most. $CXXFLAGS can say -O3.
         errors = run_compiler(
             [
-                *(compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
+                *(compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
                 *shlex.split(os.environ.get("CXXFLAGS", "")),
-                *(f"-D{definition}" for definition in self.definitions(copy)),
-                *(ROOM / "buffer/guests/guest_library.cpp", *options),
+                *(f'-DFORETAIL_GUEST_HEADER="{copy}"', f"-DFORETAIL_GUEST_TYPE={self.type}"),
+                *(f'-DFORETAIL_GUEST_NAME="{self.name}"', ROOM / "buffer/guests/guest_library.cpp", *options),
             ]
         )
         if errors is not None:
-            raise self.refused(errors)
+            raise ForetailError(f"the policy {self.type} does not compile: {first_error(errors, self.header)}")
 
 
 _READ: dict[tuple[bytes, str, str], dict[Path, str]] = {}
@@ -147,10 +135,9 @@ def build_simulator(
     executable: str,
     what: str,
     definitions: Sequence[str],
-    policy: GuestPolicy | None,
     report: Callable[[int, int], None] | None,
 ) -> None:
-    """Build the program of a room that has a ``CMakeLists.txt``, with a policy from outside in it, if there is one.
+    """Build the program of a room that has a ``CMakeLists.txt``.
 
     Parameters
     ----------
@@ -159,7 +146,6 @@ def build_simulator(
     executable : its name, which is that of the target too
     what : the program's name in errors
     definitions : ``NAME=VALUE`` for CMake
-    policy : the policy from outside
     report : hears how many of how many steps of the build are done
 
     ForetailError if it does not build, with the compiler's first error.
@@ -178,13 +164,9 @@ def build_simulator(
         f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
         *(f"-D{definition}" for definition in definitions),
     ]
-    if policy is not None:
-        configure += [f"-DGUEST_POLICY={';'.join(policy.definitions(policy.copied_to(folder)))}"]
     compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
     for command in (configure, compile_):
         errors = run_compiler(command, report)
-        if errors is not None and policy is not None:
-            raise policy.refused(errors)
         if errors is not None:
             raise ForetailError(f"{what} does not build with {compiler()}: {first_error(errors)}")
     (build / executable).rename(folder / executable)
@@ -203,13 +185,11 @@ class SimulatorProgram:
         """Return the sha256 of its sources."""
         return sources_digest("buffer", self.room, "packets")
 
-    def build(self, *, policy: GuestPolicy | None = None, report: Callable[[int, int], None] | None = None) -> Path:
+    def build(self, *, report: Callable[[int, int], None] | None = None) -> Path:
         """Return the executable: the one that is installed, or one that is built if this machine has not built it yet.
 
         Parameters
         ----------
-        policy : GuestPolicy, optional
-            A policy from outside, which this program then knows beside Foretail's own.
         report : callable, optional
             Hears how many of how many steps of the build are done.
 
@@ -218,14 +198,13 @@ class SimulatorProgram:
         ForetailError
             If a C++ compiler is missing, or the build fails.
         """
-        if policy is None and (installed := self._installed()) is not None:
+        if (installed := self._installed()) is not None:
             return installed
-        guest = [] if policy is None else [policy.sha256, policy.type]
         return cached(
             self.room,
             self.executable,
-            [self.digest(), *guest],
-            lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], policy, report),
+            [self.digest()],
+            lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], report),
         )
 
     def _installed(self) -> Path | None:
@@ -250,3 +229,11 @@ def native_policy(policy: str) -> str:
     """Return what the native simulators take for a policy: its name, or the path of its library, compiled now."""
     guest = GuestPolicy.of(policy)
     return policy if guest is None else str(guest.library())
+
+
+def with_compiled_policy(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the driver's document with the library of its policy, if that is one from outside, compiled now."""
+    policy = document.get("policy")
+    if not isinstance(policy, Mapping) or not is_guest(str(policy.get("name"))):
+        return document
+    return {**document, "policy": {**policy, "compiled": native_policy(policy["name"])}}

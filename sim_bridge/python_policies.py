@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, users_code
 from foretail.features.catalog import training_columns
 
 _NUMBER = itertools.count()
@@ -122,11 +122,8 @@ class PythonPolicy:
             raise ForetailError(f"{self.file} cannot be run as Python: name a file that ends in .py")
         module = importlib.util.module_from_spec(specification)
         sys.modules[name] = module  # where dataclasses look their annotations up
-        try:
+        with users_code(
+            lambda reason: ForetailError(f"{self.file.name} fails ({reason}): make it run with this Python")
+        ):
             specification.loader.exec_module(module)
-        except Exception as error:
-            reason = (str(error).strip() or "no message").splitlines()[0]
-            raise ForetailError(
-                f"{self.file.name} raises {type(error).__name__} ({reason}): make it run with this Python"
-            ) from error
         return module

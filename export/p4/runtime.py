@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
@@ -22,6 +22,7 @@ from typing import Literal, Self
 import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_code, rpc_status
 from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from foretail.core.errors import ForetailError
 from foretail.export.p4.banks import bank_controls
@@ -60,7 +61,9 @@ class P4RuntimeSwitch:
         self._election = U128.encode(1)
 
     def __enter__(self) -> Self:
-        self._channel = grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)])
+        # Without retries: grpc would repeat a call without end to a peer that leaves after each connection.
+        options = [("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
+        self._channel = grpc.insecure_channel(self.address, options=options)
         self._stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._requests: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
         try:
@@ -180,10 +183,11 @@ def _reason(error: grpc.RpcError) -> str:
     """Return the reason that a switch gives for a failure: of the first update that failed, where it names one."""
     details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if isinstance(details, bytes):
-        for one in rpc_status.Status.FromString(details).details:
-            detail = p4r.Error()
-            if one.Unpack(detail) and detail.canonical_code != rpc_code.OK:
-                return re.sub(r"\s+", " ", detail.message) or f"code {detail.canonical_code}"
+        with suppress(DecodeError):  # what is no message tells nothing
+            for one in rpc_status.Status.FromString(details).details:
+                detail = p4r.Error()
+                if one.Unpack(detail) and detail.canonical_code != rpc_code.OK:
+                    return re.sub(r"\s+", " ", detail.message) or f"code {detail.canonical_code}"
     return re.sub(r"\s+", " ", error.details() or "")
 
 
@@ -304,6 +308,8 @@ def _bank(
         raise KeyError(f"the keys of {prefix}")
     rows = {table.size for table in filled}
     set_tau = actions[f"{prefix}set_tau"]
+    if len(set_tau.params) != 1 or set_tau.params[0].bitwidth < 1:
+        raise KeyError(f"the parameter of {prefix}set_tau")
     decide = {table.preamble.name: table.preamble.id for table in own}[f"{prefix}decide"]
     frame = Frame(features, trees, words, min(rows))
     bank = Bank(
@@ -328,13 +334,18 @@ class BankedSwitch:
 
     def live(self) -> Live:
         """Return which bank decides, and the tags of both."""
-        bank, first, second = self._default(self.program.live)
-        return Live(1 if bank else 0, (first, second))
+        bank, first, second = self._default(self.program.live, 3)
+        if bank not in (0, 1):
+            raise ForetailError(
+                f"the switch at {self.switch.address} says that bank {bank} decides, and has 0 and 1: restart it, "
+                "or deploy to another"
+            )
+        return Live(bank, (first, second))
 
     def tau(self, bank: int) -> int:
         """Return the threshold of a bank."""
         own = self.program.banks[bank]
-        (value,) = self._default(own.decide)
+        (value,) = self._default(own.decide, 1)
         return value - (1 << own.tau_bits) if value >> (own.tau_bits - 1) else value
 
     def decisions(self) -> Decisions:
@@ -396,6 +407,12 @@ class BankedSwitch:
             )
         self.reset_decisions()  # before, so that nothing can fail once the other bank decides
         self._set_live(now.other, now.tags)
+        after = self.live()
+        if after != Live(now.other, now.tags):
+            raise ForetailError(
+                f"the switch at {self.switch.address} took the write of the live bank {BANKS[now.other]}, and bank "
+                f"{BANKS[after.bank]} decides: deploy again, and see that nobody else writes its tables"
+            )
         self.report(f"bank {BANKS[now.other]} decides")
 
     def set_tau(self, bank: int, tau: int) -> None:
@@ -423,10 +440,16 @@ class BankedSwitch:
     def _set_live(self, bank: int, tags: tuple[int, int]) -> None:
         self._set_default(self.program.live, self.program.set_live, [bank, *tags])
 
-    def _default(self, table: int) -> list[int]:
+    def _default(self, table: int, count: int) -> list[int]:
+        """The `count` parameters of the default action of a table."""
         default = p4r.Entity(table_entry=p4r.TableEntry(table_id=table, is_default_action=True))
         for entity in self.switch.read(default):
             params = entity.table_entry.action.action.params
+            if params and len(params) != count:
+                raise ForetailError(
+                    f"the switch at {self.switch.address} gives {len(params)} parameters of the default action of "
+                    f"table {table:#x}, which has {count}: restart it, or deploy to another"
+                )
             if params:
                 return [_number(p.value) for p in sorted(params, key=lambda p: p.param_id)]
         raise ForetailError(

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import MODEL_SHA256
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -27,8 +29,18 @@ class DropModel:
 
 
 def _load_pyfunc(path: str) -> DropModel:  # the name is MLflow's
-    if not path.endswith(".onnx"):
-        return DropModel(Ensemble.load(Path(path)))
-    from foretail.models.drop.network import Network  # its packages are an extra
+    """Load what a run logged; ForetailError where its hash is not the one that MLflow's copy states."""
+    from mlflow.models import Model
 
-    return DropModel(Network.load(Path(path)))
+    file = Path(path)
+    if file.suffix == ".onnx":
+        from foretail.models.drop.network import Network  # its packages are an extra
+
+        model: Ensemble | Network = Network.load(file)
+    else:
+        model = Ensemble.load(file)
+    folder = next(parent for parent in file.parents if (parent / "MLmodel").is_file())
+    stated = (Model.load(str(folder)).metadata or {}).get(MODEL_SHA256, model.sha256)
+    if stated != model.sha256:
+        raise ForetailError(f"{file} was altered or damaged since its run: log the model again")
+    return DropModel(model)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
 OUTCOME_FILE = "outcome.json"
 MODEL_NAME = "model"
+MODEL_SHA256 = "foretail_sha256"
+"""Of the model, in the metadata of MLflow's copy."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 _LOADER = "foretail.models.mlflow.ensemble_flavor"
@@ -59,6 +61,7 @@ def save_model(model: Ensemble | Network, file: Path) -> str:
                 loader_module=_LOADER,
                 data_path=str(file),
                 signature=signature,
+                metadata={MODEL_SHA256: model.sha256},
                 pip_requirements=[f"foretail=={metadata.version('foretail')}"],
             ).model_id
         )

@@ -48,14 +48,20 @@ def tracking_uri(uri: str | None, folder: Path) -> str:
     gets into results. ForetailError where the clients of a scheme do not look there.
     """
     given = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{folder / 'mlflow.db'}"
-    address = without_passwords(given)
-    if address == given:
+    scheme, separator, rest = given.partition("://")
+    user_and_password, _, where = rest.rpartition("@")  # the last one, since a password may have an @ itself
+    if "/" in user_and_password and ":" not in user_and_password:  # a path with an @
+        user_and_password, where = "", rest
+    address = f"{scheme}{separator}{where}"
+    without_at = address.replace("@", "%40")
+    has_token = without_passwords(without_at) != without_at
+    if address == given and not has_token:
         return given
-    scheme, _, rest = given.partition("://")
     names = _CREDENTIALS.get(scheme.partition("+")[0])
-    if names is None or "password=" in given:
-        raise ForetailError(f"the tracking store {address} comes with a password: give that in the environment")
-    user, _, password = rest.partition("/")[0].rpartition("@")[0].partition(":")
+    if names is None or has_token:
+        shown = without_passwords(address)
+        raise ForetailError(f"the tracking store {shown} comes with a password: give that in the environment")
+    user, _, password = user_and_password.partition(":")
     os.environ |= {name: unquote(value) for name, value in zip(names, (user, password), strict=True) if value}
     return address
 

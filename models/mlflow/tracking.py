@@ -14,9 +14,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import numpy.typing as npt
 
+from foretail.core.digest import write_digest
 from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.json_text import flat
 from foretail.models.ensemble.ensemble import Ensemble
@@ -253,7 +255,9 @@ def track(
             texts = [(name[:250], text[:_PARAM_LENGTH]) for name, text in _flat({} if run_id else shown)]
             for start in range(0, len(texts), _PARAMS_PER_BATCH):
                 mlflow.log_params(dict(texts[start : start + _PARAMS_PER_BATCH]))
-            yield TrackedRun(run.info.run_id, experiment_id, uri)
+            tracked = TrackedRun(run.info.run_id, experiment_id, uri)
+            yield tracked
+            _write_digests(tracked)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
@@ -271,6 +275,18 @@ def track(
                 usable(uri, ", or choose tracking=off"),
             ):
                 mlflow.end_run(status)
+
+
+def _write_digests(run: TrackedRun) -> None:
+    """Write the digest of the artifacts of the active run, and of the model that it logged, where they are files."""
+    mlflow = imported()
+    places = [mlflow.get_artifact_uri()]
+    if run.model_id is not None:
+        places.append(mlflow.get_logged_model(run.model_id).artifact_location)
+    for place in map(urlsplit, places):
+        folder = Path(unquote(place.path))
+        if place.scheme in ("", "file") and folder.is_dir():
+            write_digest(folder)
 
 
 def run_exists(run_id: str, uri: str) -> bool:

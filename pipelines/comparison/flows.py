@@ -135,15 +135,33 @@ class FlowsResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """Who is best at the tail of incast flows beside LQD, and what predictions are worth there."""
+        """Lossless packets that were lost, who is best at the tail of incast flows, and what predictions are worth."""
+        lost = self.lost_lossless()
+        return ([lost] if lost else []) + self._best_and_worth()
+
+    def lost_lossless(self) -> str | None:
+        """How many packets of lossless queues each policy lost, in a sentence; None where they lost none."""
+        lost = {
+            policy: sum(int(run.metrics().get("lossless_drops") or 0) for run in self.runs if run.policy == policy)
+            for policy in self.policies
+        }
+        if not any(lost.values()):
+            return None
+        each = ", ".join(f"{policy_words(policy)} {count:,}" for policy, count in lost.items() if count)
+        return (
+            f"Lossless queues lost packets ({each}): raise scenario.pfc.headroom_bytes and headroom_pool_bytes, or "
+            "leave them out."
+        )
+
+    def _best_and_worth(self) -> list[str]:
         unseen, seen = self.apart()
         if seen is not None:
             where = ", ".join(map(str, self.seen))
             sentence = f"The model was trained or tuned on seed {where}: what it does there is shown apart."
-            return [sentence, *unseen.verdict()]
+            return [sentence, *unseen._best_and_worth()]
         if self.seen:
             sentence = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
-            return [sentence, *replace(self, seen=()).verdict()]
+            return [sentence, *replace(self, seen=())._best_and_worth()]
         metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
         means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
         if len(means) < 2:

@@ -62,7 +62,7 @@ def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Pat
         folder,
         scenario=asdict(scenario) | {"emulation": document["emulation"]},
         progress=reporting(report),
-        executable=Emulator().driver(document["policy"]["name"], report),
+        executable=Emulator().driver(report),
         simulate=_in_time,
     )
 

@@ -180,6 +180,6 @@ def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, simulator: 
         folder,
         scenario=scenario,
         progress=reporting(report),
-        executable=simulator.driver(document["racks"]["buffer"]["policy"], report),
+        executable=simulator.driver(report),
         simulate=simulator.run,
     )

@@ -17,7 +17,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy, SimulatorProgram, policy_identity
+from foretail.sim_bridge.guest_policies import SimulatorProgram, policy_identity
 from foretail.sim_bridge.native.collection import collect_dataset
 from foretail.sim_bridge.native.driver import NATIVE, run_native
 from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
@@ -61,7 +61,7 @@ class Simulator(ABC):
     """What its program is called."""
 
     def __init__(self) -> None:
-        self._executables: dict[str, Path] = {}
+        self._executable: Path | None = None
         self._building = threading.Lock()
 
     @property
@@ -84,22 +84,17 @@ class Simulator(ABC):
         """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
     @abstractmethod
-    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
-        """The program that knows a policy from outside, if there is one."""
+    def build(self, report: Callable[[int, int], None]) -> Path:
+        """The program."""
 
-    def driver(self, policy: str, report: Report) -> Path:
-        """The executable that knows a policy, built on first use (threads of one stage build it once)."""
-        guest = GuestPolicy.of(policy)
-        known = "" if guest is None else policy
+    def driver(self, report: Report) -> Path:
+        """The executable, built on first use (threads of one stage build it once)."""
         with self._building:
-            if known not in self._executables:
-                once = "once per machine" if guest is None else f"once for {guest.name}"
-                building = f"building {self.words}, which takes some minutes {once}"
+            if self._executable is None:
+                building = f"building {self.words}, which takes some minutes once per machine"
                 report(0.0, f"finding {self.words}")
-                self._executables[known] = self.build(
-                    guest, lambda done, of: report(0.0, f"{building}: {done} of {of} steps")
-                )
-            return self._executables[known]
+                self._executable = self.build(lambda done, of: report(0.0, f"{building}: {done} of {of} steps"))
+            return self._executable
 
 
 class OwnSimulator(Simulator):
@@ -120,9 +115,9 @@ class OwnSimulator(Simulator):
         """Digest of the program's sources."""
         return self.program.digest()
 
-    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+    def build(self, report: Callable[[int, int], None]) -> Path:
         """The program."""
-        return self.program.build(policy=guest, report=report)
+        return self.program.build(report=report)
 
 
 class Native(OwnSimulator):
@@ -169,9 +164,9 @@ class Ns3(Simulator):
         """Runs the driver."""
         return run_driver
 
-    def build(self, guest: GuestPolicy | None, report: Callable[[int, int], None]) -> Path:
+    def build(self, report: Callable[[int, int], None]) -> Path:
         """The driver for this ns-3."""
-        return build_driver(self._prefix, policy=guest, report=report)
+        return build_driver(self._prefix, report=report)
 
 
 def simulator_of(config: Simulates) -> Simulator:
@@ -219,7 +214,7 @@ def simulate_dataset(
         folder,
         scenario=asdict(scenario),
         progress=reporting(report),
-        executable=simulator.driver(document["policy"]["name"], report),
+        executable=simulator.driver(report),
         simulate=simulator.run,
     )
 
@@ -233,7 +228,7 @@ def scratch_run(document: Mapping[str, Any], simulator: Simulator, so_far: SoFar
 
 def simulate_flows(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> PacketRun:
     """Simulate without a trace; flows, occupancy and summary go to `folder`."""
-    executable = simulator.driver(document["policy"]["name"], report)
+    executable = simulator.driver(report)
     return simulator.run(document, folder, reporting(report), executable=executable)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+AGAIN_SECONDS = 0.01
 _stoppable = False
 
 
@@ -44,12 +48,22 @@ def stoppable(stopped: list[int], of_process: bool) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
+    def swallowed(unraisable: Any) -> None:
+        """Interrupt again: a callback of a weak reference, as SQLAlchemy has them, cannot raise what interrupts it."""
+        if isinstance(unraisable.exc_value, KeyboardInterrupt) and stopped and _stoppable:
+            threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), stopped[-1])).start()
+        else:
+            hook(unraisable)
+
     before = {number: signal.signal(number, stop) for number in STOPPING}
+    hook, sys.unraisablehook = sys.unraisablehook, swallowed
     _stoppable = True
     try:
         yield
     finally:
         _stoppable = False
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if of_process else handler)
 

@@ -200,9 +200,20 @@ def _running(
     """A server in a session of its own, so that Ctrl-C reaches it through this process, in order."""
     more = {} if owner is None else _as(owner)
     process = subprocess.Popen(command, cwd="/", env=environment, start_new_session=True, **more)
+    # A shell that reads until this process is gone, however it ends, and then ends the server.
+    end = f"cat; kill -s INT -- -{process.pid}; sleep 5; kill -s KILL -- -{process.pid}"
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:
+        guard.kill()
+        guard.wait()
         process.send_signal(signal.SIGINT)
         try:
             process.wait(timeout=20)

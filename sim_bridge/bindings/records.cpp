@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bindings/module.hpp"
-#include "buffer/policies/policies.hpp"
+#include "buffer/policies/any_policy.hpp"
 
 namespace foretail::bindings {
 
@@ -97,9 +97,9 @@ using Traits = std::tuple<std::string, bool, bool, bool, std::vector<std::string
 
 std::vector<Traits> traits() {
     std::vector<Traits> out;
-    for (const KnownPolicy& one : Policies::known) {
-        out.emplace_back(one.name, one.asks, one.knows_priorities, one.pushes_out,
-                         std::vector<std::string>(one.parameters.begin(), one.parameters.end()));
+    for (const KnownPolicy* one : policies()) {
+        out.emplace_back(one->name, one->asks, one->knows_priorities, one->removes_packets(),
+                         std::vector<std::string>(one->parameters.begin(), one->parameters.end()));
     }
     return out;
 }

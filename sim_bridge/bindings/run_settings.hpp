@@ -19,7 +19,7 @@
 
 #include "bindings/whole.hpp"
 #include "buffer/names.hpp"
-#include "buffer/policies/policies.hpp"
+#include "buffer/policies/policy.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::bindings {

@@ -3,8 +3,10 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,8 +15,9 @@
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/virtual_lqd.hpp"
-#include "buffer/policies/lossless/lossless.hpp"
-#include "buffer/policies/policies.hpp"
+#include "buffer/policies/any_policy.hpp"
+#include "buffer/policies/complete_sharing.hpp"
+#include "buffer/policies/credence.hpp"
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/lossless_admission.hpp"
 #include "buffer/queues/port_queues.hpp"
@@ -45,13 +48,14 @@ struct PortBytes {
 ///   pushed_out(port, packet)      when a queued packet is removed, that of the arrival inside its `admit` perhaps,
 ///   paused(port, priority, time, on)  when it tells the sender at an ingress port to stop, or to go on; where it has
 ///   it, fate(row, time, dropped)      when the virtual LQD has sent or dropped the row (only with `labels`).
-template <class Policy, class Payload>
+template <class Payload>
 class Switch {
 public:
     using Packet = typename PortQueues<Payload>::Packet;
 
-    Switch(const SwitchSettings& settings, Policy policy)
+    Switch(const SwitchSettings& settings, std::unique_ptr<AnyPolicy> policy)
         : policy_(std::move(policy)),
+          about_(policy_->about()),
           queues_(settings.shape),
           push_out_(settings.rules),
           averages_(settings.shape.queues(), settings.scale),
@@ -63,11 +67,11 @@ public:
           tracks_queues_(features_.has_any(of_tracked_queues)),
           keeps_arrival_rates_(features_.has_any(of_arrival_rates)),
           bytes_(settings.shape.rates.size()) {
-        if (settings.labels || (Policy::follows_thresholds && !settings.fluid_slack)) {
+        if (settings.labels || (about_.follows_thresholds && !settings.fluid_slack)) {
             lqd_.emplace(settings.shape, settings.rules, settings.scale, settings.features, settings.occamy_oracle);
         }
         if (settings.fluid_slack) fluid_.emplace(settings.shape, *settings.fluid_slack);
-        if (settings.shape.pause || sees_ingress)
+        if (settings.shape.pause || about_.sees_ingress)
             ingress_.emplace(settings.shape.ports(), settings.shape.priorities,
                              settings.shape.pause.value_or(PauseSettings{}));
     }
@@ -81,7 +85,7 @@ public:
                 const Port port = queues_.port_of(queue);
                 at(port).out += packet.size;
                 if (tracks_queues_) tracked_.departed(queue, packet.size);
-                if constexpr (Policy::sees_departures) policy_.departed(port, packet.size, queues_.length(queue));
+                if (about_.sees_departures) policy_->departed(port, packet.size, queues_.length(queue));
                 if (ingress_) lossless(sink).release(queue, packet, time);
                 sink.departed(port, std::move(packet), time);
                 if (ingress_ && !ingress_->paused().empty()) lossless(sink).resume(time);
@@ -108,7 +112,7 @@ public:
             lqd_->arrive(arrival, row, fates(sink));
         }
         if (fluid_) fluid_->arrive(arrival);
-        if constexpr (Policy::sees_departures) policy_.arrive(arrival);
+        if (about_.sees_departures) policy_->arrive(arrival);
         expel(arrival.time, sink);
         about_to_change(queue, arrival.time);
         if (arrival.data && lqd_) {
@@ -136,32 +140,23 @@ public:
 
     /// Whether `admit` would call `predicts_drop()` for an observed arrival.
     [[nodiscard]] bool asks(const Arrival& arrival) const {
-        bool asks = false;
-        if constexpr (Policy::asks) {
-            if (!arrival.data || queues_.is_lossless(queues_.queue_of(arrival))) return false;
-            Policy trial = policy_;  // what it decides here does not count
-            decide(
-                trial, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
-                [&] {
-                    asks = true;
-                    return false;
-                });
-        }
-        return asks;
+        const QueueIndex queue = queues_.queue_of(arrival);
+        if (!about_.asks || !arrival.data || queues_.is_lossless(queue)) return false;
+        return policy_->would_ask(arrival, queues_, followed(queue));
     }
 
     /// Decides an observed arrival. `predicts_drop()` is called at most once, only by Credence where it must ask.
     /// `settled(outcome)` has the last word on data arrivals of policies that do not push out, and may only let in
     /// what fits.
     template <class Ask, class Sink, class Settled = std::identity>
-    [[gnu::always_inline]] Outcome admit(const Arrival& arrival, Payload payload, Ask&& predicts_drop, Sink& sink,
+    [[gnu::always_inline]] Outcome admit(const Arrival& arrival, Payload payload, const Ask& predicts_drop, Sink& sink,
                                          Settled&& settled = {}) {
         at(arrival.port).in += arrival.size;
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;
         if (queues_.is_lossless(queues_.queue_of(arrival))) {
             outcome = lossless(sink).admit(arrival, std::move(payload));
-        } else if constexpr (Policy::pushes_out) {
+        } else if (about_.pushes_out) {
             charge(arrival);
             const bool kept = push_out_.admit(
                 queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
@@ -169,11 +164,16 @@ public:
             if (!kept) outcome = Outcome::buffer_full;
             if (!kept && ingress_) ingress_->release(ingress_->queue_of(arrival), arrival.size);
         } else {
-            outcome = arrival.data ? settled(decide_lossy(arrival, std::forward<Ask>(predicts_drop)))
-                                   : CompleteSharing{}.decide(arrival, queues_);
+            if (!arrival.data) {
+                outcome = CompleteSharing{}.decide(arrival, queues_);
+            } else {
+                const Bytes threshold = followed(queues_.queue_of(arrival));
+                outcome = settled(policy_->decide(
+                    arrival, queues_, {threshold, ingress_ ? &*ingress_ : nullptr, PredictsDrop(predicts_drop)}));
+            }
             if (outcome == Outcome::accepted) {
                 charge(arrival);
-                push(arrival, std::move(payload));
+                queues_.push(arrival, std::move(payload), about_.expels ? policy_->rank(arrival) : std::uint8_t{0});
                 queues_.start(arrival.port, arrival.time);
                 expel(arrival.time, sink);
             }
@@ -204,7 +204,8 @@ public:
     [[nodiscard]] const PortQueues<Payload>& queues() const { return queues_; }
     /// Where packets came in; none where nobody keeps it.
     [[nodiscard]] const std::optional<IngressQueues>& ingress() const { return ingress_; }
-    [[nodiscard]] Policy& policy() { return policy_; }
+    [[nodiscard]] AnyPolicy& policy() { return *policy_; }
+    [[nodiscard]] const KnownPolicy& about_policy() const { return about_; }
     [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
     /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when
     /// the real queues run LQD too and the thresholds are exact.
@@ -218,18 +219,6 @@ public:
     }
 
 private:
-    static constexpr bool sees_ingress = Policy::sees_ingress;
-
-    template <class Ask>
-    Outcome decide_lossy(const Arrival& arrival, Ask&& predicts_drop) {
-        if constexpr (Policy::sees_ingress) {
-            return policy_.decide(arrival, queues_, *ingress_);
-        } else {
-            return decide(
-                policy_, arrival, queues_, [&] { return threshold(queues_.queue_of(arrival)); },
-                std::forward<Ask>(predicts_drop));
-        }
-    }
     /// What the taking in of lossless packets asks of this switch.
     template <class Sink>
     struct LosslessHooks {
@@ -237,20 +226,13 @@ private:
         Sink& sink;
 
         bool pauses(QueueIndex queue, Bytes reserve, Tick now) {
-            if constexpr (requires { node.policy_.pauses(queue, reserve, now, node.queues_, *node.ingress_); }) {
-                return node.policy_.pauses(queue, reserve, now, node.queues_, *node.ingress_);
-            } else {
-                return DynamicPause::pauses(queue, reserve, node.queues_, *node.ingress_);
-            }
+            return node.policy_->pauses(queue, reserve, now, node.queues_, *node.ingress_);
         }
         bool make_room(const Arrival& arrival) {
-            if constexpr (Policy::pushes_out) {
-                return node.push_out_.make_room(
-                    node.queues_, arrival, [&](QueueIndex queue) { node.about_to_change(queue, arrival.time); },
-                    node.pushed_out(sink));
-            } else {
-                return node.queues_.fits(arrival.size);
-            }
+            if (!node.about_.pushes_out) return node.queues_.fits(arrival.size);
+            return node.push_out_.make_room(
+                node.queues_, arrival, [&](QueueIndex queue) { node.about_to_change(queue, arrival.time); },
+                node.pushed_out(sink));
         }
         void ingress_about_to_change(QueueIndex queue, Tick now) { node.ingress_about_to_change(queue, now); }
         void paused(Port port, int priority, Tick now, bool on) {
@@ -268,34 +250,25 @@ private:
         ingress_about_to_change(queue, arrival.time);
         ingress_->charge(queue, arrival.size);
     }
-    void ingress_about_to_change(QueueIndex queue, [[maybe_unused]] Tick now) {
-        if constexpr (requires { policy_.ingress_about_to_change(queue, now, Bytes{}); })
-            policy_.ingress_about_to_change(queue, now, ingress_->length(queue));
+    void ingress_about_to_change(QueueIndex queue, Tick now) {
+        policy_->ingress_about_to_change(queue, now, ingress_->length(queue));
     }
     [[nodiscard]] PortBytes& at(Port port) { return bytes_[static_cast<std::size_t>(port)]; }
     [[nodiscard]] Bytes threshold(QueueIndex queue) const {
         return fluid_ ? fluid_->threshold(queue) : lqd_->threshold(queue);
     }
-    void about_to_change(QueueIndex queue, Tick now) {
+    /// That threshold where the policy follows it.
+    [[nodiscard]] Bytes followed(QueueIndex queue) const { return about_.follows_thresholds ? threshold(queue) : 0; }
+    [[gnu::always_inline]] void about_to_change(QueueIndex queue, Tick now) {
         const Bytes length = queues_.length(queue);
         if (keeps_averages_) averages_.observe(queue, now, length, queues_.occupancy());
-        if constexpr (requires { policy_.about_to_change(queue, now, length); }) {
-            policy_.about_to_change(queue, now, length);
-        }
-    }
-    void push(const Arrival& arrival, Payload payload) {
-        if constexpr (Policy::expels) {
-            queues_.push(arrival, std::move(payload), policy_.rank(arrival));
-        } else {
-            queues_.push(arrival, std::move(payload));
-        }
+        if (about_.follows_changes) policy_->about_to_change(queue, now, length);
     }
     /// Lets a policy that expels remove packets, the one of the last arrival perhaps among them.
     template <class Sink>
     void expel(Tick now, Sink& sink) {
-        if constexpr (Policy::expels) {
-            policy_.expel(queues_, [&](QueueIndex queue) { about_to_change(queue, now); }, pushed_out(sink));
-        }
+        if (!about_.expels) return;
+        buffer::expel(*policy_, queues_, [&](QueueIndex queue) { about_to_change(queue, now); }, pushed_out(sink));
     }
     template <class Sink>
     auto pushed_out(Sink& sink) {
@@ -314,7 +287,8 @@ private:
         };
     }
 
-    Policy policy_;
+    PolicyValue policy_;
+    KnownPolicy about_;
     PortQueues<Payload> queues_;
     std::optional<IngressQueues> ingress_;
     LongestQueueDrop push_out_;

@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "emulator/control/own_control.hpp"
@@ -38,7 +37,6 @@ namespace {
 
 using nlohmann::json;
 
-template <class Policy>
 void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& folder) {
     const Settings& settings = s.network;
     Predictor predictor(settings);
@@ -46,7 +44,7 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     RecordFile<buffer::OccupancyRecord> occupancy(folder + "/occupancy.bin");
     FramePool pool;
     EventOrder order;
-    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, trace.get(), order);
+    LeafSpine<FramePool::Handle> network(settings, predictor, trace.get(), order);
     const std::int64_t traffic_end_ns = settings.incast.connect_ahead_ns + settings.traffic_ns;
     network.sample(settings.incast.connect_ahead_ns, traffic_end_ns, settings.occupancy_interval_ns,
                    [&](const buffer::OccupancyRecord& record) { occupancy.write(record); });
@@ -80,12 +78,11 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
     Predictor predictor(s.network);
     auto trace = s.network.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
     FramePool pool;
-    with_rack_fabric<FramePool::Handle>(*s.racks, s.network, predictor, trace.get(), log, [&](auto& fabric) {
-        json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
-        summary.update(finish_racks(*s.racks, s.network, fabric, predictor, trace.get()));
-        records.close();
-        write_summary(folder, summary);
-    });
+    RackFabric<FramePool::Handle, decltype(log)> fabric(*s.racks, s.network, predictor, trace.get(), log);
+    json summary = play(s, plan_long_flows(*s.racks), folder, pool, fabric, s.network.traffic_ns);
+    summary.update(finish_racks(*s.racks, s.network, fabric, predictor, trace.get()));
+    records.close();
+    write_summary(folder, summary);
 }
 
 /// The kernel's name of a congestion control: its own, or that of ours, which is then registered and kept in `own`.
@@ -112,12 +109,7 @@ void run(const std::string& settings_path, const std::string& folder) {
     enter_user_namespace();
     if (settings.racks) return emulate_racks(settings, folder);
     const Plan plan = settings.emulation.command.empty() ? plan_traffic(settings.network) : Plan{};
-    const PolicyChoice& policy = settings.network.policy;
-    buffer::Shape shape;
-    shape.priorities = settings.network.queues.count;
-    buffer::with_policy(policy.name, policy.settings, shape, [&](const auto& chosen) {
-        emulate<std::remove_cvref_t<decltype(chosen)>>(settings, plan, folder);
-    });
+    emulate(settings, plan, folder);
 }
 
 /// Makes a host and takes it down again, with a congestion control if it has a name.

@@ -16,7 +16,7 @@ from foretail.core.files import writing
 from foretail.features.records import FLOW_DTYPE, Records
 from foretail.sim_bridge._native import NativeRun as _Run
 from foretail.sim_bridge._native import NativeSnapshot
-from foretail.sim_bridge.policies import is_guest
+from foretail.sim_bridge.guest_policies import with_compiled_policy
 
 LATEST_NS = 2**63 - 1
 
@@ -43,7 +43,7 @@ class NativeNetwork:
     Parameters
     ----------
     settings : mapping
-        The driver's JSON document; its policy must be one of Foretail's own.
+        The driver's JSON document.
     folder : Path, optional
         An existing folder, which gets the files of :class:`foretail.sim_bridge.native.driver.NativeRun`. Without it
         nothing is written.
@@ -80,10 +80,7 @@ class NativeNetwork:
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: Path | None = None) -> None:
-        if "racks" not in settings and is_guest(settings["policy"]["name"]):
-            raise ForetailError(
-                "a policy from outside is compiled into the program of the network: use run_native for it"
-            )
+        settings = with_compiled_policy(settings)
         self._folder, self._text = folder, json.dumps(settings)
         self._cpu_seconds = self._wall_seconds = 0.0
         self._finished = False

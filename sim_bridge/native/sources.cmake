@@ -1,5 +1,6 @@
 # The sources of the native network, for its program and for the extension module; first what takes longest to compile.
 set(NATIVE_NETWORK
+    buffer/policies/policies.cpp
     native/simulation.cc
     native/racks/rack_simulation.cc
     native/hosts/flows.cc

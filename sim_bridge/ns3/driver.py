@@ -19,7 +19,7 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.builds import cached, is_cached, sources_digest
-from foretail.sim_bridge.guest_policies import GuestPolicy, build_simulator
+from foretail.sim_bridge.guest_policies import build_simulator
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 OLDEST_NS3 = (3, 44)
@@ -66,7 +66,6 @@ def build_driver(
     ns3_prefix: str | os.PathLike[str] | None = None,
     *,
     debug: bool = False,
-    policy: GuestPolicy | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Return the driver's executable, building it if this machine has not built it yet.
@@ -77,8 +76,6 @@ def build_driver(
         An ns-3 installation; the Python package ``ns3`` by default.
     debug : bool
         With assertions: every arrival recounts the bytes of its queue.
-    policy : GuestPolicy, optional
-        A policy from outside, which this driver then knows beside Foretail's own.
     report : callable, optional
         Hears how many of how many steps of the build are done.
 
@@ -89,29 +86,22 @@ def build_driver(
     """
     ns3 = find_ns3(ns3_prefix)
     build_type = "Debug" if debug else "Release"
-    key = _key(ns3, build_type, policy)
-    return cached(_KIND, _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, policy, report))
+    key = _key(ns3, build_type)
+    return cached(_KIND, _EXECUTABLE, key, lambda folder: _compile(folder, ns3, build_type, report))
 
 
 def driver_is_built(ns3_prefix: str | os.PathLike[str] | None = None) -> bool:
     """Return whether :func:`build_driver` has nothing left to do; ForetailError without ns-3 or a compiler."""
-    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(ns3_prefix), "Release", None))
+    return is_cached(_KIND, _EXECUTABLE, _key(find_ns3(ns3_prefix), "Release"))
 
 
-def _key(ns3: Ns3Installation, build_type: str, policy: GuestPolicy | None) -> list[str]:
-    guest = [] if policy is None else [policy.sha256, policy.type]
-    return [driver_digest(), str(ns3.prefix), ns3.version, build_type, *guest]
+def _key(ns3: Ns3Installation, build_type: str) -> list[str]:
+    return [driver_digest(), str(ns3.prefix), ns3.version, build_type]
 
 
-def _compile(
-    folder: Path,
-    ns3: Ns3Installation,
-    build_type: str,
-    policy: GuestPolicy | None,
-    report: Callable[[int, int], None] | None,
-) -> None:
+def _compile(folder: Path, ns3: Ns3Installation, build_type: str, report: Callable[[int, int], None] | None) -> None:
     definitions = [f"NS3_PREFIX={ns3.prefix}", f"NS3_VERSION={ns3.version}", f"CMAKE_BUILD_TYPE={build_type}"]
-    build_simulator("ns3", folder, _EXECUTABLE, f"the driver of ns-3 {ns3.version}", definitions, policy, report)
+    build_simulator("ns3", folder, _EXECUTABLE, f"the driver of ns-3 {ns3.version}", definitions, report)
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, users_code
 from foretail.core.summary import Summarised
 from foretail.features.arithmetic import CELL_BYTES, arithmetic_of
 from foretail.features.catalog import training_columns
@@ -159,15 +159,8 @@ class CheckedPredictor:
 
     def __call__(self, rows: Features) -> NDArray[np.bool_]:
         given = rows.copy()
-        try:
+        with users_code(lambda reason: self._fault(f"fails on {len(rows)} rows ({reason})", "make it answer")):
             answer = np.asarray(self._ask(given))
-        except ForetailError:
-            raise
-        except Exception as error:
-            reason = (str(error).strip() or "no message").splitlines()[0]
-            raise self._fault(
-                f"raised {type(error).__name__} on {len(rows)} rows ({reason})", "make it answer"
-            ) from error
         if not np.array_equal(given, rows):
             raise self._fault("changed its input", "let it work on a copy")
         if answer.shape != (len(rows),) or answer.dtype.kind not in "biuf":

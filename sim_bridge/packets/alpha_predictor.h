@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "buffer/counters/interval_counters.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/predictor/predictor_library.hpp"
 #include "buffer/records.hpp"
 #include "buffer/types.hpp"
@@ -21,7 +22,7 @@ namespace foretail::packets {
 class AlphaPredictor {
 public:
     AlphaPredictor(const Settings& settings, const std::string& folder) : path_(settings.policy.library) {
-        if (!settings.policy.takes_alpha) return;
+        if (!settings.policy.known->takes_alpha) return;
         if (!path_.empty()) library_.emplace(path_, settings.policy.alpha_interval_ns);
         if (settings.counters && !folder.empty()) log_.emplace(folder + "/counters.bin");
         if (library_ || settings.counters) interval_ns_ = settings.policy.alpha_interval_ns;
@@ -67,8 +68,7 @@ public:
           switch_index_(switch_index) {}
 
     /// Brings the alphas of a policy up to now.
-    template <class Policy>
-    void advance(buffer::Tick now, Policy& policy) {
+    void advance(buffer::Tick now, buffer::AnyPolicy& policy) {
         counters_.advance(
             now,
             [&](buffer::Tick end) {

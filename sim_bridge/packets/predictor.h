@@ -7,6 +7,7 @@
 #include <string>
 
 #include "buffer/features/features.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/predictor/predictor_library.hpp"
 #include "packets/random.h"
 #include "packets/settings/settings.h"
@@ -33,7 +34,7 @@ public:
                                          "' tells the last packets of a message, and reads more than what a switch "
                                          "counts of flows; train it on those features");
         }
-        if (outside_ || settings.policy.library.empty() || settings.policy.takes_alpha) return;
+        if (outside_ || settings.policy.library.empty() || settings.policy.known->takes_alpha) return;
         library_.emplace(settings.policy.library, settings.scale);
         tau_ = settings.policy.tau.value_or(library_->default_tau());
     }

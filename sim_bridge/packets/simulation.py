@@ -19,6 +19,7 @@ from foretail.core.files import writing
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
 from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
+from foretail.sim_bridge.guest_policies import with_compiled_policy
 from foretail.sim_bridge.packets.queries import query_table, round_table
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def run_program(
 ) -> None:
     """Run a simulator that takes the driver's settings, and wait for it; `what` is its name in errors."""
     with writing(folder):
-        (folder / "settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        document = json.dumps(with_compiled_policy(settings), indent=1)
+        (folder / "settings.json").write_text(document + "\n", encoding="utf-8")
     command = [executable, folder / "settings.json", folder]
     complaints: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

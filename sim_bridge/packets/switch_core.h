@@ -43,14 +43,14 @@ inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buf
 /// FramePtr is a frame with size_bytes, flow, flow_class, first_rtt, ecn_capable, sent_bytes and left_bytes; it owns
 /// it, or else wires have lost(frame), for a frame that was refused or pushed out. What has left is handed to wires:
 /// departed(port, frame, size, time). Where they have it, they hear of pushed_out(port).
-template <class Policy, class FramePtr>
+template <class FramePtr>
 class SwitchCore {
 public:
     struct Queued {
         FramePtr frame;
         buffer::Row row = buffer::no_row;
     };
-    using Buffer = buffer::Switch<Policy, Queued>;
+    using Buffer = buffer::Switch<Queued>;
 
     struct Decision {
         buffer::Outcome outcome = buffer::Outcome::accepted;
@@ -62,10 +62,10 @@ public:
         bool marked = false;
     };
 
-    SwitchCore(const Settings& s, int index, const buffer::SwitchSettings& settings, Policy policy,
-               Predictor& predictor, ArrivalTrace* trace)
+    SwitchCore(const Settings& s, int index, const buffer::SwitchSettings& settings, Predictor& predictor,
+               ArrivalTrace* trace)
         : index_(index),
-          buffer_(settings, std::move(policy)),
+          buffer_(settings, s.policy.known->make(s.policy.settings, settings.shape)),
           queue_of_(s.queues.queue_of),
           marks_(s.transport, s.seed, index),
           predictor_(&predictor),
@@ -276,7 +276,10 @@ private:
 
     /// Whether a packet may be removed after its label is known: by a policy that expels, or where the real queues
     /// stand still while those of the virtual LQD go on.
-    [[nodiscard]] bool may_lose_late() const { return Policy::expels || (Policy::pushes_out && buffer_.ingress()); }
+    [[nodiscard]] bool may_lose_late() const {
+        const buffer::KnownPolicy& policy = buffer_.about_policy();
+        return policy.expels || (policy.pushes_out && buffer_.ingress());
+    }
     /// That of a frame which knows its own, or that of its class.
     template <class Frame>
     [[nodiscard]] std::uint8_t queue_of(const Frame& frame) const {
@@ -309,7 +312,7 @@ private:
         record.port = static_cast<std::int16_t>(arrival.port);
         record.flow_class = frame.flow_class;
         record.first_rtt = frame.first_rtt;
-        record.asked = Policy::asks ? buffer::Asked::no : buffer::Asked::never;
+        record.asked = buffer_.about_policy().asks ? buffer::Asked::no : buffer::Asked::never;
         if constexpr (requires { frame.priority; }) trace_->sent_at(frame.priority);
         return record;
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import math
+import pickle  # noqa: TID251 - of an environment, to another process
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -298,6 +301,75 @@ def test_without_gymnasium_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> Non
         importlib.import_module("foretail.gym")
 
 
+@pytest.mark.parametrize(
+    "again", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "deepcopy"]
+)
+def test_a_copy_plays_the_same_episodes(again: Callable[[Any], Any]) -> None:
+    def episode(env: BufferEnv) -> list[float]:
+        env.reset(seed=7)
+        rewards: list[float] = []
+        ended = False
+        while not ended:
+            _, reward, ended, _, _ = env.step(len(rewards) % 2)
+            rewards.append(reward)
+        return rewards
+
+    env = BufferEnv(Generated(ports=4, buffer=16, slots=60), ("fill",), Reward(dropped=-1.0))
+    assert episode(again(env)) == episode(env)
+    many = BufferVectorEnv(2, Generated(ports=4, buffer=16, slots=60))
+    assert np.array_equal(again(many).reset(seed=7)[0], many.reset(seed=7)[0])
+
+
+def test_seeds_and_actions_of_numpy_are_taken() -> None:
+    env, many = BufferEnv(Generated(slots=40)), BufferVectorEnv(2, Generated(slots=40))
+    first, _ = env.reset(seed=np.int64(5))  # type: ignore[arg-type]
+    assert np.array_equal(first, env.reset(seed=5)[0])
+    assert np.array_equal(many.reset(seed=[np.int64(5), None])[0][0], first)  # type: ignore[list-item]
+    for action in (np.int64(1), np.array([1]), np.array(1), True):
+        env.reset(seed=5)
+        assert env.step(action)[0].shape == first.shape
+
+
+def test_episodes_are_cut_alike_in_both_forms() -> None:
+    many = gymnasium.make_vec("foretail/Buffer-v0", num_envs=2, traffic=Generated(slots=60), max_episode_steps=3)
+    one = gymnasium.make("foretail/Buffer-v0", traffic=Generated(slots=60), max_episode_steps=3)
+    many.reset(seed=1)
+    one.reset(seed=1)
+    alone = [one.step(0)[3] for _ in range(3)]
+    assert [bool(many.step(np.zeros(2, np.int64))[3][0]) for _ in range(3)] == alone == [False, False, True]
+    assert np.array_equal(many.step(np.zeros(2, np.int64))[1], np.zeros(2))  # the reset
+    assert not many.step(np.zeros(2, np.int64))[3].any()
+    with pytest.raises(ForetailError, match=r"^max_episode_steps must be a whole number of at least 1, or None"):
+        BufferVectorEnv(max_episode_steps=0)
+
+
+def test_a_mask_resets_some_environments() -> None:
+    many = BufferVectorEnv(3, Generated(ports=4, buffer=16, slots=60))
+    first, _ = many.reset(seed=3)
+    later, *_ = many.step(np.zeros(3, np.int64))
+    mask = np.array([False, True, False])
+    now, _ = many.reset(seed=3, options={"reset_mask": mask})
+    assert np.array_equal(now, np.where(mask[:, None], first, later))
+    for wrong in (np.zeros(3, np.bool_), np.ones(2, np.bool_), [0, 1, 0]):
+        with pytest.raises(ForetailError, match=r"^reset_mask must be 3 booleans, at least one of them true$"):
+            many.reset(options={"reset_mask": wrong})
+
+
+def test_threads_that_share_an_environment_take_turns() -> None:
+    traffic = Generated(ports=8, buffer=64, slots=200)
+    many = BufferVectorEnv(64, traffic)
+    many.reset(seed=1)
+
+    def work(_: int) -> None:
+        for _ in range(300):
+            many.step(np.zeros(64, np.int64))
+            many.reset(seed=1)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert np.array_equal(many.reset(seed=1)[0], BufferVectorEnv(64, traffic).reset(seed=1)[0])
+
+
 def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
     env = BufferEnv(Generated(slots=40))
     with pytest.raises(ForetailError, match=r"^no packet waits for an action: call reset\(\) first$"):
@@ -305,8 +377,22 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
     env.reset(seed=1)
     with pytest.raises(ForetailError, match=r"^an action must be 0 \(accept\) or 1 \(drop\), not 2$"):
         env.step(2)
+    for action in (None, "1", 0.0, [[1, 0]], [1, [2]]):
+        with pytest.raises(ForetailError, match=r"^an action must be 0 \(accept\) or 1 \(drop\), not "):
+            env.step(action)
+    for seed in (-1, 1.5, "1", True):
+        with pytest.raises(ForetailError, match=r"^a seed must be a whole number of at least 0, not "):
+            env.reset(seed=seed)  # type: ignore[arg-type]
+        with pytest.raises(ForetailError, match=r"^a seed must be a whole number of at least 0, not "):
+            BufferVectorEnv(1, Generated(slots=40)).reset(seed=[seed])  # type: ignore[list-item]
+    with pytest.raises(ForetailError, match=r"^traffic must be Generated, FromFile or FromDatasets, not 'x'$"):
+        BufferEnv(traffic="x")  # type: ignore[arg-type]
+    with pytest.raises(ForetailError, match=r"^reward must be a foretail.gym.Reward, not None$"):
+        BufferEnv(reward=None)  # type: ignore[arg-type]
     many = BufferVectorEnv(2, Generated(slots=40))
     many.reset(seed=1)
+    with pytest.raises(ForetailError, match=r"^actions must be 2 whole numbers"):
+        many.step([0, [1]])  # type: ignore[arg-type]
     for actions in ([0, 2], [0, -1], [0.0, 1.0], [0], [[0, 1]]):
         with pytest.raises(ForetailError, match=r"^actions must be 2 whole numbers"):
             many.step(np.array(actions))
@@ -335,5 +421,5 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
     for ports in (0, 10**6):  # before a workload is drawn, which would take a minute
         with pytest.raises(ForetailError, match=f"ports = {ports} is out of range"):
             BufferEnv(Generated(ports=ports))
-    with pytest.raises(ForetailError, match=r"^render_mode is 'human', and a switch draws nothing: leave it out$"):
+    with pytest.raises(ForetailError, match=r"^render_mode is 'human', and there is nothing to draw: leave it out$"):
         BufferEnv(render_mode="human")

@@ -194,7 +194,7 @@ def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path, monk
         "--artifacts-destination",
         f"{tmp_path}/artifacts",
     ]
-    address = f"tracking.uri=http://somebody:hidden%2Fword@{server.LOOPBACK}"
+    address = f"tracking.uri='http://somebody:hidden/w?o#r d@{server.LOOPBACK}:{port}'"
     told = []
     with (
         (tmp_path / "server.log").open("w") as log,
@@ -206,12 +206,15 @@ def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path, monk
         run = SWEEP[:1] + SWEEP[2:6]
         slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
         told.append(foretail(tmp_path, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots"))
-        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", f"{address}:{port}", "hydra.run.dir=trained"))
-        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", f"{address}:{port}", "hydra.run.dir=again"))
+        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", address, "hydra.run.dir=trained"))
+        told.append(foretail(tmp_path, port, *run, "predictor.trees=1", address, "hydra.run.dir=again"))
+        many = ("--multirun", "predictor.trees=1,2", "hydra.sweep.dir=many")
+        told.append(foretail(tmp_path, port, *run, *many, address))
+        told.append(foretail(tmp_path, port, *run, address, "--cfg", "job"))
         os.killpg(process.pid, signal.SIGKILL)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    told.append(foretail(tmp_path, port, *run, "predictor.trees=2", f"{address}:{port}", "--debug"))
-    assert [done.returncode for done in told] == [0, 0, 0, 2], told[1].stderr
+    told.append(foretail(tmp_path, port, *run, "predictor.trees=2", address, "--debug"))
+    assert [done.returncode for done in told] == [0, 0, 0, 0, 0, 2], told[1].stderr
     assert f"in http://{server.LOOPBACK}:{port}" in told[1].stdout
     assert '"reused": true' in (tmp_path / "again" / "result.json").read_text()
     texts = {"the terminal": "".join(done.stdout + done.stderr for done in told).encode()}
@@ -221,10 +224,46 @@ def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path, monk
 
 
 def test_a_password_that_only_an_address_can_hold_is_refused(tmp_path: Path) -> None:
-    for given in ("mysql://somebody:hidden@127.0.0.1/db", "postgresql://127.0.0.1/db?password=hidden"):
+    for given in (
+        "mysql://somebody:hidden@127.0.0.1/db",
+        "postgresql://127.0.0.1/db?PASSWORD=hidden",
+        "http://127.0.0.1/?a=1&token=hidden",
+        "databricks://dapihidden",
+    ):
         with pytest.raises(ForetailError, match=r"comes with a password: give that in the environment$") as refused:
             tracking_uri(given, tmp_path)
         assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", ["hidden", "hid/den", "hid@den", "hid?#den", "hid den", "hid'\"den"])
+def test_whatever_a_password_has_it_is_in_the_environment_alone(
+    password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    assert tracking_uri(f"postgresql://somebody:{password}@127.0.0.1/db", tmp_path) == "postgresql://127.0.0.1/db"
+    assert os.environ["PGPASSWORD"] == password
+    assert tracking_uri("http://127.0.0.1/a@b", tmp_path) == "http://127.0.0.1/a@b"
+
+
+def test_a_server_ends_with_the_process_that_started_it_however_that_ends() -> None:
+    script = (
+        "import os, time\nfrom foretail.pipelines.tracking import server\n"
+        "with server._running(['sh', '-c', 'sleep 1000 & wait'], dict(os.environ)) as process:\n"
+        "    print(process.pid, flush=True)\n    time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        group = int(process.stdout.readline())
+        process.kill()
+
+    def alive() -> list[str]:
+        stats = [file.read_text().rpartition(")")[2].split() for file in Path("/proc").glob("[0-9]*/stat")]
+        return [state for state, _, of, *_ in stats if int(of) == group and state != "Z"]
+
+    deadline = time.monotonic() + 20
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive() == []
 
 
 def test_what_is_missing_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,11 @@ def test_other_names_are_of_others(name: str) -> None:
         ("FEATURES = 7\ndef decide(rows): ...\n", r"FEATURES of rule\.py are 7: give a tuple of names"),
         ("FEATURES = ('nothing',)\ndef decide(rows): ...\n", "unknown feature 'nothing': choose from"),
         ("FEATURES = ()\ndef decide(rows): ...\n", "no features chosen"),
-        ("import no_such_module\n", r"rule\.py raises ModuleNotFoundError \(No module named 'no_such_module'\): make"),
-        ("def decide(rows\n", r"rule\.py raises SyntaxError \(.*\): make it run with this Python"),
+        ("import no_such_module\n", r"rule\.py fails \(ModuleNotFoundError: No module named 'no_such_module'\): make"),
+        ("def decide(rows\n", r"rule\.py fails \(SyntaxError: .*\): make it run with this Python"),
+        ("raise SystemExit(0)\n", r"rule\.py fails \(SystemExit: 0\): make it run"),
+        ("class Stop(BaseException): ...\nraise Stop('now')\n", r"rule\.py fails \(Stop: now\): make it run"),
+        ("class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute\n", r"rule\.py fails \(Mute\): "),
     ],
 )
 def test_every_fault_is_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:

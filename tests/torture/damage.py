@@ -69,9 +69,6 @@ def damage_case(outcome: Outcome, place: Path, random: np.random.Generator) -> N
     else:
         made = {key: value for key, value in undisturbed.expected.items() if not key.startswith(GIVEN)}
         outcome.silent = differences(made, checks.results(folder))
-    if below == TRACKED and not models:  # of MLflow's other files there is no hash: docs/design/reliability.md says so
-        outcome.unnamed = []
-        outcome.family = "damage, MLflow's own files"
 
 
 def damage(path: Path, way: str, files: list[Path], random: np.random.Generator) -> None:

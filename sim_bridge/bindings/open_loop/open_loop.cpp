@@ -263,7 +263,7 @@ private:
         if (units_ == Units::slots) given.oracle.require_unit_packets();
         settings.features = more;
         if (scorer) let_ask(settings, *scorer, policy);
-        auto run = run_under(policy, given.policy, settings);
+        auto run = recorded_run(policy, given.policy, settings);
         if (scorer) run->ask(scorer);
         return run;
     }

@@ -16,6 +16,7 @@
 #include "bindings/open_loop/recorded_arrivals.hpp"
 #include "bindings/open_loop/runs.hpp"
 #include "bindings/run_settings.hpp"
+#include "buffer/policies/occamy.hpp"
 
 namespace foretail::bindings {
 
@@ -51,7 +52,7 @@ public:
         for (auto& shape : shapes) {
             settings.shape = std::move(shape);
             ports_.push_back(settings.shape.ports());
-            runs_.push_back(run_under(policy, given.policy, settings));
+            runs_.push_back(recorded_run(policy, given.policy, settings));
             if (scorer) runs_.back()->ask(scorer);
         }
     }

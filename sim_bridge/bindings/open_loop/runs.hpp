@@ -13,22 +13,15 @@
 
 #include "bindings/columns.hpp"
 #include "bindings/run_settings.hpp"
-#include "buffer/guests/guest_library.hpp"
 #include "buffer/names.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/run.hpp"
 
 namespace foretail::bindings {
 
-/// A run under the policy of that name, or under the one in a library, whose path has a slash.
-inline std::unique_ptr<RecordedRun> run_under(const std::string& policy, const PolicySettings& policy_settings,
-                                              const SwitchSettings& settings) {
-    return policy.find('/') == std::string::npos ? recorded_run(policy, policy_settings, settings)
-                                                 : guest_run(policy, policy_settings, settings);
-}
-
 /// Lets a switch know what a scorer reads; refuses policies that ask nobody.
 inline void let_ask(SwitchSettings& settings, const Scorer& scorer, const std::string& policy) {
-    if (policy.find('/') == std::string::npos && !known_policy(policy).asks) {
+    if (!known_policy(policy).asks) {
         throw std::invalid_argument("policy '" + policy + "' asks no predictor: give none");
     }
     settings.features = settings.features | scorer.features();

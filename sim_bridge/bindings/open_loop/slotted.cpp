@@ -46,7 +46,7 @@ public:
         settings.labels = labels_;
         if (features) settings.features = FeatureSet::all();
         if (scorer) let_ask(settings, *scorer, policy);
-        run_ = run_under(policy, given.policy, settings);
+        run_ = recorded_run(policy, given.policy, settings);
         if (scorer) run_->ask(scorer);
     }
 

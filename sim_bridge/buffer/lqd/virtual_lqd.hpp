@@ -11,6 +11,7 @@
 #include "buffer/features/shift_average.hpp"
 #include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/lqd_signals.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/occamy.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/queues/ingress_queues.hpp"
@@ -139,12 +140,12 @@ private:
     template <class Losing, class Loses>
     bool admit_under_occamy(const Arrival& arrival, Row row, Losing&& losing, Loses&& loses) {
         occamy_->arrive(arrival);
-        occamy_->expel(queues_, losing, loses);
+        expel(*occamy_, queues_, losing, loses);
         const bool fits = queues_.fits(arrival.size);
         if (arrival.data ? occamy_->decide(arrival, queues_) != Outcome::accepted : !fits) return false;
         queues_.push(arrival, row);
         queues_.start(arrival.port, arrival.time);
-        occamy_->expel(queues_, losing, loses);
+        expel(*occamy_, queues_, losing, loses);
         return true;
     }
 

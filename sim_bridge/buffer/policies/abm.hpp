@@ -46,8 +46,7 @@ public:
     }
 
     /// At ingress, over the congested queues of the priority there, as if each drained at the rate of its port.
-    template <class Queues>
-    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const QueueLengths& queues,
                               const IngressQueues& ingress) {
         const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
         const auto threshold = [&](QueueIndex, std::size_t priority) {

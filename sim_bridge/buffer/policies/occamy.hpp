@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -52,8 +53,7 @@ public:
         departed_ = 0;
     }
 
-    template <class Queues>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const QueueLengths& queues) const {
         return rank(arrival) == spared_rank ? CompleteSharing{}.decide(arrival, queues)
                                             : admission_.decide(arrival, queues);
     }
@@ -65,30 +65,24 @@ public:
         return static_cast<std::uint8_t>(std::clamp(eighths_of_octaves(arrival.left), spared_rank + 1, 255));
     }
 
-    /// Calls `expelling(queue)` before and `expelled(queue, packet)` after the removal of each packet.
-    template <class Queues, class Expelling, class Expelled>
-    void expel(Queues& queues, Expelling&& expelling, Expelled&& expelled) {
-        while (tokens_ >= 0 && turn(queues)) {
-            expelling(expelled_last_);
-            auto packet = queues.remove(expelled_last_, spares() ? queues.highest_ranked(expelled_last_) : 0);
-            tokens_ -= static_cast<double>(packet.size);
-            expelled(expelled_last_, std::move(packet));
-        }
+    /// The packet to expel now; none when all may stay.
+    [[nodiscard]] std::optional<QueuePlace> next_expelled(const QueueLengths& queues) {
+        if (tokens_ < 0 || !turn(queues)) return std::nullopt;
+        return QueuePlace{expelled_last_, spares() ? queues.highest_ranked(expelled_last_) : 0};
     }
+    void expelled(Bytes size) { tokens_ -= static_cast<double>(size); }
 
 private:
     static constexpr std::uint8_t spared_rank = 0;
 
     [[nodiscard]] bool spares() const { return spared_ >= 0; }
     /// Whether a queue has a packet that may be expelled.
-    template <class Queues>
-    [[nodiscard]] bool may_lose(const Queues& queues, QueueIndex queue) const {
+    [[nodiscard]] bool may_lose(const QueueLengths& queues, QueueIndex queue) const {
         return queues.removable(queue) > 0 &&
                (!spares() || queues.rank(queue, queues.highest_ranked(queue)) != spared_rank);
     }
     /// Goes on to the next queue that is too long and has a packet to lose; false when there is none.
-    template <class Queues>
-    [[nodiscard]] bool turn(const Queues& queues) {
+    [[nodiscard]] bool turn(const QueueLengths& queues) {
         if (static_cast<double>(queues.longest()) <= admission_.threshold(strictest_, queues)) return false;
         QueueIndex queue = expelled_last_;
         for (QueueIndex seen = 0; seen < queues.queues(); ++seen) {

@@ -22,8 +22,8 @@ namespace foretail::buffer {
 /// What a switch is made of, as far as its buffer is concerned.
 struct Shape {
     Bytes capacity = 0;
-    std::vector<LineRate> rates;  ///< one per port
-    Tie tie = Tie::lowest_port;   ///< which of several longest queues is the longest
+    std::vector<LineRate> rates{};  ///< one per port
+    Tie tie = Tie::lowest_port;     ///< which of several longest queues is the longest
     bool preemptive =
         false;           ///< what a port sends is only settled when it has left, and all packets have size 1 (slots)
     int priorities = 1;  ///< queues per port; a queue's number is its class, and the highest the lowest class
@@ -36,47 +36,17 @@ struct Shape {
     [[nodiscard]] QueueIndex queues() const { return ports() * priorities; }
 };
 
-/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate.
-/// Round robin takes turns among its non-empty queues, packet by packet; strict takes the lowest number. In deficit
-/// round robin (Shreedhar and Varghese) a queue gains its quantum when its turn comes, sends while its head fits into
-/// what it has gained, and loses the rest when it runs empty.
-///
-/// A packet holds its bytes until its last bit has left; departures at time t come before arrivals at time t. Data and
-/// control packets share a queue in order of arrival, but only data packets can be removed from it.
-template <class Payload>
-class PortQueues {
+/// A packet of a queue, counted from its head among those that can be removed.
+struct QueuePlace {
+    QueueIndex queue = 0;
+    std::size_t place = 0;
+};
+
+/// What policies see of the queues of a switch.
+class QueueLengths {
 public:
-    struct Packet {
-        Payload payload{};
-        Bytes size = 0;
-        std::uint64_t order = 0;
-        std::uint8_t rank = 0;  ///< of several that could be pushed out, the highest goes first
-        Port ingress = 0;       ///< by which it came
-    };
-
-    explicit PortQueues(const Shape& shape)
-        : capacity_(shape.capacity),
-          priorities_(shape.priorities),
-          preemptive_(shape.preemptive),
-          lossless_(shape.pause ? shape.pause->lossless : std::uint8_t{0}),
-          makes_room_(shape.pause ? shape.pause->makes_room : MakesRoom::longer_queues),
-          scheduler_(shape.scheduler),
-          quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
-          deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
-          queues_(static_cast<std::size_t>(shape.queues())),
-          links_(shape.rates.size()),
-          lengths_(shape.queues(), shape.tie, 0),
-          next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
-          tie_(shape.tie) {
-        if (shape.voqs) server_.emplace(*shape.voqs);
-        for (std::size_t i = 0; i < links_.size(); ++i) {
-            links_[i].rate = shape.rates[i];
-            links_[i].last_priority = priorities_ - 1;
-        }
-    }
-
-    [[nodiscard]] Port ports() const { return static_cast<Port>(links_.size()); }
-    [[nodiscard]] QueueIndex queues() const { return static_cast<QueueIndex>(queues_.size()); }
+    [[nodiscard]] Port ports() const { return ports_; }
+    [[nodiscard]] QueueIndex queues() const { return ports_ * priorities_; }
     [[nodiscard]] int priorities() const { return priorities_; }
     [[nodiscard]] QueueIndex queue_of(const Arrival& arrival) const {
         return priorities_ == 1 ? arrival.port : arrival.port * priorities_ + arrival.priority;
@@ -91,6 +61,71 @@ public:
     [[nodiscard]] std::int64_t active() const { return active_; }
     [[nodiscard]] std::int64_t longer_than(Bytes length) const { return lengths_.above(length); }
     [[nodiscard]] bool fits(Bytes size) const { return occupancy_ + size <= capacity_; }
+
+    /// Number of data packets of a queue that can still be removed.
+    [[nodiscard]] virtual std::size_t removable(QueueIndex queue) const = 0;
+    /// Of the i-th removable data packet of a queue, counted from the head.
+    [[nodiscard]] virtual std::uint8_t rank(QueueIndex queue, std::size_t i) const = 0;
+    /// The last of the removable data packets of a queue that have the highest rank; there is one at least.
+    [[nodiscard]] virtual std::size_t highest_ranked(QueueIndex queue) const = 0;
+
+protected:
+    explicit QueueLengths(const Shape& shape)
+        : ports_(shape.ports()),
+          priorities_(shape.priorities),
+          capacity_(shape.capacity),
+          lengths_(shape.queues(), shape.tie, 0) {}
+    QueueLengths(const QueueLengths&) = default;
+    QueueLengths(QueueLengths&&) = default;
+    QueueLengths& operator=(const QueueLengths&) = default;
+    QueueLengths& operator=(QueueLengths&&) = default;
+    ~QueueLengths() = default;
+
+    Port ports_;
+    int priorities_;
+    Bytes capacity_;
+    Bytes occupancy_ = 0;
+    std::int64_t active_ = 0;
+    Tournament lengths_;
+};
+
+/// First-in-first-out queues, one per port and priority, over one shared buffer; each port sends at its line rate.
+/// Round robin takes turns among its non-empty queues, packet by packet; strict takes the lowest number. In deficit
+/// round robin (Shreedhar and Varghese) a queue gains its quantum when its turn comes, sends while its head fits into
+/// what it has gained, and loses the rest when it runs empty.
+///
+/// A packet holds its bytes until its last bit has left; departures at time t come before arrivals at time t. Data and
+/// control packets share a queue in order of arrival, but only data packets can be removed from it.
+template <class Payload>
+class PortQueues final : public QueueLengths {
+public:
+    struct Packet {
+        Payload payload{};
+        Bytes size = 0;
+        std::uint64_t order = 0;
+        std::uint8_t rank = 0;  ///< of several that could be pushed out, the highest goes first
+        Port ingress = 0;       ///< by which it came
+    };
+
+    explicit PortQueues(const Shape& shape)
+        : QueueLengths(shape),
+          preemptive_(shape.preemptive),
+          lossless_(shape.pause ? shape.pause->lossless : std::uint8_t{0}),
+          makes_room_(shape.pause ? shape.pause->makes_room : MakesRoom::longer_queues),
+          scheduler_(shape.scheduler),
+          quanta_(shape.scheduler == Scheduler::deficit_round_robin ? shape.quanta : std::vector<Bytes>{}),
+          deficits_(quanta_.empty() ? 0 : static_cast<std::size_t>(shape.queues())),
+          queues_(static_cast<std::size_t>(shape.queues())),
+          links_(shape.rates.size()),
+          next_departure_(shape.ports(), Tie::lowest_port, Tournament::lowest),
+          tie_(shape.tie) {
+        if (shape.voqs) server_.emplace(*shape.voqs);
+        for (std::size_t i = 0; i < links_.size(); ++i) {
+            links_[i].rate = shape.rates[i];
+            links_[i].last_priority = priorities_ - 1;
+        }
+    }
+
     [[nodiscard]] bool sending(Port port) const { return link(port).sending; }
     /// When the packet being sent will have left. Only meaningful while sending.
     [[nodiscard]] Tick busy_until(Port port) const { return link(port).busy_until; }
@@ -185,19 +220,16 @@ public:
     /// Whose packets may be pushed out for one that may not be lost.
     [[nodiscard]] MakesRoom makes_room() const { return makes_room_; }
 
-    /// Number of data packets of a queue that can still be removed.
-    [[nodiscard]] std::size_t removable(QueueIndex queue) const {
+    [[nodiscard]] std::size_t removable(QueueIndex queue) const override {
         if (is_lossless(queue)) return 0;
         return at(queue).data.size() - first_removable(queue);
     }
 
-    /// Of the i-th removable data packet of a queue, counted from the head.
-    [[nodiscard]] std::uint8_t rank(QueueIndex queue, std::size_t i) const {
+    [[nodiscard]] std::uint8_t rank(QueueIndex queue, std::size_t i) const override {
         return at(queue).data[first_removable(queue) + i].rank;
     }
 
-    /// The last of the removable data packets of a queue that have the highest rank; there is one at least.
-    [[nodiscard]] std::size_t highest_ranked(QueueIndex queue) const {
+    [[nodiscard]] std::size_t highest_ranked(QueueIndex queue) const override {
         std::size_t found = removable(queue) - 1;
         for (std::size_t i = found; i-- > 0;) {
             if (rank(queue, i) > rank(queue, found)) found = i;
@@ -367,7 +399,7 @@ private:
         const auto& link = this->link(port_of(queue));
         return link.sending && link.queue == queue && !link.sending_control && !preemptive_ ? 1 : 0;
     }
-    void resize(QueueIndex queue, Bytes change) {
+    [[gnu::always_inline]] void resize(QueueIndex queue, Bytes change) {
         const Bytes before = lengths_.key(queue), length = before + change;
         lengths_.set(queue, length);
         occupancy_ += change;
@@ -375,20 +407,15 @@ private:
         if (length == 0 && !deficits_.empty()) deficit(queue) = 0;
     }
 
-    Bytes capacity_;
-    int priorities_;
     bool preemptive_;
     std::uint8_t lossless_;  ///< priorities, one bit each
     MakesRoom makes_room_;
     std::optional<VoqServer> server_;
     Scheduler scheduler_;
     std::vector<Bytes> quanta_, deficits_;  // of each priority, and of each queue
-    Bytes occupancy_ = 0;
-    std::int64_t active_ = 0;
     std::uint64_t next_order_ = 0;
     std::vector<Queue> queues_;
     std::vector<Link> links_;
-    Tournament lengths_;
     Tournament next_departure_;
     Tie tie_;
 };

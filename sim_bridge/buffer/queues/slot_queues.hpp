@@ -193,4 +193,8 @@ private:
     Bytes occupancy_ = 0;
 };
 
+/// Of packets that nobody tells apart.
+struct UnitPacket {};
+using UnitQueues = SlotQueues<UnitPacket>;
+
 }  // namespace foretail::buffer

@@ -56,6 +56,33 @@ def require_headroom(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
                 )
 
 
+LEAST_PACKETS_PER_PORT = 4
+"""A pool with less room than for so many packets of each of its ports has its size in another unit."""
+
+
+def require_bytes(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
+    """Raise ForetailError when a pool in use, or the headroom in it, is so small that it cannot be meant in bytes."""
+    ports_of: dict[str, set[str]] = {}
+    largest: dict[str, int] = {}
+    for name, port in buffers.ports.items():
+        for profile_name in (*port.groups.values(), *port.queues.values()) if port.up else ():
+            profile = buffers.profiles[profile_name]
+            ports_of.setdefault(profile.pool, set()).add(name)
+            largest[profile.pool] = max(largest.get(profile.pool, 0), profile.xoff_bytes or 0)
+    for pool_name, ports in ports_of.items():
+        pool, least = buffers.pools[pool_name], LEAST_PACKETS_PER_PORT * mtu_bytes * len(ports)
+        if pool.size_bytes < least:
+            raise ForetailError(
+                f"BUFFER_POOL|{pool_name} has size {pool.size_bytes:,}, less than {LEAST_PACKETS_PER_PORT} packets for "
+                f"each of its {len(ports)} ports: give it in bytes, {least:,} or more"
+            )
+        if pool.xoff_bytes is not None and pool.xoff_bytes < largest[pool_name]:
+            raise ForetailError(
+                f"BUFFER_POOL|{pool_name} has xoff {pool.xoff_bytes:,} for the headroom of all groups, and one of them "
+                f"has {largest[pool_name]:,}: give it in bytes, or more"
+            )
+
+
 def require_consistent(buffers: SonicBuffers) -> None:
     """Raise ForetailError on a reference to nothing, a pool of the other side, or PFC without headroom or reversed."""
     for name, profile in buffers.profiles.items():

@@ -14,7 +14,7 @@ from foretail.core.files import write_file
 from foretail.core.impostors import refuse_impostor
 from foretail.core.json_text import parse_json
 from foretail.core.limits import MOST_PORTS
-from foretail.sim_bridge.imports.sonic.checks import MTU_BYTES, require_consistent, require_headroom
+from foretail.sim_bridge.imports.sonic.checks import MTU_BYTES, require_bytes, require_consistent, require_headroom
 from foretail.sim_bridge.imports.sonic.rows import (
     Row,
     number_of,
@@ -87,6 +87,7 @@ def read_config(path: Path, mtu_bytes: int = MTU_BYTES) -> SonicBuffers:
     try:
         buffers = parse_config(content)
         require_headroom(buffers, mtu_bytes)
+        require_bytes(buffers, mtu_bytes)
     except ForetailError as error:
         raise ForetailError(f"{path}: {error}") from None
     return buffers
@@ -231,7 +232,7 @@ def _known(row: Row, port: str, names: Mapping[str, Any]) -> str:
 def _port(
     row: Row, cable_m: int | None, qos: Mapping[str, Any], groups: Mapping[int, str], queues: Mapping[int, str]
 ) -> Port:
-    speed_mbps = row.needed(row.whole("speed", 1, 10**9), "speed", "add it, in Mbit/s")
+    speed_mbps = row.needed(row.whole("speed", 100, 10**9), "speed", "add it, in Mbit/s, such as 10000")
     itself = {number: number for number in range(PRIORITIES)}
     return Port(
         speed_mbps * 1_000_000,

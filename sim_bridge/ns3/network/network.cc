@@ -23,11 +23,7 @@ std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, std::vecto
     for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
     const buffer::SwitchSettings settings =
         buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
-    return buffer::with_policy(s.policy.name, s.policy.settings, settings.shape,
-                               [&](auto policy) -> std::unique_ptr<SwitchNode> {
-                                   return std::make_unique<PolicySwitch<decltype(policy)>>(
-                                       s, index, links, settings, std::move(policy), predictor, alphas, trace);
-                               });
+    return std::make_unique<SwitchNode>(s, index, std::move(links), settings, predictor, alphas, trace);
 }
 
 }  // namespace

@@ -30,74 +30,51 @@ struct SwitchLink {
     FrameReceiver* peer = nullptr;
 };
 
-/// A switch of the simulated network, whatever its policy.
-class SwitchNode : public FrameReceiver {
-public:
-    SwitchNode(int index, const Topology& topology, std::vector<SwitchLink> links)
-        : index_(index), topology_(topology), links_(std::move(links)) {}
-
-    void connect(buffer::Port port, FrameReceiver* peer) { links_[static_cast<std::size_t>(port)].peer = peer; }
-    [[nodiscard]] std::uint32_t context() const override { return ns3::Simulator::NO_CONTEXT; }
-    [[nodiscard]] virtual const SwitchCounts& counts() const = 0;
-    /// Brings the queues up to now and returns a sample of them.
-    virtual buffer::OccupancyRecord sample() = 0;
-    /// Settles the labels of what the virtual LQD still holds. Call when no arrival can follow.
-    virtual void settle_labels() = 0;
-    /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
-    virtual void check_conservation() const = 0;
-    [[nodiscard]] virtual std::int64_t queued_bytes() const = 0;
-    [[nodiscard]] virtual std::int64_t threshold_deficits() const = 0;
-
-protected:
-    int index_;
-    Topology topology_;
-    std::vector<SwitchLink> links_;
-};
-
 /// An output-queued switch with one shared buffer, deciding by the buffer library.
 ///
 /// One event per packet, the arrival at the other end: departures are computed when the next event needs them, and each
 /// link has at most one arrival scheduled, that of the packet sent longest ago, which can no longer be pushed out.
-template <class Policy>
-class PolicySwitch final : public SwitchNode {
+class SwitchNode final : public FrameReceiver {
 public:
-    PolicySwitch(const Settings& s, int index, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
-                 Policy policy, Predictor& predictor, AlphaPredictor& alphas, ArrivalTrace* trace)
-        : SwitchNode(index, s.topology, std::move(links)),
-          core_(s, index, settings, std::move(policy), predictor, trace),
+    SwitchNode(const Settings& s, int index, std::vector<SwitchLink> links, const buffer::SwitchSettings& settings,
+               Predictor& predictor, AlphaPredictor& alphas, ArrivalTrace* trace)
+        : index_(index),
+          topology_(s.topology),
+          links_(std::move(links)),
+          core_(s, index, settings, predictor, trace),
           wires_(links_.size()) {
         if (alphas.interval_ns()) setter_.emplace(alphas, settings.shape, index);
         for (buffer::Port port = 0; port < core_.buffer().queues().ports(); ++port)
             wires_[static_cast<std::size_t>(port)].next = ns3::Create<NextDelivery>(this, port);
     }
 
+    void connect(buffer::Port port, FrameReceiver* peer) { links_[static_cast<std::size_t>(port)].peer = peer; }
+    [[nodiscard]] std::uint32_t context() const override { return ns3::Simulator::NO_CONTEXT; }
     void receive(std::unique_ptr<Frame> frame) override {
         const buffer::Port port = topology_.port_towards(index_, frame->destination, frame->path_hash);
         const buffer::Arrival arrival = core_.arrival_of(*frame, port, now());
-        [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
-        if constexpr (Policy::takes_alpha) {
-            if (setter_) setter_->advance(arrival.time, core_.buffer().policy());
-        }
+        const std::uint32_t path_hash = frame->path_hash;  // the frame may be gone when it is counted
+        if (setter_) setter_->advance(arrival.time, core_.buffer().policy());
         const auto mark = [](Frame& marked) { marked.congestion_experienced = true; };
-        [[maybe_unused]] const auto decision = core_.receive(std::move(frame), arrival, *this, mark);
-        if constexpr (Policy::takes_alpha) {
-            if (setter_) {
-                setter_->count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
-                               core_.buffer().queues());
-            }
-        }
+        const auto decision = core_.receive(std::move(frame), arrival, *this, mark);
+        if (setter_)
+            setter_->count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
+                           core_.buffer().queues());
         schedule_delivery(port);
     }
 
-    [[nodiscard]] const SwitchCounts& counts() const override { return core_.counts(); }
-    buffer::OccupancyRecord sample() override {
+    [[nodiscard]] const SwitchCounts& counts() const { return core_.counts(); }
+    /// Brings the queues up to now and returns a sample of them.
+    buffer::OccupancyRecord sample() {
         core_.advance(now(), *this);
         return core_.sample(now());
     }
-    void settle_labels() override { core_.settle_labels(0); }
-    void check_conservation() const override { core_.check_conservation(); }
-    [[nodiscard]] std::int64_t queued_bytes() const override { return core_.buffer().queues().occupancy(); }
-    [[nodiscard]] std::int64_t threshold_deficits() const override { return core_.buffer().threshold_deficits(); }
+    /// Settles the labels of what the virtual LQD still holds. Call when no arrival can follow.
+    void settle_labels() { core_.settle_labels(0); }
+    /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
+    void check_conservation() const { core_.check_conservation(); }
+    [[nodiscard]] std::int64_t queued_bytes() const { return core_.buffer().queues().occupancy(); }
+    [[nodiscard]] std::int64_t threshold_deficits() const { return core_.buffer().threshold_deficits(); }
 
     /// Takes a packet from the core onto its wire.
     void departed(buffer::Port port, std::unique_ptr<Frame> frame, std::int64_t size, buffer::Tick time) {
@@ -120,12 +97,12 @@ private:
     /// The event of a port's oldest packet; used again and again, since a port has one at a time.
     class NextDelivery final : public ns3::EventImpl {
     public:
-        NextDelivery(PolicySwitch* node, buffer::Port port) : node_(node), port_(port) {}
+        NextDelivery(SwitchNode* node, buffer::Port port) : node_(node), port_(port) {}
 
     private:
         void Notify() override { node_->deliver(port_); }
 
-        PolicySwitch* node_;
+        SwitchNode* node_;
         buffer::Port port_;
     };
     struct Wire {
@@ -162,7 +139,10 @@ private:
         links_[static_cast<std::size_t>(port)].peer->receive(std::move(frame));
     }
 
-    SwitchCore<Policy, std::unique_ptr<Frame>> core_;
+    int index_;
+    Topology topology_;
+    std::vector<SwitchLink> links_;
+    SwitchCore<std::unique_ptr<Frame>> core_;
     std::vector<Wire> wires_;
     std::optional<AlphaSetter> setter_;
 };

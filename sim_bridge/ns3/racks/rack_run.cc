@@ -59,32 +59,31 @@ void run_racks(const RackRun& run, const std::string& folder) {
     Flows flows(run.hosts, plan_long_flows(run.racks));
     Predictor predictor(run.hosts);
     auto trace = run.hosts.trace ? std::make_unique<ArrivalTrace>(folder + "/arrivals.bin") : nullptr;
-    with_rack_fabric<std::unique_ptr<Frame>>(run.racks, run.hosts, predictor, trace.get(), log, [&](auto& fabric) {
-        RackNetwork network(fabric);
-        const auto hosts = build_hosts(run.hosts.topology.servers(), network, flows);
-        flows.install(hosts);
-        ProgressReport progress(end_ns, flows);
-        const double cpu_before = cpu_seconds();
-        const auto simulation_start = Clock::now();
-        Simulator::Stop(NanoSeconds(end_ns));
-        Simulator::Run();
-        const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
-        nlohmann::json summary = finish_racks(run.racks, run.hosts, fabric, predictor, trace.get());
-        records.close();
-        flows.write(folder + "/flows.bin");
-        const std::int64_t packet_bytes = run.hosts.packet_bytes(run.hosts.transport.segment_bytes);
-        summary.update({{"format", 1},
-                        {"ns3_version", FORETAIL_NS3_VERSION},
-                        {"flows", flows.planned()},
-                        {"completed_flows", flows.completed()},
-                        {"end_ns", Simulator::Now().GetNanoSeconds()},
-                        {"events", Simulator::GetEventCount()},
-                        {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))},
-                        {"simulation_cpu_seconds", cpu},
-                        {"simulation_wall_seconds", wall},
-                        {"wall_seconds", seconds_since(start)}});
-        write_summary(folder, summary);
-    });
+    RackFabric<std::unique_ptr<Frame>, decltype(log)> fabric(run.racks, run.hosts, predictor, trace.get(), log);
+    RackNetwork network(fabric);
+    const auto hosts = build_hosts(run.hosts.topology.servers(), network, flows);
+    flows.install(hosts);
+    ProgressReport progress(end_ns, flows);
+    const double cpu_before = cpu_seconds();
+    const auto simulation_start = Clock::now();
+    Simulator::Stop(NanoSeconds(end_ns));
+    Simulator::Run();
+    const double cpu = cpu_seconds() - cpu_before, wall = seconds_since(simulation_start);
+    nlohmann::json summary = finish_racks(run.racks, run.hosts, fabric, predictor, trace.get());
+    records.close();
+    flows.write(folder + "/flows.bin");
+    const std::int64_t packet_bytes = run.hosts.packet_bytes(run.hosts.transport.segment_bytes);
+    summary.update({{"format", 1},
+                    {"ns3_version", FORETAIL_NS3_VERSION},
+                    {"flows", flows.planned()},
+                    {"completed_flows", flows.completed()},
+                    {"end_ns", Simulator::Now().GetNanoSeconds()},
+                    {"events", Simulator::GetEventCount()},
+                    {"base_rtt_ns", run.racks.base_rtt_ns(packet_bytes, run.hosts.packet_bytes(0))},
+                    {"simulation_cpu_seconds", cpu},
+                    {"simulation_wall_seconds", wall},
+                    {"wall_seconds", seconds_since(start)}});
+    write_summary(folder, summary);
 }
 
 }  // namespace foretail::packets::ns3_driver

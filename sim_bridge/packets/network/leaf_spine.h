@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/policies/policies.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
@@ -49,13 +48,13 @@ namespace foretail::packets {
 /// FramePtr is a frame as SwitchCore needs it, with source, destination, path_hash and mark_congestion(frame). Frames
 /// that are lent can be copied with the network: a copy is its state, which can be assigned to the network that it is
 /// of.
-template <class Policy, class FramePtr>
+template <class FramePtr>
 class LeafSpine {
 public:
-    using Switch = SwitchCore<Policy, FramePtr>;
+    using Switch = SwitchCore<FramePtr>;
     using Pool = FramePool<std::remove_pointer_t<FramePtr>>;
 
-    /// `alphas` sets those of policies that take them; none where they stay.
+    /// `alphas` sets those of a policy that takes them; none where they stay.
     LeafSpine(const Settings& settings, Predictor& predictor, ArrivalTrace* trace, EventOrder& order,
               AlphaPredictor* alphas = nullptr)
         : topology_(settings.topology), order_(&order), predictor_(&predictor), alphas_(alphas) {
@@ -250,13 +249,8 @@ private:
         buffer::SwitchSettings settings =
             buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
         s.set_headroom_aside(settings.shape);
-        buffer::with_policy(s.policy.name, s.policy.settings, settings.shape, [&](auto policy) {
-            if constexpr (std::is_same_v<decltype(policy), Policy>)
-                switches_.emplace_back(s, index, settings, std::move(policy), predictor, trace);
-        });
-        if constexpr (Policy::takes_alpha) {
-            if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
-        }
+        switches_.emplace_back(s, index, settings, predictor, trace);
+        if (alphas_ && alphas_->interval_ns()) setters_.emplace_back(*alphas_, settings.shape, index);
     }
 
     template <class Deliver>
@@ -293,15 +287,11 @@ private:
         Switch& node = switches_[index];
         const buffer::Arrival arrival = node.arrival_of(*frame, port, now, ingress);
         if (branches_) branches_->arrived();
-        if constexpr (Policy::takes_alpha) {
-            if (!setters_.empty()) setters_[index].advance(now, node.buffer().policy());
-        }
+        if (!setters_.empty()) setters_[index].advance(now, node.buffer().policy());
         const auto looked = node.look(*frame, arrival, wires, [](auto& marked) { mark_congestion(marked); });
-        if constexpr (Policy::asks) {
-            if (predictor_->waits() && node.buffer().asks(arrival)) {
-                waiting_ = Waiting{number, std::move(frame), arrival, looked};
-                return;
-            }
+        if (predictor_->waits() && node.buffer().asks(arrival)) {
+            waiting_ = Waiting{number, std::move(frame), arrival, looked};
+            return;
         }
         decide(number, std::move(frame), arrival, looked);
     }
@@ -312,18 +302,16 @@ private:
         Wires wires{*this, first_line_[index]};
         Switch& node = switches_[index];
         // The frame may be gone when it has been decided.
-        [[maybe_unused]] const std::uint32_t path_hash = frame->path_hash;
+        const std::uint32_t path_hash = frame->path_hash;
         const buffer::FlowClass flow_class = frame->flow_class;
         const auto settled = [&](buffer::Outcome outcome) {
             return branches_ ? branched(node, arrival, flow_class, outcome) : outcome;
         };
-        [[maybe_unused]] const auto decision = node.decide(std::move(frame), arrival, looked, wires, settled);
+        const auto decision = node.decide(std::move(frame), arrival, looked, wires, settled);
         if (branches_) lines_[line].link.lengthen(branches_->longer_ns());
-        if constexpr (Policy::takes_alpha) {
-            if (!setters_.empty())
-                setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted,
-                                      decision.marked, node.buffer().queues());
-        }
+        if (!setters_.empty())
+            setters_[index].count(arrival, path_hash, decision.outcome != buffer::Outcome::accepted, decision.marked,
+                                  node.buffer().queues());
         schedule(line, arrival.time);
     }
     /// What the policy's decision becomes where the run divides, or in a branch.

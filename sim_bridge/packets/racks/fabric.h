@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/policies/policies.hpp"
 #include "buffer/queues/circuit_times.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "buffer/queues/voq_server.hpp"
@@ -51,7 +50,7 @@ struct VoqCounts {
 /// Log: departed(frame, entered, left, by_circuit, source, destination, left_behind) for each packet that reaches the
 ///      switch of its rack, with the racks, when it came to its VOQ, and how many packets that holds now;
 ///      circuit(up, time, source, destination) when a circuit of a rack with hosts goes up or down.
-template <class Policy, class FramePtr, class Log>
+template <class FramePtr, class Log>
 class RackFabric {
 public:
     /// A packet, in a VOQ or on a link.
@@ -62,11 +61,11 @@ public:
         [[nodiscard]] auto* operator->() const { return frame.get(); }
     };
     /// A port is a VOQ, by the place of its destination.
-    using Switch = SwitchCore<Policy, Waiting>;
+    using Switch = SwitchCore<Waiting>;
 
-    /// `common` is what hosts and switches have to know; `trace` may be null.
-    RackFabric(const RackSettings& settings, const Settings& common, const Policy& policy, Predictor& predictor,
-               ArrivalTrace* trace, Log& log)
+    /// `common` is what hosts and switches have to know, their policy too; `trace` may be null.
+    RackFabric(const RackSettings& settings, const Settings& common, Predictor& predictor, ArrivalTrace* trace,
+               Log& log)
         : log_(log),
           times_(std::make_shared<const CircuitTimes>(settings.matchings, settings.day_ns, settings.night_ns)),
           rack_(settings.populated),
@@ -84,7 +83,7 @@ public:
         for (std::size_t i = 0; i < racks(); ++i) {
             own.shape.voqs = {times_, rack_, rack_[i], LineRate::from_bps(settings.packet_bps, 0),
                               LineRate::from_bps(settings.circuit_bps, 0)};
-            switches_.emplace_back(common, static_cast<int>(i), own, policy, predictor, trace);
+            switches_.emplace_back(common, static_cast<int>(i), own, predictor, trace);
         }
         const auto add = [&](std::size_t count, std::int64_t bps, std::int64_t delay_ns) {
             for (std::size_t i = 0; i < count; ++i) links_.emplace_back(LineRate::from_bps(bps, 0), delay_ns);
@@ -259,28 +258,5 @@ private:
     std::vector<Link<Waiting>> links_;
     EventQueue<Kind> events_;  // one change, and for each link at most one arrival
 };
-
-/// Returns `use(policy)` with the policy that decides over the buffer of a rack's VOQs; those with a capacity each
-/// share nothing.
-template <class Use>
-auto with_rack_policy(const RackSettings& settings, Use&& use) {
-    buffer::PolicySettings found;
-    if (settings.buffer) found.alpha = {settings.buffer->alpha};
-    buffer::Shape shape;
-    shape.rates.resize(settings.populated.size());
-    const std::string name(settings.buffer ? std::string_view(settings.buffer->policy) : buffer::CompleteSharing::name);
-    return buffer::with_policy<RackPolicies>(name, found, shape, use);
-}
-
-/// Calls `use(fabric)` with racks under that policy. The other parameters are those of RackFabric.
-template <class FramePtr, class Log, class Use>
-void with_rack_fabric(const RackSettings& settings, const Settings& common, Predictor& predictor, ArrivalTrace* trace,
-                      Log& log, Use&& use) {
-    with_rack_policy(settings, [&](const auto& policy) {
-        RackFabric<std::remove_cvref_t<decltype(policy)>, FramePtr, Log> fabric(settings, common, policy, predictor,
-                                                                                trace, log);
-        use(fabric);
-    });
-}
 
 }  // namespace foretail::packets

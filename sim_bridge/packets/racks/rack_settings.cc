@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/queues/line_rate.hpp"
 #include "packets/random.h"
 
@@ -18,6 +19,9 @@ namespace {
 
 /// Those that live on losses alone, since the fabric marks nothing and sends no telemetry.
 constexpr std::array<std::string_view, 2> controls = {"cubic", "newreno"};
+
+/// The policies that may decide over a buffer that all VOQs of a rack share.
+constexpr std::array<std::string_view, 5> rack_policies = {"cs", "dt", "lqd", "followlqd", "credence"};
 
 /// `racks.matchings`: in each slot no rack sends to itself, and none receives twice.
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
@@ -50,7 +54,7 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
 }
 
 SharedBuffer read_buffer(const Group& group) {
-    SharedBuffer found{.policy = std::string(RackPolicies::names[group.choice("policy", RackPolicies::names)]),
+    SharedBuffer found{.policy = std::string(rack_policies[group.choice("policy", rack_policies)]),
                        .bytes = group.get<std::int64_t>("bytes"),
                        .alpha = group.get<double>("alpha"),
                        .library = group.get_or("library", std::string()),
@@ -157,7 +161,9 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
     s.scale.average_shift =
         std::clamp(static_cast<int>(std::lround(std::log2(static_cast<double>(base_rtt_ns)))), 0, 24);
     s.rules.cell_shift = s.scale.cell_shift;
+    s.policy.known = &buffer::known_policy(racks.buffer ? racks.buffer->policy : "cs");  // without a buffer to share
     if (racks.buffer) {
+        s.policy.settings.alpha = {racks.buffer->alpha};
         s.policy.library = racks.buffer->library;
         s.policy.tau = racks.buffer->tau;
         s.trace = racks.buffer->trace;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "buffer/policies/policies.hpp"
 #include "packets/settings/settings.h"
 #include "packets/settings/settings_group.h"
 #include "packets/traffic.h"
@@ -19,13 +18,9 @@ struct Resize {
     std::int64_t ahead_ns = 0;  ///< so long before the circuit
 };
 
-/// The policies that may decide over a buffer that all VOQs of a rack share.
-using RackPolicies = buffer::PolicyList<buffer::CompleteSharing, buffer::DynamicThresholds, buffer::PushOut,
-                                        buffer::FollowLqd, buffer::Credence>;
-
 /// A buffer that all VOQs of a rack share.
 struct SharedBuffer {
-    std::string policy;  ///< of RackPolicies
+    std::string policy;
     std::int64_t bytes = 0;
     double alpha = 0;                 ///< of dt
     std::string library;              ///< that credence asks; empty: always accept

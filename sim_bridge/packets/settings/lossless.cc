@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/policies/policies.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "packets/settings/settings.h"
 #include "packets/settings/settings_group.h"
 
@@ -67,9 +67,9 @@ void Settings::set_headroom_aside(buffer::Shape& shape) const {
 }
 
 void Settings::require_lossy(const std::string& network) const {
-    if (buffer::known_policy(policy.name).sees_ingress)
-        refuse("policy '" + policy.name + "' has to know where packets came in, and switches of " + network +
-               " do not: run it in the native network");
+    if (policy.known->sees_ingress)
+        refuse("policy '" + std::string(policy.known->name) + "' has to know where packets came in, and switches of " +
+               network + " do not: run it in the native network");
     if (queues.lossless != 0)
         refuse("setting 'queues.lossless' names a queue that may not lose, and " + network +
                " pauses no senders: run it in the native network, or set it to []");

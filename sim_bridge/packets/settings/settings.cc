@@ -15,7 +15,8 @@
 #include <type_traits>
 
 #include "buffer/names.hpp"
-#include "buffer/policies/policies.hpp"
+#include "buffer/policies/any_policy.hpp"
+#include "buffer/policies/occamy.hpp"
 #include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
 #include "packets/settings/settings_group.h"
@@ -87,8 +88,8 @@ std::vector<Message> read_messages(const Group& group, const Topology& topology,
 /// The parameters of policies among the settings of a policy, by their names in C++, which have no unit.
 buffer::PolicySettings policy_settings(const Group& group, buffer::Alphas alpha) {
     buffer::PolicySettings found{std::move(alpha), {}};
-    for (const auto& known : buffer::Policies::known) {
-        for (const std::string_view parameter : known.parameters) {
+    for (const buffer::KnownPolicy* known : buffer::policies()) {
+        for (const std::string_view parameter : known->parameters) {
             for (const char* unit : {"", "_ns", "_bytes"}) {
                 const auto key = std::string(parameter) + unit;
                 if (parameter == "alpha" || !group.has(key) || group.is_null(key)) continue;
@@ -227,9 +228,9 @@ Pauses read_pauses(const Group& group) {
 
 PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
     PolicyChoice policy;
-    policy.name = group.get<std::string>("name");
-    policy.name.erase(0, policy.name.rfind(':') + 1);  // HEADER.hpp:TYPE, a policy from outside
-    policy.takes_alpha = buffer::known_policy(policy.name).takes_alpha;
+    // The name of a policy from outside, HEADER.hpp:TYPE, says nothing here.
+    const auto name = group.get<std::string>("name");
+    policy.known = &buffer::known_policy(group.has("compiled") ? group.get<std::string>("compiled") : name);
     const auto alpha = group.get<double>("alpha");
     policy.settings = policy_settings(group, buffer::Alphas(static_cast<std::size_t>(queues.count), alpha));
     policy.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
@@ -272,8 +273,9 @@ BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t l
     if (!found.fork && (found.rows.size() > 1 || found.repeats > 1))
         group.refuse("fork", "must be true with several branches");
     if (s.trace && found.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
-    if (buffer::known_policy(s.policy.name).pushes_out)
-        refuse("setting 'branches' needs a policy that decides arrivals, and " + s.policy.name + " pushes out");
+    if (s.policy.known->removes_packets())
+        refuse("setting 'branches' needs a policy that decides arrivals, and " + std::string(s.policy.known->name) +
+               " pushes out");
     return found;
 }
 

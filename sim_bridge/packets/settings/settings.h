@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "buffer/features/shift_average.hpp"
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/line_rate.hpp"
-#include "buffer/run.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::packets {
@@ -177,12 +177,11 @@ struct Transport {
 };
 
 struct PolicyChoice {
-    std::string name;
+    const buffer::KnownPolicy* known = nullptr;
     buffer::PolicySettings settings;  ///< the interval is one base round trip
     std::optional<std::int64_t> fluid_slack_bytes;
-    std::string library;                 ///< empty: always accept
+    std::string library;                 ///< that it asks for drops, or for alphas; empty: always accept
     std::int64_t alpha_interval_ns = 0;  ///< between two predictions of alphas
-    bool takes_alpha = false;            ///< the library predicts alphas, not drops
     std::optional<std::int64_t> tau;
     double flip_probability = 0;
     std::string message_end;       ///< a library that tells the last packets of a message; empty: senders tell them

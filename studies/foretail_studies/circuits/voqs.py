@@ -336,7 +336,7 @@ VOQS = FunctionExperiment(VoqSettings, show)
 
 
 def _simulated(document: dict[str, Any], settings: VoqSettings, target: Path, ns3: Ns3, report: Report) -> VoqTraffic:
-    executable = ns3.driver("cs", report)
+    executable = ns3.driver(report)
     with staged_folder(target, replace=True) as staging:
         run_driver(document, staging, reporting(report), executable=executable)
     return _traffic(DriverRun.open(target), settings)
@@ -350,7 +350,7 @@ def _emulated(
     simulated: VoqTraffic | None,
     report: Report,
 ) -> VoqRun:
-    executable, target = Emulator().driver("cs", report), folder / case.name
+    executable, target = Emulator().driver(report), folder / case.name
     for _ in range(settings.attempts):
         with staged_folder(target, replace=True) as staging:
             run_emulator(document, staging, reporting(report), executable=executable)

@@ -159,6 +159,27 @@ def test_mlflow_loads_the_model_without_a_pickle(
     assert np.array_equal(loaded.predict(rows), trained.ensemble.exceeds(trained.rows))
 
 
+def test_mlflow_refuses_a_model_that_was_altered(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    import mlflow
+
+    assert run[0].model_id is not None
+    root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts" / "models" / run[0].model_id
+    (file,) = root.rglob("ensemble.json")
+    text = file.read_text()
+    other = replace(trained.ensemble, threshold=trained.ensemble.threshold + 1)
+    file.write_text(other.to_json())
+    try:
+        with (
+            track("drops", {}, uri=uri),
+            pytest.raises(ForetailError, match=r"ensemble\.json was altered or damaged since its run: log the model"),
+        ):
+            mlflow.pyfunc.load_model("models:/foretail-drop@candidate")
+    finally:
+        file.write_text(text)
+
+
 @pytest.mark.nightly
 @pytest.mark.full
 @pytest.mark.slow

@@ -374,7 +374,7 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "run/predictors").rglob("twice.json")
     assert json.loads(file.read_text())["parameters"] == {"factor": 2.0}
-    assert_one_sentence(foretail(tmp_path, "export", f"model={file}"), "twice comes from a plug-in and has no target")
+    assert_one_sentence(foretail(tmp_path, "export", f"model={file}"), "the demand predictor twice has no target")
     wrong = foretail(tmp_path, *command, "demand_predictor.twice.factor=9")
     assert_one_sentence(wrong, "the plug-in twice.Twice breaks a rule: predict must be finite, not nan")
     assert wrong.returncode == cli.EXIT_BAD_INPUT

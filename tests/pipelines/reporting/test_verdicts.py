@@ -49,6 +49,15 @@ def compared(**slowdowns: list[float]) -> FlowsResult:
     return FlowsResult(tuple(runs), ("lqd",), None)
 
 
+def test_a_lossless_packet_that_is_lost_is_the_first_sentence() -> None:
+    whole = compared(lqd=[4.0], dt=[3.0])
+    counters = {"pauses": 2, "paused_ns": 5, "pausable_ns": 10, "lossless_drops": 1_234}
+    runs = tuple(replace(one, counters=counters) if one.policy == "dt" else one for one in whole.runs)
+    first, *others = replace(whole, runs=runs).verdict()
+    assert first.startswith("Lossless queues lost packets (Dynamic Thresholds 1,234): raise scenario.pfc.headroom_byt")
+    assert others == whole.verdict()
+
+
 @pytest.mark.parametrize(
     ("asking", "accepting", "verdict"),
     [

@@ -49,12 +49,7 @@ def outputs(made: Path, tmp_path: Path) -> Path:
 
 def files_of(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if (
-            path.is_file()
-            and "mlflow" not in path.name
-            and path.name != "demand.csv"
-            and "mlartifacts" not in path.parts
-        ):
+        if path.is_file() and "mlflow" not in path.name and path.name != "demand.csv":
             yield path
 
 
@@ -71,12 +66,14 @@ def test_everything_that_stages_wrote_is_whole_and_ours(made: Path, capsys: pyte
 
 def test_any_damaged_file_is_named(outputs: Path) -> None:
     folders = [str(path) for path in (*outputs.parent.glob("trace-*"), *outputs.iterdir()) if path.is_dir()]
-    folders.remove(str(outputs / "mlartifacts"))
     for path in files_of(outputs.parent):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
         found = verify(folders)
         assert any(str(path) in sentence for sentence in found.damaged), path
+        if "mlartifacts" in path.parts and path.name == DIGEST_FILE:  # a run that ended early has none
+            path.write_bytes(content)
+            continue
         path.unlink()
         missing = verify(folders)
         assert any(

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "buffer/policies/any_policy.hpp"
 #include "buffer/predictor/predictor_library.hpp"
 #include "buffer/queues/ring.hpp"
 #include "buffer/queues/tournament.hpp"
@@ -41,8 +42,8 @@ using namespace foretail::buffer;
 /// Those that can decide arrivals that do not say where they came in.
 const std::vector<std::string_view> policies = [] {
     std::vector<std::string_view> found;
-    for (const KnownPolicy& policy : Policies::known) {
-        if (!policy.sees_ingress) found.push_back(policy.name);
+    for (const KnownPolicy* policy : foretail::buffer::policies()) {
+        if (!policy->sees_ingress) found.push_back(policy->name);
     }
     return found;
 }();
@@ -86,8 +87,8 @@ PolicySettings parameters() {
                         {"drop_budget", 30'000},
                         {"answers_needed", 3},
                         {"artifact_cut", 1500}}};
-    for (const KnownPolicy& policy : Policies::known) {
-        for (const std::string_view name : policy.parameters) out.numbers.emplace(name, 1);
+    for (const KnownPolicy* policy : foretail::buffer::policies()) {
+        for (const std::string_view name : policy->parameters) out.numbers.emplace(name, 1);
     }
     return out;
 }

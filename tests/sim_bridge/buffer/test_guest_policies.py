@@ -1,4 +1,4 @@
-"""Policies from outside: a header decides as the built-in policy that it repeats, in slots, in bytes and in ns-3."""
+"""Policies from outside: a header decides as the built-in policy that it repeats, in slots, bytes and networks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.guest_policies import GuestPolicy, native_policy
+from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import accept, compare
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
 from tests.pipelines.command.test_cli import foretail
+from tests.scenarios import settings
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
@@ -100,6 +103,24 @@ def test_they_decide_so_in_bytes(header: Path, tmp_path: Path) -> None:
     found = compare_replays(dataset, policies, drop).transmitted
     assert found["Again"] == found["dt"]
     assert found["Asks"] == found["credence"]
+
+
+@pytest.mark.parametrize(("own", "guest"), [("dt", "Again"), ("credence", "Asks")])
+def test_they_decide_so_in_the_native_network(header: Path, tmp_path: Path, own: str, guest: str) -> None:
+    found = []
+    for name in (own, f"{header}:mine::{guest}"):
+        document = settings(policy__name=name, policy__flip_probability=0.3, trace=True, traffic_ns=2_000_000)
+        folder = tmp_path / policy_name(name)
+        folder.mkdir()
+        run = run_native(document, folder)
+        network = NativeNetwork(document)
+        network.advance(1_000_000)
+        network.restore(network.snapshot())
+        network.advance()
+        assert network.flows().tobytes() == (folder / "flows.bin").read_bytes()
+        found.append([(folder / file).read_bytes() for file in ("flows.bin", "arrivals.bin")])
+    assert found[0] == found[1]
+    assert sum(switch["data_drops"]["over_threshold"]["packets"] for switch in run.summary["switches"]) > 0
 
 
 def test_a_library_is_compiled_once_for_each_content(header: Path, tmp_path: Path) -> None:
@@ -227,8 +248,7 @@ def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path
 @pytest.mark.full
 @pytest.mark.ns3
 def test_it_decides_in_ns3_as_the_policy_that_it_repeats(header: Path, tmp_path: Path) -> None:
-    for policy in (None, GuestPolicy.of(f"{header}:mine::Again")):
-        build_driver(policy=policy)  # takes longer than a command has
+    build_driver()  # takes longer than a command has
     (tmp_path / "again.hpp").write_text(HEADER)
     tiny = ("scenario=tiny", "seeds=[11]", "jobs=1", "baselines=[]", "hydra.run.dir=run")
     guest, own = "policy=[dt,again.hpp:mine::Again]", ("policy.dt.alpha=0.25", "policy.Again.alpha=0.25")

@@ -30,10 +30,10 @@ def compiler(variable: str, *names: str) -> str:
     return found
 
 
-def compiled(source: Path, program: Path) -> Path:
+def compiled(program: Path, *sources: Path) -> Path:
     """Compile a program with assertions, and with what $CXXFLAGS adds, such as sanitizers."""
     flags = (*WARNINGS, *shlex.split(os.environ.get("CXXFLAGS", "")), f"-I{ROOM}")
-    run(compiler("CXX", "c++", "g++", "clang++"), "-std=c++20", "-O1", *flags, source, "-o", program, "-ldl")
+    run(compiler("CXX", "c++", "g++", "clang++"), "-std=c++20", "-O1", *flags, *sources, "-o", program, "-ldl")
     return program
 
 
@@ -46,7 +46,8 @@ def run(*command: str | Path, source: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(PROGRAM, tmp_path_factory.mktemp("buffer_check") / "buffer_check")
+    sources = (PROGRAM, ROOM / "buffer/run.cpp", ROOM / "buffer/policies/policies.cpp")
+    return compiled(tmp_path_factory.mktemp("buffer_check") / "buffer_check", *sources)
 
 
 @pytest.mark.nightly

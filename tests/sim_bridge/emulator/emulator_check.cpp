@@ -17,12 +17,11 @@
 namespace foretail::packets::emulator {
 namespace {
 
-template <class Policy>
 void run(const Settings& settings, std::int64_t factor, std::int64_t step, const std::vector<Sent>& packets) {
     Predictor predictor(settings);
     FramePool pool;
     EventOrder order;
-    LeafSpine<Policy, FramePool::Handle> network(settings, predictor, nullptr, order);
+    LeafSpine<FramePool::Handle> network(settings, predictor, nullptr, order);
     network.finish(run_loop(network, pool, factor, step, packets), false);
 }
 
@@ -42,17 +41,9 @@ int main(int argc, char** argv) {
                          .link_delay_ns = 3000,
                          .buffer_bytes_per_port_per_gbps = std::atoll(argv[5]),
                          .wire_overhead_bytes = 2};
-    settings.policy.name = argv[4];
+    settings.policy.known = &buffer::known_policy(argv[4]);
     settings.policy.settings.alpha = {0.5};
     const std::vector<Sent> packets = read_packets();
-    const std::int64_t factor = std::atoll(argv[6]), step = std::atoll(argv[7]);
-    if (settings.policy.name == "cs") {
-        emulator::run<buffer::CompleteSharing>(settings, factor, step, packets);
-    } else if (settings.policy.name == "lqd") {
-        emulator::run<buffer::PushOut>(settings, factor, step, packets);
-    } else {
-        assert(settings.policy.name == "dt");
-        emulator::run<buffer::DynamicThresholds>(settings, factor, step, packets);
-    }
+    emulator::run(settings, std::atoll(argv[6]), std::atoll(argv[7]), packets);
     return 0;
 }

@@ -43,33 +43,31 @@ void run(const char* path) {
     Predictor predictor(hosts);
     const std::vector<Sent> packets = read_packets();
     PrintedLog log(packets.size());
-    with_rack_fabric<std::unique_ptr<Frame>>(settings, hosts, predictor, nullptr, log, [&](auto& fabric) {
-        RackNetwork network(fabric);
-        std::vector<std::unique_ptr<PrintingHost>> printing;
-        for (std::size_t i = 0; i < settings.populated.size() * static_cast<std::size_t>(settings.hosts_per_rack);
-             ++i) {
-            printing.push_back(std::make_unique<PrintingHost>(log.events, static_cast<std::uint32_t>(i)));
-            network.connect(printing.back().get());
-        }
-        for (std::size_t i = 0; i < packets.size(); ++i) {
-            const auto send = [&, i] {
-                auto frame = std::make_unique<Frame>();
-                frame->flow = static_cast<std::int32_t>(i);
-                frame->source = packets[i].source;
-                frame->destination = packets[i].destination;
-                frame->size_bytes = packets[i].size;
-                frame->flow_class = buffer::FlowClass::background;
-                log.events.push_back({"sent", frame->flow, ns3::Simulator::Now().GetNanoSeconds()});
-                network.send(std::move(frame));
-            };
-            ns3::Simulator::Schedule(ns3::NanoSeconds(packets[i].time), send);
-        }
-        // Circuits change for ever, so there is no last event.
-        ns3::Simulator::Stop(ns3::NanoSeconds(packets.back().time + 50'000'000));
-        ns3::Simulator::Run();
-        print(log.events);
-        print_drops(settings, fabric, packets.size());
-    });
+    RackFabric<std::unique_ptr<Frame>, PrintedLog> fabric(settings, hosts, predictor, nullptr, log);
+    RackNetwork network(fabric);
+    std::vector<std::unique_ptr<PrintingHost>> printing;
+    for (std::size_t i = 0; i < settings.populated.size() * static_cast<std::size_t>(settings.hosts_per_rack); ++i) {
+        printing.push_back(std::make_unique<PrintingHost>(log.events, static_cast<std::uint32_t>(i)));
+        network.connect(printing.back().get());
+    }
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+        const auto send = [&, i] {
+            auto frame = std::make_unique<Frame>();
+            frame->flow = static_cast<std::int32_t>(i);
+            frame->source = packets[i].source;
+            frame->destination = packets[i].destination;
+            frame->size_bytes = packets[i].size;
+            frame->flow_class = buffer::FlowClass::background;
+            log.events.push_back({"sent", frame->flow, ns3::Simulator::Now().GetNanoSeconds()});
+            network.send(std::move(frame));
+        };
+        ns3::Simulator::Schedule(ns3::NanoSeconds(packets[i].time), send);
+    }
+    // Circuits change for ever, so there is no last event.
+    ns3::Simulator::Stop(ns3::NanoSeconds(packets.back().time + 50'000'000));
+    ns3::Simulator::Run();
+    print(log.events);
+    print_drops(settings, fabric, packets.size());
 }
 
 }  // namespace

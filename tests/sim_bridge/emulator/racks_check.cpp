@@ -39,14 +39,13 @@ void run(const char* path, std::int64_t factor, std::int64_t step, bool announce
     const std::string trace_path = std::filesystem::path(path).parent_path() / "arrivals.bin";
     auto trace = hosts.trace ? std::make_unique<ArrivalTrace>(trace_path) : nullptr;
     FramePool pool;
-    with_rack_fabric<FramePool::Handle>(settings, hosts, predictor, trace.get(), log, [&](auto& fabric) {
-        run_loop(fabric, pool, factor, step, packets);
-        print(log.events);
-        print_drops(settings, fabric, packets.size());
-        if (!trace) return;
-        for (std::size_t place = 0; place < settings.populated.size(); ++place) fabric.node(place).settle_labels(0);
-        trace->close();
-    });
+    RackFabric<FramePool::Handle, PrintedLog> fabric(settings, hosts, predictor, trace.get(), log);
+    run_loop(fabric, pool, factor, step, packets);
+    print(log.events);
+    print_drops(settings, fabric, packets.size());
+    if (!trace) return;
+    for (std::size_t place = 0; place < settings.populated.size(); ++place) fabric.node(place).settle_labels(0);
+    trace->close();
 }
 
 }  // namespace

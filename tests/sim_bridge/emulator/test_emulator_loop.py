@@ -62,6 +62,7 @@ def json_include() -> str:
 def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     program = tmp_path_factory.mktemp("emulator_check") / "emulator_check"
     sources = [Path(__file__).with_name("emulator_check.cpp"), *(ROOM / "packets" / "settings").glob("*.cc")]
+    sources.append(ROOM / "buffer" / "policies" / "policies.cpp")
     flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", "-isystem", json_include())
     run(compiler("CXX", "c++", "g++", "clang++"), *flags, *sources, "-o", program, "-ldl")
 

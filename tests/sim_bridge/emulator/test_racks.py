@@ -64,6 +64,7 @@ def compiled(folder: Path, source: str, *flags: str) -> Path:
         Path(__file__).with_name(f"{source}.cpp"),
         *(packets / "settings").glob("*.cc"),
         packets / "racks" / "rack_settings.cc",
+        ROOM / "buffer" / "policies" / "policies.cpp",
     ]
     house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
     program = folder / source

@@ -116,16 +116,9 @@ def test_a_snapshot_outlives_its_network() -> None:
         later.restore(gone)
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"format": 2}, "the native simulation failed: setting 'format' must be 1"),
-        ({"policy__name": "rule.hpp:Rule"}, "a policy from outside is compiled into the program of the network"),
-    ],
-)
-def test_what_the_network_does_not_simulate_is_one_sentence(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=f"^{complaint}") as refused:
-        NativeNetwork(settings(**changes))
+def test_what_the_network_does_not_simulate_is_one_sentence() -> None:
+    with pytest.raises(ForetailError, match=r"^the native simulation failed: setting 'format' must be 1") as refused:
+        NativeNetwork(settings(format=2))
     assert "\n" not in str(refused.value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -166,6 +168,15 @@ def raises(x: NDArray[np.int32]) -> NDArray[np.bool_]:
     raise KeyError("weights\nand more")
 
 
+def leaves(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    raise SystemExit(3)
+
+
+def mute(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+    sys.stdout.close()
+    return np.zeros(len(x), np.bool_)
+
+
 def nan_for(x: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.full(len(x), np.nan)
 
@@ -190,21 +201,32 @@ def nothing(x: NDArray[np.int32]) -> None:
     ("predictor", "message"),
     [
         (writes, r"the predictor writes changed its input: let it work on a copy"),
-        (raises, r"the predictor raises raised KeyError on 3 rows \('weights\\nand more'\): make it answer"),
+        (raises, r"the predictor raises fails on 3 rows \(KeyError: 'weights\\nand more'\): make it answer"),
+        (leaves, r"the predictor leaves fails on 3 rows \(SystemExit: 3\): make it answer"),
+        (mute, r"the predictor mute fails on 3 rows \(it closed the standard output\): make it answer"),
         (nan_for, r"the predictor nan_for answered NaN to the features \[\d+, \d+, \d+\]: return a number"),
         (one_row_more, r"the predictor one_row_more answered float64 of shape \(4,\) to 3 rows: return one .*"),
         (a_column, r"the predictor a_column answered float64 of shape \(3, 1\) to 3 rows: return one bool or .*"),
         (words, r"the predictor words answered <U4 of shape \(3,\) to 3 rows: return one bool or number for each"),
         (nothing, r"the predictor nothing answered object of shape \(\) to 3 rows: return one bool or number .*"),
         (Threshold(), r"the predictor Threshold is in training mode: call its eval\(\) first"),
-        (torch.nn.Linear(2, 1).eval(), r"the predictor Linear raised RuntimeError on 3 rows \(.*\): make it answer"),
+        (torch.nn.Linear(2, 1).eval(), r"the predictor Linear fails on 3 rows \(RuntimeError: .*\): make it answer"),
         (RandomForestClassifier(), r"the predictor RandomForestClassifier knows 0 classes instead of 2: fit it .*"),
         (7, r"a predictor must be a callable, a PyTorch module or a fitted estimator, not int"),
     ],
 )
-def test_what_is_no_answer_is_one_sentence(predictor: Any, message: str) -> None:
+def test_what_is_no_answer_is_one_sentence(predictor: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     with pytest.raises(ForetailError, match=f"^{message}$"):
         live(predictor)
+
+
+def test_an_interruption_is_none_of_a_predictor() -> None:
+    def interrupted(x: NDArray[np.int32]) -> NDArray[np.bool_]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live(interrupted)
 
 
 def test_wrong_settings_are_one_sentence() -> None:

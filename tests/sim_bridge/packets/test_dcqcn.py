@@ -39,7 +39,7 @@ RDMA_ALONE = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(Path(__file__).with_name("dcqcn_check.cpp"), tmp_path_factory.mktemp("dcqcn") / "dcqcn_check")
+    return compiled(tmp_path_factory.mktemp("dcqcn") / "dcqcn_check", Path(__file__).with_name("dcqcn_check.cpp"))
 
 
 def simulated(document: dict[str, Any], folder: Path | None = None) -> tuple[dict[str, Any], Records]:

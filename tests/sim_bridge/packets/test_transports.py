@@ -24,7 +24,7 @@ POWER_STATES = [(0.0, 0.25), (0.0, 2.0), (0.5, 1.5), (1.5, 0.5)]  # queue and wi
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """Runs a law: rows of time in base round trips, queue and windows in bandwidth-delay products."""
     source = Path(__file__).with_name("congestion_check.cpp")
-    program = compiled(source, tmp_path_factory.mktemp("congestion_check") / "congestion_check")
+    program = compiled(tmp_path_factory.mktemp("congestion_check") / "congestion_check", source)
 
     def simulate(
         law: str,

@@ -5,14 +5,14 @@
 #pragma once
 
 #include "buffer/queues/ingress_queues.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
 /// Dynamic Thresholds at ingress, as switches have them: a queue pauses its sender from alpha times the free buffer on.
 struct DynamicPause {
-    template <class Queues>
-    [[nodiscard]] static bool pauses(QueueIndex queue, Bytes reserve, const Queues& queues,
+    [[nodiscard]] static bool pauses(QueueIndex queue, Bytes reserve, const QueueLengths& queues,
                                      const IngressQueues& ingress) {
         const Bytes free = queues.capacity() - queues.occupancy();
         return static_cast<double>(ingress.length(queue) + reserve) >=
@@ -22,8 +22,7 @@ struct DynamicPause {
 
 /// Complete Sharing and Longest Queue Drop: only a full buffer does.
 struct PauseWhenFull {
-    template <class Queues>
-    [[nodiscard]] static bool pauses(QueueIndex, Bytes, Tick, const Queues&, const IngressQueues&) {
+    [[nodiscard]] static bool pauses(QueueIndex, Bytes, Tick, const QueueLengths&, const IngressQueues&) {
         return false;
     }
 };

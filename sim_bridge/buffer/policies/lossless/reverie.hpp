@@ -71,8 +71,7 @@ public:
     void ingress_about_to_change(QueueIndex queue, Tick time, Bytes length) {
         ingress_averages_[static_cast<std::size_t>(queue)].observe(time, length, keep_);
     }
-    template <class Queues>
-    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const QueueLengths& queues,
                               const IngressQueues& ingress) {
         const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
         const auto threshold = [&](QueueIndex, std::size_t priority) {

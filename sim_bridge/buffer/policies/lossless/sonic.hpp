@@ -51,8 +51,7 @@ public:
           congested_(settings.alpha.size(), settings.whole("rtt")),
           congested_at_ingress_(congested_) {}
 
-    template <class Queues>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, const IngressQueues& ingress) {
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const QueueLengths& queues, const IngressQueues& ingress) {
         count(arrival.time, queues, ingress);
         if (!queues.fits(arrival.size)) return Outcome::buffer_full;
         const auto at = [](Bytes length) { return static_cast<double>(length); };
@@ -61,8 +60,7 @@ public:
         return below ? Outcome::accepted : Outcome::over_threshold;
     }
 
-    template <class Queues>
-    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const Queues& queues,
+    [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const QueueLengths& queues,
                               const IngressQueues& ingress) {
         count(now, queues, ingress);
         const double lossless = static_cast<double>(ingress.lossless_bytes() + ingress.headroom_bytes());
@@ -111,20 +109,18 @@ private:
         for (std::size_t p = 0; p < priorities; ++p) limits.push_back({alpha[p], bytes[p], own[p]});
         return limits;
     }
-    template <class Queues>
-    [[nodiscard]] double at_ingress(std::size_t priority, const Queues& queues) const {
+    [[nodiscard]] double at_ingress(std::size_t priority, const QueueLengths& queues) const {
         return ingress_[priority].bytes(ingress_pool_ - static_cast<double>(queues.occupancy()),
                                         over_congested_ ? congested_at_ingress_.of(priority) : 1);
     }
-    template <class Queues>
-    [[nodiscard]] double at_egress(std::size_t priority, const Queues& queues, const IngressQueues& ingress) const {
+    [[nodiscard]] double at_egress(std::size_t priority, const QueueLengths& queues,
+                                   const IngressQueues& ingress) const {
         const Bytes lossy = queues.occupancy() - ingress.lossless_bytes();
         return egress_[priority].bytes(egress_lossy_pool_ - static_cast<double>(lossy),
                                        over_congested_ ? congested_.of(priority) : 1);
     }
     /// Counts the congested queues anew, once per round trip.
-    template <class Queues>
-    void count(Tick now, const Queues& queues, const IngressQueues& ingress) {
+    void count(Tick now, const QueueLengths& queues, const IngressQueues& ingress) {
         if (!over_congested_) return;
         congested_at_ingress_.count(now, ingress, [&](QueueIndex, std::size_t p) { return at_ingress(p, queues); });
         congested_.count(now, queues, [&](QueueIndex, std::size_t p) { return at_egress(p, queues, ingress); });

@@ -5,14 +5,18 @@ Costs 10 s: a switch in this process takes the place of BMv2; test_deploy_bmv2.p
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from finsy.proto import p4i, p4r
@@ -23,6 +27,7 @@ from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
+from foretail.export.p4 import runtime
 from foretail.export.p4.banks import over
 from foretail.export.p4.encoding import Frame
 from foretail.export.p4.runtime import BANKS, P4RuntimeSwitch, tag_of
@@ -204,6 +209,99 @@ def test_a_deployment_is_a_run_in_mlflow(deploy: Callable[..., DeployResult], fi
     assert (run.data.tags["live_bank"], run.data.tags["bank_b"]) == ("b", MODELS[0].sha256[:8])
     assert run.data.metrics["other_drops"] == 0
     assert deploy(tracking=Tracking()).tracked is None  # it changed nothing
+
+
+def test_a_swap_that_is_acknowledged_and_ignored_is_said(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(files[0])
+    live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
+    monkeypatch.setattr(
+        switch,
+        "_update",
+        lambda one: None if _live_bank(one, live) not in (None, before) else update(one),
+    )
+    with pytest.raises(ForetailError, match=r"took the write of the live bank a, and bank b decides: deploy again"):
+        deploy(files[1])
+    assert decided(switch, MODELS[0])
+
+
+def _live_bank(update: p4r.Update, live: int) -> int | None:
+    """The bank that an update makes the live one; None where it is of another table."""
+    entry = update.entity.table_entry
+    return int.from_bytes(entry.action.action.params[0].value, "big") if entry.table_id == live else None
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([7, 1, 1], "says that bank 7 decides, and has 0 and 1: restart it"),
+        ([0, 1], "gives 2 parameters of the default action of table 0x[0-9a-f]+, which has 3: restart it"),
+        ([0, 1, 1, 1], "gives 4 parameters of the default action"),
+    ],
+)
+def test_a_live_bank_that_cannot_be_is_said(
+    values: list[int], sentence: str, switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
+) -> None:
+    deploy(files[0])
+    params = switch.defaults[switch._id("tables", "live")].action.action.params
+    del params[:]
+    for number, value in enumerate(values, 1):
+        params.add(param_id=number, value=bytes([value]))
+    for given in ({}, {"model": files[1]}, {"rollback": True}):
+        with pytest.raises(ForetailError, match=sentence):
+            deploy(**given)
+
+
+def test_a_threshold_without_bits_is_no_bank_of_ours(
+    info: p4i.P4Info, switch: FakeSwitch, deploy: Callable[..., DeployResult]
+) -> None:
+    switch.info = p4i.P4Info()
+    switch.info.CopyFrom(info)
+    for action in switch.info.actions:
+        if action.preamble.name.endswith("set_tau"):
+            action.params[0].bitwidth = 0
+    with pytest.raises(ForetailError, match=r"are not those that Foretail writes .*set_tau.*: export them again"):
+        deploy()
+
+
+def test_details_that_are_no_message_are_left_out() -> None:
+    class Garbled(grpc.RpcError):  # type: ignore[misc]
+        def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+            return (("grpc-status-details-bin", b"\xff\xff\xff"),)
+
+        def details(self) -> str:
+            return "no such\ntable"
+
+    assert runtime._reason(Garbled()) == "no such table"
+
+
+def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
+    """Of a connection that stays open after it, grpc would repeat the call without end."""
+
+    def frame(kind: int, content: bytes) -> bytes:
+        return len(content).to_bytes(3, "big") + bytes([kind, 0, 0, 0, 0, 0]) + content
+
+    settings, enhance_your_calm = frame(4, b""), frame(7, (0).to_bytes(4, "big") + (11).to_bytes(4, "big"))
+    connections: list[socket.socket] = []
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connections.append(listening.accept()[0])
+                    connections[-1].sendall(settings + enhance_your_calm)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(ForetailError, match=f"at {address}"), P4RuntimeSwitch(address):
+            pass
+        listening.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()
+    assert len(connections) < 100
 
 
 def test_a_bank_without_a_model_drops_nothing(
