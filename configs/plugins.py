@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -55,6 +56,41 @@ def check_sizes(folder: Path) -> None:
     for file in folder.rglob("*.yaml"):
         if file.stat().st_size > MOST_BYTES:
             raise ForetailError(f"{file} has more than {MOST_BYTES:,} bytes: name a file of settings")
+
+
+_OTHERWISE = re.compile(r"[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+"""What YAML reads as an octal or a sexagesimal number, and nobody else does: 010 is 8 there, and 1:30 is 90."""
+
+
+def check_scalars(folder: Path) -> None:
+    """Raise ForetailError on a value in a YAML file of a folder that YAML reads otherwise than it is written."""
+    for file in folder.rglob("*.yaml"):
+        try:
+            node = yaml.compose(file.read_text(encoding="utf-8"), yaml.SafeLoader)
+        except (OSError, UnicodeDecodeError, YAMLError):  # Hydra says what is wrong
+            continue
+        for key, value in _scalars(node, "", set()):
+            plain = value.style is None and value.value
+            where = f"{file}, line {value.start_mark.line + 1}, has {plain}"
+            if plain and _OTHERWISE.fullmatch(plain):
+                raise ForetailError(f"{where}, which YAML reads in another base: write decimal digits, or quote a text")
+            if plain and key == "name" and value.tag == "tag:yaml.org,2002:bool":
+                raise ForetailError(f"{where} as a name, which YAML reads as true or false: quote it")
+
+
+def _scalars(node: yaml.Node | None, key: str, seen: set[int]) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """The scalars of a node, each with the key that it is the value of."""
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield key, node
+    elif isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield from _scalars(value, str(name.value), seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _scalars(value, "", seen)
 
 
 def with_policies(overrides: Iterable[str]) -> list[str]:

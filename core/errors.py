@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 _SECRET = re.compile(
     r"""(?<=://)[^\s"'<>]*@ | (?<=databricks://)dapi[^\s"'/]* |
@@ -69,5 +68,5 @@ def users_code(failure: Callable[[str], ForetailError]) -> Iterator[None]:
     except BaseException as error:
         raise failure(type_and_first_line(error)) from error
     if sys.stdout is not None and sys.stdout.closed:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+        sys.stdout = io.StringIO()  # for what the process still prints
         raise failure("it closed the standard output")

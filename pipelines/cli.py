@@ -359,7 +359,7 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
 
     from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
-    from foretail.configs.plugins import check_sizes
+    from foretail.configs.plugins import check_scalars, check_sizes
 
     nameless = [override for override in _parted(overrides)[1] if override.startswith("=")]
     if nameless:
@@ -372,6 +372,7 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
         return usage_and_error.getvalue().strip().rpartition("error: ")[2]
     if arguments.config_dir is not None:
         check_sizes(Path(arguments.config_dir))
+        check_scalars(Path(arguments.config_dir))
     if arguments.experimental_rerun is not None:
         return "--experimental-rerun loads a pickle, which Foretail never does"
     return None

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
+from foretail.core.labels import require_labels
 from foretail.models.ensemble.agreement import require_agreement
 from foretail.models.ensemble.ensemble import MAX_BITS, ColumnInput, Ensemble, FeatureInput, OriginValue, Output
 from foretail.models.ensemble.treelite_trees import CATEGORICAL, read_tree
@@ -88,6 +89,8 @@ def from_estimator(
         return from_xgboost(estimator, features, origin, rows)
     if package == "lightgbm":
         with tempfile.TemporaryDirectory() as folder:
+            if hasattr(estimator, "classes_"):
+                require_labels(type(estimator).__name__, estimator.classes_)
             file = Path(folder) / "model.txt"
             getattr(estimator, "booster_", estimator).save_model(file)  # type: ignore[attr-defined]
             return from_lightgbm(file, features, origin)
@@ -142,11 +145,7 @@ def from_sklearn(
     if np.ndim(model.classes_[0]) > 0:
         raise _several_labels(len(model.classes_))
     classes = np.asarray(model.classes_).tolist()
-    if classes != [0, 1]:
-        shown = ", ".join(map(repr, classes[:4])) + (", ..." if len(classes) > 4 else "")
-        raise ForetailError(
-            f"the {kind} tells {len(classes)} classes apart ({shown}): train it on labels 0 (accept) and 1 (drop)"
-        )
+    require_labels(kind, classes)
     features = _checked_features(features, getattr(model, "feature_names_in_", None), model.n_features_in_)
     if isinstance(model, boosted) and model.loss != "log_loss":
         raise ForetailError(f"the {kind} was trained with loss {model.loss!r}: train it with loss='log_loss'")
@@ -286,6 +285,7 @@ def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin |
     lines = path.read_text(errors="replace").splitlines()
     if "end of trees" not in lines:
         raise ForetailError("the LightGBM model is cut off before the end of its trees: save it again")
+    _require_all_trees(path.read_bytes())
     kinds = (word for line in lines if line.startswith("decision_type=") for word in line.partition("=")[2].split())
     if any(int(kind) >> 2 & 3 == _ZERO_IS_MISSING for kind in kinds if kind.isdigit()):
         raise ForetailError(
@@ -295,6 +295,18 @@ def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin |
     features = _checked_features(features, lightgbm_columns("\n".join(lines)), read.num_feature)
     version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
     return _from_treelite(read, features, {"framework": f"lightgbm text {version}", **(origin or {})}, rounds=False)
+
+
+def _require_all_trees(content: bytes) -> None:
+    """Raise ForetailError unless a LightGBM text has every tree that its header counts, with the size stated there."""
+    header, *trees = re.split(rb"(?m)^(?=Tree=\d)", content.partition(b"end of trees")[0].replace(b"\r\n", b"\n"))
+    stated = re.search(rb"^tree_sizes=([\d ]*)\r?$", header, re.MULTILINE)
+    sizes = [] if stated is None else list(map(int, stated[1].split()))
+    if stated is not None and sizes != [len(tree) for tree in trees]:
+        raise ForetailError(
+            f"the LightGBM model has {len(trees)} trees that are not the {len(sizes)} of its tree_sizes, or were "
+            "changed: save it again"
+        )
 
 
 def lightgbm_columns(text: str) -> list[str] | None:

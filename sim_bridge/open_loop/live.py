@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError, users_code
+from foretail.core.labels import require_labels
 from foretail.core.summary import Summarised
 from foretail.features.arithmetic import CELL_BYTES, arithmetic_of
 from foretail.features.catalog import training_columns
@@ -184,13 +185,16 @@ def _function_of(predictor: Any, name: str) -> Callable[[Features], Any]:
     if xgboost is not None and isinstance(predictor, xgboost.Booster):
         return lambda x: predictor.inplace_predict(x)
     if hasattr(predictor, "predict_proba"):
-        classes = getattr(predictor, "classes_", ())
-        if len(classes) != 2:
-            raise ForetailError(
-                f"the predictor {name} knows {len(classes)} classes instead of 2: fit it on drops and others"
-            )
+        require_labels(f"predictor {name}", getattr(predictor, "classes_", ()))
         return lambda x: predictor.predict_proba(x)[:, 1]
     if hasattr(predictor, "predict"):
+        if any(kind.__name__ == "OutlierMixin" for kind in type(predictor).__mro__):
+            raise ForetailError(
+                f"the predictor {name} detects outliers, -1 for one and 1 for none: give a function that answers 1 for "
+                "a drop"
+            )
+        if hasattr(predictor, "classes_"):
+            require_labels(f"predictor {name}", predictor.classes_)
         return lambda x: predictor.predict(x)
     if callable(predictor):
         return lambda x: predictor(x)

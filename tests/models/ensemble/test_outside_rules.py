@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.ensemble import FeatureInput
-from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
+from foretail.models.ensemble.frontends import from_estimator, from_sklearn, from_xgboost
 from foretail.models.ensemble.model_files import load_model_file, read_foreign
 
 TWO = (FeatureInput("queue", "", 6), FeatureInput("occupancy", "", 6))
@@ -139,6 +139,23 @@ def test_a_lightgbm_text_decides_as_its_booster(settings: dict[str, Any], names:
     whole = (tmp_path / "model.json").read_text()
     (tmp_path / "model.json").write_text(whole[: whole.index("leaf_value=") + 20])
     refused(lambda: load_model_file(tmp_path / "model.json", TWO), "LightGBM model")
+
+
+def test_a_lightgbm_text_without_one_of_its_trees_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    boosted().save_model(path)
+    text = path.read_text()
+    start, end = text.index("Tree=2"), text.index("Tree=3")
+    for changed in (text[:start] + text[end:], text.replace("shrinkage=", "shrinkage=0", 1)):
+        path.write_text(changed)
+        refused(lambda: load_model_file(path, TWO), "trees that are not the 6 of its tree_sizes, or were changed: save")
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    assert len(load_model_file(path, TWO).trees) == 6
+
+
+def test_lightgbm_with_labels_of_its_own_is_refused() -> None:
+    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, np.where(Y, "drop", "keep"))
+    refused(lambda: from_estimator(model, TWO), r"tells 2 classes apart \('drop', 'keep'\): train it on labels 0")
 
 
 def test_lightgbm_that_takes_zeros_for_missing_values_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import IsolationForest, RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import RidgeClassifier
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SWITCH_FEATURES, feature
@@ -189,6 +190,11 @@ def a_column(x: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.zeros((len(x), 1))
 
 
+def labelled(accept: Any, drop: Any, kind: type[Any] = RandomForestClassifier) -> Any:
+    """A classifier that was fitted on two labels."""
+    return kind().fit([[0, 0, 0], [9, 9, 9]] * 5, [accept, drop] * 5)
+
+
 def words(x: NDArray[np.int32]) -> list[str]:
     return ["drop"] * len(x)
 
@@ -211,7 +217,19 @@ def nothing(x: NDArray[np.int32]) -> None:
         (nothing, r"the predictor nothing answered object of shape \(\) to 3 rows: return one bool or number .*"),
         (Threshold(), r"the predictor Threshold is in training mode: call its eval\(\) first"),
         (torch.nn.Linear(2, 1).eval(), r"the predictor Linear fails on 3 rows \(RuntimeError: .*\): make it answer"),
-        (RandomForestClassifier(), r"the predictor RandomForestClassifier knows 0 classes instead of 2: fit it .*"),
+        (RandomForestClassifier(), r"the predictor RandomForestClassifier tells 0 classes apart .*: train it .*"),
+        (
+            labelled("drop", "keep"),
+            r"the .*Classifier tells 2 classes apart \('drop', 'keep'\): train it on labels .*",
+        ),
+        (labelled(-1, 1), r"the .*Classifier tells 2 classes apart \(.*\): train it on labels .*"),
+        (labelled(1, 2), r"the .*Classifier tells 2 classes apart \(.*\): train it on labels .*"),
+        (labelled("0", "1"), r"the .*Classifier tells 2 classes apart \('0', '1'\): train it on labels .*"),
+        (
+            labelled(1, 2, RidgeClassifier),
+            r"the .*RidgeClassifier tells 2 classes apart \(.*\): train it on labels .*",
+        ),
+        (IsolationForest(), r"the predictor IsolationForest detects outliers, -1 for one and 1 for none: give a .*"),
         (7, r"a predictor must be a callable, a PyTorch module or a fitted estimator, not int"),
     ],
 )
