@@ -27,8 +27,8 @@ from foretail.configs.schema.policies import (
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
 
-MOST_VALUES = 100_000
-"""Of a file of settings, with what its aliases stand for."""
+MOST_BYTES = 1_000_000
+"""Of a file of settings."""
 
 AROUND = ("device", "jobs", "arrivals")
 """Parameters of a drop predictor that come from ``trainer`` and ``window``."""
@@ -51,15 +51,11 @@ def register_plugins(schema: type[Any]) -> None:
             store.store(group="demand_predictor", name=name, node={name: {"name": name, **_defaults(point)}})
 
 
-def check_aliases(folder: Path) -> None:
-    """Raise ForetailError when a YAML file of a folder has a few lines that stand for any length."""
+def check_sizes(folder: Path) -> None:
+    """Raise ForetailError when a YAML file of a folder is larger than settings are."""
     for file in folder.rglob("*.yaml"):
-        try:
-            node = yaml.compose(file.read_text(encoding="utf-8"), yaml.SafeLoader)
-        except (OSError, UnicodeDecodeError, YAMLError):  # Hydra says what is wrong
-            continue
-        if _values(node, {}) > MOST_VALUES:
-            raise ForetailError(f"the aliases in {file} stand for more than {MOST_VALUES:,} values: write them out")
+        if file.stat().st_size > MOST_BYTES:
+            raise ForetailError(f"{file} has more than {MOST_BYTES:,} bytes: name a file of settings")
 
 
 _OTHERWISE = re.compile(r"[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
@@ -95,16 +91,6 @@ def _scalars(node: yaml.Node | None, key: str, seen: set[int]) -> Iterator[tuple
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             yield from _scalars(value, "", seen)
-
-
-def _values(node: yaml.Node | None, known: dict[int, float]) -> float:
-    """The number of values of a node with those of its aliases; one that holds itself has no end."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
-        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        inner = (part for one in parts for part in (one if isinstance(one, tuple) else (one,)))
-        known[id(node)] = 1 + sum(_values(part, known) for part in inner)
-    return known[id(node)]
 
 
 def with_policies(overrides: Iterable[str]) -> list[str]:

@@ -9,16 +9,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import functools
 import os
 import shutil
-import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from foretail.core.digest import write_digest
@@ -27,27 +23,6 @@ from foretail.core.errors import ForetailError
 _MARK = ".partial-"
 
 _WRITTEN: ContextVar[set[Path] | None] = ContextVar("written", default=None)
-
-
-@functools.cache
-def refuse_pipes() -> None:
-    """From now on, opening what a path names and is no file raises ForetailError: a pipe would never come to its end.
-
-    Below ``/dev`` and ``/proc`` somebody means it, and so does a caller of ``os.open``, whose event has no mode.
-    """
-
-    def check(event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], (str, bytes)) or arguments[1] is None:
-            return
-        path = os.fsdecode(arguments[0])
-        try:
-            mode = Path(path).stat().st_mode
-        except (OSError, ValueError):
-            return
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or path.startswith(("/dev/", "/proc/"))):
-            raise ForetailError(f"{path} is a pipe or a device and no file: give a file")
-
-    sys.addaudithook(check)
 
 
 OTHER_FOLDER = "give yourself the right to it, or choose a folder that is yours"

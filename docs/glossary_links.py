@@ -19,7 +19,7 @@ LINKED = ("README", "docs/guide/", "docs/results/", "docs/tutorial/", "docs/gall
 """Pages that get links, by the beginnings of their names."""
 
 ORDINARY = re.compile(
-    "advantage|asked|boxes|branch|candidate|cell|chaos|class|counted|counter|day|entropy|exposed|family|guard|night|"
+    "asked|boxes|branch|candidate|cell|chaos|class|counted|counter|day|entropy|exposed|family|guard|night|"
     "placement|point|robustness|schedule|score|served|store|student|teacher|throughput|trust|tuned|uncounted|valid|"
     "visits|votes"
 )

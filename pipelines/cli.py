@@ -97,9 +97,6 @@ def _run(given: Sequence[str]) -> int:
         return _refuse(sentence)
     if stage not in (*STAGES, *COMMANDS):
         return _refuse(f"unknown command {stage}: choose from {', '.join((*STAGES, *COMMANDS))}.")
-    from foretail.core.files import refuse_pipes
-
-    refuse_pipes()
     if stage in COMMANDS:
         return _run_command(stage, overrides)
     if not {"--help", "-h"}.isdisjoint(overrides):
@@ -362,7 +359,7 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
 
     from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
-    from foretail.configs.plugins import check_aliases, check_scalars
+    from foretail.configs.plugins import check_scalars, check_sizes
 
     nameless = [override for override in _parted(overrides)[1] if override.startswith("=")]
     if nameless:
@@ -374,7 +371,7 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
     except SystemExit:
         return usage_and_error.getvalue().strip().rpartition("error: ")[2]
     if arguments.config_dir is not None:
-        check_aliases(Path(arguments.config_dir))
+        check_sizes(Path(arguments.config_dir))
         check_scalars(Path(arguments.config_dir))
     if arguments.experimental_rerun is not None:
         return "--experimental-rerun loads a pickle, which Foretail never does"

@@ -158,51 +158,25 @@ class Objective:
 
     name: str = setting(
         "labels",
-        "What is learned: labels are LQD's decisions; sent learns thresholds that were searched for what they send; "
-        "advantage learns by how much more is sent when a packet is accepted; policy_gradient learns thresholds that "
-        "followed the gradient of what they send.",
-        one_of=("labels", "sent", "advantage", "policy_gradient"),
+        "What is learned: labels are LQD's decisions; sent learns thresholds that were searched for what they send.",
+        one_of=("labels", "sent"),
     )
-    start: str = setting(
-        "nothing",
-        "With an objective on what is sent, the first tree of boosted_trees, beside its own number: dt is Dynamic "
-        "Thresholds with the alpha that sends most.",
-        one_of=("nothing", "dt"),
-    )
-    steps: int = setting(60, "With policy_gradient, number of steps along the gradient.", at_least=1, at_most=10**7)
     rounds: int = setting(
         4,
         "Number of trainings, of which the best on validation runs is taken; labels needs one.",
         at_least=2,
         at_most=100,
     )
-    policy: str = setting(
-        "learned", "With an objective on what is sent, the policy that asks the predictor while it runs.", one_of=ASKING
-    )
+    policy: str = setting("learned", "With sent, the policy that asks the predictor while it runs.", one_of=ASKING)
     rows: int = setting(
         20_000,
-        "With an objective on what is sent, rows that each run adds in a round, about.",
+        "With sent, rows that each run adds in a round, about.",
         at_least=100,
         at_most=10**8,
     )
     trials: int = setting(
         600, "With sent, number of rules that the search tries for each workload, about.", at_least=1, at_most=10**7
     )
-    horizon: int = setting(
-        5000,
-        "With advantage and policy_gradient, arrivals after which two runs that differ in one decision are compared at "
-        "the latest.",
-        at_least=1,
-        at_most=10**9,
-    )
-
-    def check(self, where: str) -> None:
-        """Raise ForetailError on a first tree where labels are learned."""
-        if self.start != "nothing" and self.name == "labels":
-            raise ForetailError(
-                f"{where}.start={self.start} means nothing to {where}.name={self.name}: leave it out, or give sent, "
-                "advantage or policy_gradient"
-            )
 
 
 @dataclass
@@ -213,13 +187,6 @@ class Labels:
         None,
         "Rule for other victims, found by replay; null means the rule of the datasets, scenario.rules.victim.",
         one_of=VICTIMS,
-    )
-    reassign: int = setting(
-        0,
-        "How often to train again on drops that move to the packets with the highest scores; the best on "
-        "validation is taken.",
-        at_least=0,
-        at_most=100,
     )
 
 

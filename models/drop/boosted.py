@@ -6,7 +6,7 @@ import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Self
@@ -19,25 +19,6 @@ from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
-from foretail.models.ensemble.tree import Tree
-
-
-@dataclass(frozen=True)
-class Stump:
-    """A first tree with one test, from which boosting starts."""
-
-    place: int  #: column that it tests
-    cut: int  #: largest value that it accepts
-    margin: float  #: logit of a drop beyond the cut, and of an accepted packet up to it
-
-    def margins(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Return the logit of every row."""
-        return np.where(x[:, self.place] > self.cut, self.margin, -self.margin).astype(np.float32)
-
-    def tree(self) -> Tree:
-        """Return it as a tree of an ensemble."""
-        test, none = np.array([self.place, -1, -1]), np.array([0.0, -self.margin, self.margin])
-        return Tree(test, np.array([self.cut, 0, 0]), np.array([1, -1, -1]), np.array([2, -1, -1]), none)
 
 
 @dataclass(eq=False)
@@ -94,15 +75,8 @@ class BoostedTrees(TreePredictor):
     #: where it trains; predictions are made on the CPU
     device: Literal["cpu", "cuda"] = parameter("cpu", choices=DEVICES)
 
-    def begin_with(self, first: Stump) -> None:
-        """Let ``fit`` boost what a first tree leaves, which then is one tree more."""
-        self.first_ = first
-
-    def _margins(self, x: npt.NDArray[np.int32]) -> dict[str, Any]:
-        return {"base_margin": self.first_.margins(x)} if hasattr(self, "first_") else {}
-
     def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        self._boost(lambda matrix: matrix(x, label=y, weight=weight, **self._margins(x)))
+        self._boost(lambda matrix: matrix(x, label=y, weight=weight))
 
     def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
         """As ``DropPredictor.fit_batches``; memory holds what XGBoost makes of the rows, not the rows.
@@ -158,13 +132,12 @@ class BoostedTrees(TreePredictor):
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         from scipy.special import expit
 
-        margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1, **self._margins(x)), output_margin=True)
+        margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1), output_margin=True)
         probability: npt.NDArray[np.float64] = expit(margin.astype(np.float64))
         return probability
 
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        boosted = from_xgboost(self.booster_, features, self.origin())
-        return replace(boosted, trees=(self.first_.tree(), *boosted.trees)) if hasattr(self, "first_") else boosted
+        return from_xgboost(self.booster_, features, self.origin())
 
 
 class _Stopped(Exception):

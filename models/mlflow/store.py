@@ -12,7 +12,6 @@ import os
 import random
 import re
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from foretail.core.errors import ForetailError, without_passwords
-from foretail.core.files import holding_lock, writing
+from foretail.core.files import holding_lock
 
 MOST_PATH_BYTES = 490
 """Of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
@@ -122,9 +121,9 @@ def require_short_path(file: Path, remedy: str) -> None:
 
 
 def store_exists(address: str) -> bool:
-    """Whether a store is there to be read: always True for a server, False for a file whose creation was cut short."""
+    """Whether a store is there to be read: always True for a server."""
     file = sqlite_file(address)
-    return file is None or (file.exists() and not _cut_short(file))
+    return file is None or file.exists()
 
 
 def answered(address: str, question: str, *values: str) -> list[tuple[str, ...]] | None:
@@ -145,21 +144,12 @@ def answered(address: str, question: str, *values: str) -> list[tuple[str, ...]]
 def create_store(address: str) -> None:
     """Make the SQLite store of an address complete or not at all; a server, and a file that is there, stay.
 
-    A file in which MLflow was interrupted before it held anything is set aside as ``NAME.incomplete-N``, with a
-    sentence on stderr. ForetailError when MLflow cannot make it, or the file system refuses.
+    ForetailError when MLflow cannot make it, or the file system refuses.
     """
     file = sqlite_file(address)
     if file is None or store_exists(address):
         return
     with locked(address):
-        if file.exists() and _cut_short(file):
-            with writing(file):
-                aside = _set_aside(file)
-            print(
-                f"foretail: the creation of {file} was interrupted before it held a run: it is {aside.name} now, and a "
-                f"new store takes its place.",
-                file=sys.stderr,
-            )
         if not file.exists():  # two first runs: the other one was faster
             with usable(address, ", or choose tracking=off"):
                 make_sqlite_file(file, lambda partial: _fill(partial, file.parent))
@@ -187,46 +177,8 @@ def _fill(address: str, folder: Path) -> None:
 
 
 def _remove(database: Path) -> None:
-    for file in _with_journals(database):
-        file.unlink(missing_ok=True)
-
-
-def _with_journals(database: Path) -> list[Path]:
-    return [database.with_name(f"{database.name}{end}") for end in ("", "-journal", "-wal", "-shm")]
-
-
-def _set_aside(file: Path) -> Path:
-    number = 1
-    while file.with_name(f"{file.name}.incomplete-{number}").exists():
-        number += 1
-    aside = file.with_name(f"{file.name}.incomplete-{number}")
-    for old, new in reversed(list(zip(_with_journals(file), _with_journals(aside), strict=True))):
-        if old.exists():
-            old.rename(new)
-    return aside
-
-
-def _cut_short(file: Path) -> bool:
-    """Whether MLflow was interrupted while it made the tables: its own tables, nothing in them, an early version."""
-    try:
-        with closing(sqlite3.connect(file)) as database:
-            tables = {str(name) for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for table in ("runs", "experiments", "registered_models"):
-                if table in tables and database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
-                    return False
-            versions = (
-                database.execute("SELECT version_num FROM alembic_version") if "alembic_version" in tables else ()
-            )
-            version = {str(row[0]) for row in versions}
-    except sqlite3.Error:  # no database, or one in use: MLflow says what is wrong with it
-        return False
-    imported()
-    from mlflow.store.db.base_sql_model import Base
-    from mlflow.store.db.utils import _get_latest_schema_revision
-
-    names = {name.removeprefix("_alembic_tmp_") for name in tables} - {"alembic_version"}
-    newest = _get_latest_schema_revision()  # type: ignore[no-untyped-call]
-    return names <= set(Base.metadata.tables) and version != {newest}
+    for end in ("", "-journal", "-wal", "-shm"):
+        database.with_name(f"{database.name}{end}").unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""The experiments by name: each is a YAML file of a package of studies, with what it is and with which settings.
+"""The experiments by name: each is a YAML document of a package of studies, with what it is and with which settings.
 
 An installed package offers studies by an entry point of the group ``foretail.studies``; Foretail's own are the
-distribution ``foretail-studies``. Its files lie in its folders, one for each family. A file begins with a command and a
-few sentences as a comment. ``declaration`` names the module and object of the package that declare it; ``sizes`` has
+distribution ``foretail-studies``. Its files lie in its folders, one for each family, with a line ``---`` between two
+documents. A document begins with a command, which names the experiment, and a few sentences as a comment.
+``declaration`` names the module and object of the package that declare it; ``sizes`` has
 settings by size, all others are those of every size; ``like`` takes over the settings of another experiment;
 ``defaults``, also of one size, chooses options of Hydra's groups, for which ``SIZE`` stands for the size.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -40,14 +41,14 @@ ABOUT_THE_FILE = ("declaration", "like", "defaults", "sizes")
 
 @dataclass(frozen=True)
 class Listed:
-    """An experiment as its file has it."""
+    """An experiment as its document has it."""
 
     name: str
-    package: str  #: that has its file
+    package: str  #: that has its document
     family: str  #: the folder of its file
     example: str  #: a command that runs it
     description: str
-    document: Mapping[str, Any]  #: the whole file
+    document: Mapping[str, Any]  #: the whole document
 
     @property
     def sentence(self) -> str:
@@ -62,8 +63,7 @@ def experiments() -> dict[str, Listed]:
     for package in study_packages():
         for family in resources.files(package).iterdir():
             for file in family.iterdir() if family.is_dir() else ():
-                if file.name.endswith(".yaml"):
-                    one = _listed(package, family.name, file)
+                for one in _listed(package, family.name, file) if file.name.endswith(".yaml") else ():
                     if one.name in files:
                         raise ForetailError(
                             f"{files[one.name].package} and {package} both have an experiment {one.name}: uninstall one"
@@ -161,15 +161,18 @@ def _settings(one: Listed, size: str) -> dict[str, Any]:
     return {**base, **common, **((one.document.get("sizes") or {}).get(size) or {})}
 
 
-def _listed(package: str, family: str, file: Traversable) -> Listed:
-    text = file.read_text("utf-8")
-    comment = [line.removeprefix("#").strip() for line in re.match(r"(?:#.*\n)*", text)[0].splitlines()]  # type: ignore[index]
-    document = OmegaConf.to_container(OmegaConf.create(text))
-    if not comment or not comment[0].startswith("foretail run ") or not isinstance(document, dict):
-        raise ForetailError(f"{file} is not an experiment: its first line is '# foretail run NAME'")
-    description = " ".join(comment[1:])
-    settings = {str(key): value for key, value in document.items()}
-    return Listed(file.name.removesuffix(".yaml"), package, family, comment[0], description, settings)
+def _listed(package: str, family: str, file: Traversable) -> Iterator[Listed]:
+    """The experiments of a file."""
+    for text in file.read_text("utf-8").split("\n---\n"):
+        comment = [line.removeprefix("#").strip() for line in re.match(r"(?:#.*\n)*", text)[0].splitlines()]  # type: ignore[index]
+        document = OmegaConf.to_container(OmegaConf.create(text))
+        command = re.match(r"foretail run (\w+)", comment[0] if comment else "")
+        if command is None or not isinstance(document, dict):
+            raise ForetailError(
+                f"{file} has a document that is not an experiment: its first line is '# foretail run NAME'"
+            )
+        settings = {str(key): value for key, value in document.items()}
+        yield Listed(command[1], package, family, comment[0], " ".join(comment[1:]), settings)
 
 
 def _in_order(name: str) -> tuple[Any, ...]:

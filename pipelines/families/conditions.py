@@ -16,7 +16,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy, policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison import cost, counted, statistics
+from foretail.pipelines.comparison import cost, statistics
 from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Simulates, Simulator, counters, scratch_run, simulators_of
@@ -79,7 +79,6 @@ class SharingPlan:
     rules: Mapping[Rule, Policy]  #: the default of every policy is its first
     library: Path | None  #: of the model, if there is one
     code: Sequence[str]  #: digests of what computes costs
-    logged_rows: int = 0  #: of the counters behind predicted alphas, drawn from every simulation; 0: none
 
     @classmethod
     def of(
@@ -141,7 +140,6 @@ class SharingPlan:
             policy,
             case.seed,
             trace=False,
-            counters=self.logged_rows > 0,
             library=self.library,
         )
 
@@ -150,7 +148,6 @@ class SharingPlan:
         return {
             **self.simulators[case.where].depends_on(self.document(case)),
             "code": self.code,
-            **({"rows": self.logged_rows, "drawn_by": file_digest(Path(counted.__file__))} if self.logged_rows else {}),
         }
 
     def settings_of(self, policy: str) -> list[Rule]:
@@ -163,7 +160,7 @@ class SharingPlan:
 
 
 def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[str, Any]:
-    """Simulate a case and return its cost, a hash of what was offered, what was asked, and counters that were drawn."""
+    """Simulate a case and return its cost, a hash of what was offered, and what was asked."""
     document = plan.document(case)
     with scratch_run(document, plan.simulators[case.where], so_far) as run:
         switches = counters(run)
@@ -173,7 +170,6 @@ def simulated_cost(case: SharingCase, so_far: SoFar, plan: SharingPlan) -> dict[
             "predicted_drops": switches["data_drops.predicted"],
             "drops": sum(value for reason, value in switches.items() if reason.startswith("data_drops.")),
             "cpu_seconds": run.summary["simulation_cpu_seconds"],
-            **({"counters": counted.drawn(run.counters(), plan.logged_rows, case.seed)} if plan.logged_rows else {}),
         }
 
 

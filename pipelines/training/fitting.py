@@ -55,15 +55,11 @@ from foretail.pipelines.training.outcome import (
     tracked_entry,
     write_outcome,
 )
-from foretail.pipelines.training.scores import Labelled, calibrate, judge, judge_side
+from foretail.pipelines.training.scores import Labelled, calibrate, judge
 from foretail.pipelines.training.sending import Sending, SendingRound, train_for_sending
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
-
-
-SENDING = ("sent", "advantage", "policy_gradient")
-"""Objectives that let the predictor decide while runs go on."""
 
 
 class Fitted(NamedTuple):
@@ -131,23 +127,12 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
             predictor.fit_batches(batches, sum(selection.count() for selection in split.train))
         return Fitted(predictor, *_at_operating_point(predictor, labelled, validation, config, store), sampling.others)
 
-    labels, reassigned = (
-        (None, [])
-        if config.objective.name in SENDING
-        else training_labels(
-            config.labels,
-            split.train,
-            fit,
-            lambda fitted: judge_side(fitted.model, split.train, labelled.columns, window).probability,
-            lambda fitted: fitted.point.confusion.f1 or 0.0,
-        )
-    )
     sending: Sending | None = None
-    if config.objective.name in SENDING:
+    if config.objective.name == "sent":
         sending = _sent(config, labelled, window)
         predictor, model, point, others = _fitted(sending.best, validation)
     else:
-        predictor, model, point, others = fit(labels)
+        predictor, model, point, others = fit(training_labels(config.labels, split.train))
     if isinstance(model, Ensemble):
         model = model.with_visits(rows.x for rows in row_batches(split.train, labelled.columns, window=window))
     judged = judge(model, labelled, decider_if_any(model, store))
@@ -158,7 +143,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
         "sampled_others": others,
         "threshold": str(point.threshold),
         "threshold_probability": point.probability,
-        "reassignments": reassigned,
         "sending": None if sending is None else sending.document(),
         "scores": judged.scores,
         "replay": judged.replay,
@@ -182,7 +166,7 @@ def _sampling(config: TrainConfig, side: splits.Side, labels: SideLabels | None)
 
 def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
     """Whether the rows are too many for the predictor, and the settings do not say how to sample them."""
-    holds_rows = predictor_class(config.predictor).holds_rows and config.objective.name not in SENDING
+    holds_rows = predictor_class(config.predictor).holds_rows and config.objective.name != "sent"
     too_many = sum(selection.count() for selection in side) > config.trainer.rows_in_memory
     return holds_rows and too_many and config.sampling.others == 1
 
@@ -190,9 +174,7 @@ def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
 def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sending:
     """The rounds of an objective that lets the predictor decide while runs go on."""
     if window.arrivals > 1:
-        raise ForetailError(
-            f"objective.name={config.objective.name} asks about one arrival at a time, as a switch: leave window out"
-        )
+        raise ForetailError("objective.name=sent asks about one arrival at a time, as a switch: leave window out")
     with StageProgress() as progress:
         return train_for_sending(
             config.objective,

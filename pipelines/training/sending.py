@@ -3,10 +3,6 @@
 ``objective.name=sent`` searches an adaptive threshold for every workload by the packets that it sends there. The
 predictor learns on each workload the decisions of that workload's threshold, so it has to tell workloads apart. Rounds
 of dataset aggregation (Ross, Gordon and Bagnell, AISTATS 2011) add the states that the predictor reaches.
-``objective.name=policy_gradient`` does the same with thresholds that follow the gradient of what is sent.
-``objective.name=advantage`` measures by how much more is sent when a packet is accepted than when it is refused, from
-states of the policy of the round before, which is Dynamic Thresholds at first; the predictor learns the sign, weighted
-by the size. With ``objective.start=dt`` the first tree is Dynamic Thresholds, and the others boost what it leaves.
 """
 
 from __future__ import annotations
@@ -23,10 +19,8 @@ from foretail.configs.schema.training import Objective
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES
 from foretail.features.rows.splits import Side
-from foretail.models.drop.boosted import BoostedTrees, Stump
 from foretail.models.drop.predictor import TreePredictor
 from foretail.models.drop.thresholds.adaptive_threshold import Searched, mean_log_sent, search_threshold, starting_rule
-from foretail.models.drop.thresholds.threshold_gradient import MOST_ADVANTAGE, climb_threshold
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.scoring.operating_point import at_probability
@@ -35,17 +29,12 @@ from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
 
+SENT = "objective.name=sent"
 LOGITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 """Of the probabilities that are tried as threshold on the validation runs."""
 OCTAVE = 8 * 256
 """Of a rule's margin."""
 LEAST_WEIGHT = 0.02
-ROWS_OVER_STEP = 50
-"""By which objective.rows is more than the advantages of a run in a step of the policy gradient."""
-CERTAIN = 2.0
-"""Logit of Dynamic Thresholds as the first tree."""
-
-
 _SEARCHED: dict[tuple[Any, ...], Searched] = {}
 """By training runs of a workload, effort and seed: a process searches once, whatever learns the rule."""
 
@@ -70,7 +59,7 @@ class Sending:
     """All rounds, and where they started."""
 
     rounds: Sequence[SendingRound]
-    started_from: dict[str, Any]  #: the tuned alpha, and the searched rules if there are any, JSON-like
+    started_from: dict[str, Any]  #: the tuned alpha and the searched rules, JSON-like
 
     @property
     def best(self) -> SendingRound:
@@ -107,28 +96,25 @@ def train_for_sending(
 
     Parameters
     ----------
-    objective : ``sent``, ``policy_gradient`` or ``advantage``, the policy that asks the predictor, rounds, rows, trials
+    objective : the policy that asks the predictor, rounds, rows, trials
     untrained : returns a predictor with its settings
     train, validation : whole traces
     inputs : features of the predictor, in order
     seed, jobs, report : of draws, threads, called with the share done and words on it
     """
     for side in (train, validation):
-        require_runs(side, f"objective.name={objective.name}")
+        require_runs(side, SENT)
     known = {feature.name for feature in FEATURES} - set(FLOW_FEATURES)
     for one in inputs:
         if one.name not in known:
             raise ForetailError(
-                f"objective.name={objective.name} lets the predictor decide in a running switch, which has no "
-                f"{one.name}: take it out of features.names"
+                f"{SENT} lets the predictor decide in a running switch, which has no {one.name}: take it out of "
+                "features.names"
             )
     if not isinstance(untrained(), TreePredictor):
         raise ForetailError(
-            f"objective.name={objective.name} lets trees decide in a running switch: choose a predictor of trees, or "
-            "distill a network"
+            f"{SENT} lets trees decide in a running switch: choose a predictor of trees, or distill a network"
         )
-    if objective.start == "dt" and not (isinstance(untrained(), BoostedTrees) and untrained().mode == "boosted"):
-        raise ForetailError("objective.start=dt boosts what a first tree leaves: choose predictor=boosted_trees")
     runs, judges = ([KnownRun.of(selection.dataset) for selection in side] for side in (train, validation))
     rows = tuple(selection.dataset.manifest.content_sha256 for selection in train)
     return train_on_runs(objective, untrained, runs, judges, inputs, rows=rows, seed=seed, jobs=jobs, report=report)
@@ -151,35 +137,28 @@ def train_on_runs(
     columns = [known.index(one.name) for one in inputs]
     policy = objective.policy
     alpha, worth = _tuned_alpha(runs)
-    started: dict[str, Any] = {"alpha": alpha, "alpha_sends_percent_of_lqd": percent(worth)}
-    teachers: dict[str, Scorer] = {}
-    if objective.name != "advantage":
-        rules = search_each(
-            objective, runs, rows, seed=seed, jobs=jobs, report=lambda share, words: report(0.8 * share, words)
-        )
-        teachers = {condition: searched.rule.scorer() for condition, searched in rules.items()}
-        started["rules"] = [
-            _rule_document(searched, condition, judges, policy) for condition, searched in rules.items()
-        ]
-    asked = teachers or dict.fromkeys(
-        (run.condition for run in runs), starting_rule(runs, policy, alpha, seed).scorer()
+    rules = search_each(
+        objective, runs, rows, seed=seed, jobs=jobs, report=lambda share, words: report(0.8 * share, words)
     )
+    started = {
+        "alpha": alpha,
+        "alpha_sends_percent_of_lqd": percent(worth),
+        "rules": [_rule_document(searched, condition, judges, policy) for condition, searched in rules.items()],
+    }
+    teachers = {condition: searched.rule.scorer() for condition, searched in rules.items()}
+    asked = teachers
     rounds: list[SendingRound] = []
     batches: list[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]] = []
     for number in range(objective.rounds):
         report(0.8 + 0.2 * number / objective.rounds, f"round {number + 1} of {objective.rounds}")
         batches += _labelled(runs, objective, asked, teachers, columns, seed + number)
-        if not teachers:  # advantages are those of the policy under which they were measured
-            batches = batches[-2 * len(runs) :]
         x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
         if drops.all() or not drops.any():
             raise NothingToLearn(
-                f"objective.name={objective.name} finds no packet of the training runs that is better "
+                f"{SENT} finds no packet of the training runs that is better "
                 f"{'accepted' if drops.all() else 'dropped'} than not: train on other traffic"
             )
         predictor = untrained()
-        if objective.start == "dt":
-            predictor.begin_with(_stump(inputs, alpha))
         predictor.fit(x, drops, weights)
         trained = _at_best_threshold(predictor, inputs, policy, judges, x)
         rounds.append(trained)
@@ -206,7 +185,7 @@ def search_each(
 
     Parameters
     ----------
-    objective : ``sent``, which searches, or ``policy_gradient``, which follows the gradient
+    objective : the policy that asks the predictor, and trials
     runs, rows : runs of any workloads, and what identifies each of them in this process
     seed, jobs, report : of draws, threads, called with the share done and words on it
     """
@@ -219,39 +198,16 @@ def search_each(
         def told(share: float, words: str, done: int = number) -> None:
             report((done + share) / len(by_condition), f"workload {done + 1} of {len(by_condition)}: {words}")
 
-        key = (tuple(rows[place] for place in places), *_effort(objective), seed)
+        policy, trials = objective.policy, objective.trials
+        key = (tuple(rows[place] for place in places), policy, trials, seed)
         if key not in _SEARCHED:
-            _SEARCHED[key] = _found_rule(objective, [runs[place] for place in places], seed, jobs, told)
+            own = [runs[place] for place in places]
+            start = starting_rule(own, policy, _tuned_alpha(own)[0], seed)
+            _SEARCHED[key] = search_threshold(
+                own, start, policy=policy, trials=trials, seed=seed, jobs=jobs, report=told
+            )
         rules[condition] = _SEARCHED[key]
     return rules
-
-
-def _effort(objective: Objective) -> tuple[str | int, ...]:
-    """The settings on which the rules of an objective depend."""
-    of_gradient = (objective.steps, objective.rows, objective.horizon)
-    return objective.name, objective.policy, *((objective.trials,) if objective.name == "sent" else of_gradient)
-
-
-def _found_rule(
-    objective: Objective, runs: Sequence[KnownRun], seed: int, jobs: int, report: Callable[[float, str], None]
-) -> Searched:
-    """The threshold of one workload, from the alpha that sends most there."""
-    policy = objective.policy
-    start = starting_rule(runs, policy, _tuned_alpha(runs)[0], seed)
-    if objective.name == "sent":
-        return search_threshold(
-            runs, start, policy=policy, trials=objective.trials, seed=seed, jobs=jobs, report=report
-        )
-    return climb_threshold(
-        runs,
-        start,
-        policy=policy,
-        steps=objective.steps,
-        rows=max(1, objective.rows // ROWS_OVER_STEP),
-        horizon=objective.horizon,
-        seed=seed,
-        report=report,
-    )
 
 
 def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun], policy: str) -> dict[str, Any]:
@@ -270,15 +226,6 @@ def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun
     }
 
 
-def _stump(inputs: Sequence[FeatureInput], alpha: float) -> Stump:
-    """Dynamic Thresholds with this alpha, as a tree with one test."""
-    names = [one.name for one in inputs]
-    for name in ("pressure", "pressure_tracked"):
-        if name in names:
-            return Stump(names.index(name), math.floor(128 + 8 * math.log2(alpha)), CERTAIN)
-    raise ForetailError("objective.start=dt begins with a test of pressure: add it to features.names")
-
-
 def _labelled(
     runs: Sequence[KnownRun],
     objective: Objective,
@@ -289,24 +236,20 @@ def _labelled(
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]]:
     """Of every run what the predictor sees, whether to drop, and how much that matters; scorers by condition."""
     conditions = [run.condition for run in runs]
-    drawn: dict[str, Any] = {
-        "rows": objective.rows,
-        "seed": seed,
-        "features": [FEATURES[column].name for column in columns],
-    }
+    features = [FEATURES[column].name for column in columns]
     for run in runs:
-        if not teachers:
-            seen = run.advantages(objective.policy, asked[run.condition], horizon=objective.horizon, **drawn)
-            matters = seen.value != 0
-            features, drops = seen.features[matters], seen.value[matters] < 0
-            weights = np.minimum(np.abs(seen.value[matters]), MOST_ADVANTAGE).astype(np.float64)
-        else:
-            seen = run.visited(objective.policy, asked[run.condition], teacher=teachers[run.condition], **drawn)
-            features, drops = seen.features, seen.value > 0
+        seen = run.visited(
+            objective.policy,
+            asked[run.condition],
+            teacher=teachers[run.condition],
+            rows=objective.rows,
+            seed=seed,
+            features=features,
+        )
+        if len(seen.features):
             weights = np.clip(np.abs(seen.value) / OCTAVE, LEAST_WEIGHT, 1.0)
-        if len(features):
-            scale = objective.rows / (len(features) * conditions.count(run.condition))
-            yield np.ascontiguousarray(features[:, columns]), drops, weights * scale
+            scale = objective.rows / (len(seen.features) * conditions.count(run.condition))
+            yield np.ascontiguousarray(seen.features[:, columns]), seen.value > 0, weights * scale
 
 
 def _at_best_threshold(

@@ -26,7 +26,7 @@ class Visits:
 
     #: int32[rows, features], of the catalog; 0 where no scorer reads a feature and it was not asked for
     features: NDArray[np.int32]
-    value: NDArray[np.int64]  #: int64[rows], margins of a scorer or advantages
+    value: NDArray[np.int64]  #: int64[rows], margins of a scorer
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,37 +143,8 @@ class KnownRun:
             )
             for one in self.switches
         ]
-        return _together(parts, "margin")
-
-    def advantages(
-        self,
-        policy: str,
-        scorer: Scorer,
-        *,
-        rows: int,
-        seed: int,
-        horizon: int,
-        features: Sequence[str] = (),
-        **parameters: Any,
-    ) -> Visits:
-        """Return by how much more is sent in the end when a packet is accepted, for about so many packets.
-
-        `features` as in :meth:`visited`. ForetailError if they or the scorer's remember longer than queues do.
-        """
-        parts = [
-            one.advantages(
-                policy,
-                scorer,
-                share=self._share(rows),
-                draw=seed,
-                horizon=horizon,
-                features=list(features),
-                **self.settings,
-                **parameters,
-            )
-            for one in self.switches
-        ]
-        return _together(parts, "advantage")
+        seen, margins = (np.concatenate([part[name] for part in parts]) for name in ("features", "margin"))
+        return Visits(seen, margins)
 
     def _share(self, rows: int) -> float:
         return min(1.0, rows / max(1, sum(map(len, self.switches))))
@@ -195,7 +166,3 @@ def _switches(run: Run, batches: Sequence[Records]) -> Iterable[KnownArrivals]:
             cell_bytes=run.cell_bytes,
             average_shift=run.average_shift,
         )
-
-
-def _together(parts: Sequence[dict[str, NDArray[Any]]], name: str) -> Visits:
-    return Visits(np.concatenate([part["features"] for part in parts]), np.concatenate([part[name] for part in parts]))

@@ -17,6 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
+from foretail.pipelines.experiment.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.runs.jobs import Report, run_points
@@ -24,9 +25,19 @@ from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
 from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled
-from foretail_studies.engines.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
-from foretail_studies.flows.experiment import FLOWS, FlowFindings, FlowSettings, Plan, find
-from foretail_studies.flows.verdicts import CLAIMS, LEAST, MEASURES, Claim, judge, tolerance_table
+from foretail_studies.flows.experiment import (
+    CLAIMS,
+    FLOWS,
+    LEAST,
+    MEASURES,
+    Claim,
+    FlowFindings,
+    FlowSettings,
+    Plan,
+    find,
+    judge,
+    tolerance_table,
+)
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow

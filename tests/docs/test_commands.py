@@ -114,7 +114,6 @@ RULES = [
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
     # studies/tests runs these
     Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
-    Rule(r"promise-methods.md: run ", "compose"),  # studies/tests/predictors/test_training_methods.py runs it
     Rule(r"sharing-rule.md: run ", "compose"),
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
@@ -177,7 +176,7 @@ RULES = [
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
     Rule(
-        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune|run slow_setting) ",
+        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune) ",
         "compose",
     ),
     Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail_studies.engines.claims import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
+from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
 from foretail_studies.systems.experiment import SYSTEMS_BY_NAME
 from tests.docs.pages import ROOT
 

@@ -6,7 +6,6 @@ Each case has to end within a minute, without a traceback, in one sentence of Fo
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -103,22 +102,6 @@ def guest(folder: Path, random: np.random.Generator) -> Case:
     return Case(what, (*TRAIN, *own_settings), {"PYTHONPATH": str(folder)})
 
 
-def pipe(folder: Path, random: np.random.Generator) -> Case:
-    """A pipe in the place of a file."""
-    name = ("replay, datasets", "export, C", "schedule", "report", "train")[int(random.integers(5))]
-    places = {"schedule": ["demand.csv"], "report": ["outputs/strong"], "export, C": ["outputs/strong"]}
-    files = sorted(
-        path
-        for place in places.get(name, ["run-3"])
-        for path in ([folder / place] if (folder / place).is_file() else (folder / place).rglob("*"))
-        if path.is_file()
-    )
-    path = files[int(random.integers(len(files)))]
-    path.unlink()
-    os.mkfifo(path)
-    return Case(f"{name}: {path.relative_to(folder)}", tuple(COMMANDS[name].arguments()), may_work=True)
-
-
 def signal_in_imports(folder: Path, random: np.random.Generator) -> Case:
     """A signal in the first second of a command, in which it imports what it needs."""
     name = list(COMMANDS)[int(random.integers(8))]
@@ -137,7 +120,6 @@ def deaf_switch() -> Iterator[int]:
 KINDS: dict[str, Callable[[Path, np.random.Generator], Case]] = {
     "settings": settings,
     "guest": guest,
-    "pipe": pipe,
     "signal while importing": signal_in_imports,
 }
 DEAF = "deaf switch"

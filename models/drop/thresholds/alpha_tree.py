@@ -110,14 +110,13 @@ def require_alpha_tree(ensemble: Ensemble, name: str) -> int:
         or next(iter(params)) != counter_params(int(interval))
     ):
         raise ForetailError(
-            f"{name} predicts no alpha, for it does not read counters of an interval: make one with foretail run "
-            "slow_setting"
+            f"{name} predicts no alpha, for it does not read counters of an interval: learn one with fit_alpha_tree"
         )
     values = ensemble.trees[0].value[ensemble.trees[0].leaves]
     if len(ensemble.trees) != 1 or ensemble.base or not set(values.tolist()) <= set(map(float, _range())):
         raise ForetailError(
             f"{name} is not one tree with whole numbers from {FIRST_EXPONENT} to {LAST_EXPONENT} in its leaves, which "
-            "are log2(alpha): make one with foretail run slow_setting"
+            "are log2(alpha): learn one with fit_alpha_tree"
         )
     return int(interval)
 

@@ -42,7 +42,7 @@ from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
-from foretail_studies.benchmark.score import best_by_family, logs_by_family
+from foretail_studies.benchmark.track import best_by_family, logs_by_family
 
 SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"
 """Who tells the last packets, beside the tree and the limits: with `NOBODY` the policy reads no tag at all."""

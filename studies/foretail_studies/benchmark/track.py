@@ -1,21 +1,194 @@
-"""A track of the benchmark whose score is a share in percent: of what is measured to tables and ``result.json``."""
+"""A track of the benchmark whose score is a share in percent: of what is measured to tables and ``result.json``.
+
+What every run of a version finds again: the traffic of its conditions, and what the reference rule costs there.
+
+``python -m foretail_studies.benchmark.frozen RESULT...`` writes the file of a new version from its ``result.json``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import json
+import math
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.statistics import interval_text, mean_interval, paired_difference
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.experiment.declaration import Shown
-from foretail.pipelines.families.conditions import Condition
+from foretail.pipelines.families.conditions import Condition, Rule
+from foretail.pipelines.families.costs import Costs
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import ASKING
 from foretail.sim_bridge.policy_settings import settings_in_name
-from foretail_studies.benchmark.frozen import FrozenRun, named, require_frozen
-from foretail_studies.benchmark.score import Score, by_family, confidence_of_each
+
+CLOSED_LOOP, OPEN_LOOP, DEMAND = "benchmark-1", "open-loop-1", "demand-1"
+"""The version of each track; its frozen runs are in the file of this name."""
+
+
+@dataclass(frozen=True)
+class FrozenRun:
+    """A run of the reference rule."""
+
+    size: str  #: of the experiment
+    family: str
+    held_out: bool  #: whether the family judges
+    condition: str
+    seed: int
+    flows_sha256: str  #: of what was offered: flows, arrivals or matrices
+    cost: float  #: exact: J; open loop, the packets that are sent; demand, the throughput of the true matrices
+
+
+def frozen_runs(size: str, version: str = CLOSED_LOOP) -> list[FrozenRun]:
+    """Those of a size, which come with the package."""
+    with resources.files(__package__).joinpath(f"{version}.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    runs = (
+        FrozenRun(
+            row["size"],
+            row["family"],
+            row["held_out"] == "True",
+            row["condition"],
+            int(row["seed"]),
+            row["flows_sha256"],
+            float(row["cost"]),
+        )
+        for row in rows
+    )
+    return [run for run in runs if run.size == size]
+
+
+def named(version: str, size: str) -> str:
+    """The version of a run of a size: only the full one is the benchmark."""
+    return version if size == "full" else f"{version}-{size}"
+
+
+def require_frozen(measured: Sequence[FrozenRun], size: str, version: str = CLOSED_LOOP) -> None:
+    """Raise ForetailError unless the runs of the reference rule are the frozen ones: these, and no others."""
+    found = {(run.family, run.condition, run.seed): run for run in measured}
+    frozen = {(run.family, run.condition, run.seed): run for run in frozen_runs(size, version)}
+    for key in frozen.keys() | found.keys():
+        run, known = found.get(key), frozen.get(key)
+        if run == known:
+            continue
+        if run is None:
+            what = "is not measured"
+        elif known is None:
+            what = "is not part of it"
+        elif run.held_out != known.held_out:
+            what = "judges or trains where it did the other"
+        elif run.flows_sha256 != known.flows_sha256:
+            what = "has other traffic"
+        else:
+            what = f"comes to {run.cost!r} and not {known.cost!r} under the reference"
+        raise ForetailError(
+            f"{key[0]} {key[1]} with seed {key[2]} {what}, so this is not {version}: leave its families, seeds and "
+            f"reference as they are, or use a Foretail that has {version}"
+        )
+
+
+def reference_runs(costs: Costs, reference: Rule, size: str, held_out: Collection[str]) -> Iterator[FrozenRun]:
+    """What was measured of the reference rule; `held_out` names families."""
+    for where, rules in costs.runs.items():
+        for seed, run in rules[reference].items():
+            judges = where.family in held_out
+            yield FrozenRun(size, where.family, judges, where.condition, seed, run["flows_sha256"], run["cost"])
+
+
+def write_frozen(results: list[dict[str, Any]], path: Path) -> None:
+    """Write what experiments found of the reference rule, as their ``result.json`` have it."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(FrozenRun))
+        for result in results:
+            writer.writerows(astuple(FrozenRun(**run)) for run in result["reference_runs"])
+
+
+if __name__ == "__main__":
+    documents = [json.loads(Path(result).read_text(encoding="utf-8")) for result in sys.argv[1:]]
+    (version,) = {document["version"].removesuffix(f"-{document['size']}") for document in documents}
+    write_frozen(documents, Path(__file__).with_name(f"{version}.csv"))
+
+
+GUARD_PERCENT = 25.0
+"""A rule fails in a condition where it surely costs more than so much above the reference."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Score:
+    """log J of a rule less that of the reference, paired by seed; a family counts once, however many conditions it has.
+
+    ``over_seeds`` is the headline: its interval tells what other seeds of the same conditions would give.
+    ``over_families`` has the same mean; its interval tells what other families would give, were these drawn from them.
+    """
+
+    over_seeds: PairedDifference
+    over_families: PairedDifference
+    failed: Sequence[Condition]  #: conditions in which the guard says no
+
+    @classmethod
+    def of(cls, costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> Score:
+        """The score over some conditions, all measured on the same seeds."""
+        failed = [where for where in wheres if fails(guard_percent(costs, where, rule, reference, len(wheres)))]
+        return cls.of_families(logs_by_family(costs, wheres, rule, reference), failed)
+
+    @classmethod
+    def of_families(cls, by_family: npt.NDArray[np.float64], failed: Sequence[Condition]) -> Score:
+        """The score of means by family and seed: float64[families, seeds]."""
+        return cls(mean_interval(list(by_family.mean(axis=0))), mean_interval(list(by_family.mean(axis=1))), failed)
+
+
+def logs_by_family(costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> npt.NDArray[np.float64]:
+    """log J of a rule less that of the reference, a mean over the conditions of a family: float64[families, seeds]."""
+    pairs = {where: (costs.logs(where, rule), costs.logs(where, reference)) for where in wheres}
+    return by_family({where: {seed: own[seed] - other[seed] for seed in own} for where, (own, other) in pairs.items()})
+
+
+def by_family(values: Mapping[Condition, Mapping[int, float]]) -> npt.NDArray[np.float64]:
+    """Values by condition and seed, as means over the conditions of each family: float64[families, seeds]."""
+    families: dict[str, list[Mapping[int, float]]] = {}
+    for where, by_seed in values.items():
+        families.setdefault(where.family, []).append(by_seed)
+    seeds = sorted(next(iter(families.values()))[0])
+    return np.array([[np.mean([one[seed] for one in of]) for seed in seeds] for of in families.values()])
+
+
+def guard_percent(costs: Costs, where: Condition, rule: Rule, reference: Rule, conditions: int) -> float | None:
+    """By how much a rule costs at least more than the reference in a condition, %; None with one seed.
+
+    The bounds of all `conditions` hold together with `CONFIDENCE` (Bonferroni), so a rule that is nowhere worse fails
+    somewhere in one of twenty benchmarks at most.
+    """
+    low = paired_difference(costs.logs(where, rule), costs.logs(where, reference), confidence_of_each(conditions)).low
+    return None if low is None else 100 * math.expm1(low)
+
+
+def confidence_of_each(conditions: int) -> float:
+    """The confidence of two-sided intervals, of which all lower (or all upper) ends then hold with `CONFIDENCE`."""
+    return 1 - 2 * (1 - CONFIDENCE) / conditions
+
+
+def fails(guard: float | None) -> bool:
+    """Whether a guard says no."""
+    return guard is not None and guard > GUARD_PERCENT
+
+
+def best_by_family(costs: Costs, wheres: Sequence[Condition], rules: Sequence[Rule], reference: Rule) -> Rule:
+    """The rule with the least score over some conditions."""
+    scores: Mapping[Rule, float] = {
+        rule: Score.of(costs, wheres, rule, reference).over_seeds.mean or 0.0 for rule in rules
+    }
+    return min(scores, key=lambda rule: scores[rule])
+
 
 Percents = Mapping[Condition, Mapping[str, Mapping[int, float]]]
 """Shares in percent, by condition, rule and seed."""

@@ -15,8 +15,17 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from omegaconf import MISSING
 
+from foretail.configs.schema.emulation import ON_LOSSES, Emulation
+from foretail.configs.schema.experiment import ExperimentSettings
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, SHARED_POLICIES, RackTraffic
+from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
+from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.pipelines.data.emulation import Emulator
 from foretail.pipelines.data.racks import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import Ns3, reporting
@@ -32,8 +41,182 @@ from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
-from foretail_studies.circuits.voq_figures import draw_sharing, draw_voqs
-from foretail_studies.circuits.voq_settings import PublishedUse, VoqSettings
+
+
+@dataclass
+class PublishedUse:
+    """What others measured."""
+
+    utilisation_percent: float = setting(MISSING, "Use of the circuit.", at_least=0, at_most=100)
+    p50_us: float = setting(MISSING, "Median latency of data packets.", at_least=0)
+    p99_us: float = setting(MISSING, "99th percentile of the latency of data packets.", at_least=0)
+
+
+@dataclass
+class VoqSettings(ExperimentSettings, RackTraffic):
+    """Long flows from one rack to others: every capacity of VOQs, way to resize them, and shared buffer is a run."""
+
+    emulation: Emulation = part(Emulation, "Settings of the emulator.")
+    against_ns3: bool = setting(False, "Simulate the same in ns-3, and compare use and latencies.")
+    model: str | None = setting(None, "Model, as in export, that the policy credence asks.")
+    train: list[str] = setting(
+        [],
+        "With model=null, overrides of foretail train, which trains the model that the policy credence asks.",
+    )
+    seed: int = setting(1, "Seed of the flows' starts.", at_least=1, at_most=2**31 - 1)
+    static_packets: list[int] = setting(
+        [], "Capacities of a VOQ that stays as it is.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    small_packets: int = setting(
+        16, "Resizing: capacity of a VOQ without a circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    resized_packets: int = setting(
+        50, "Resizing: capacity of a VOQ shortly before and during the circuit.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    ahead_ns: list[int] = setting(
+        [], "Resizing: time before the circuit at which the capacity grows.", at_least=0, at_most=10**12
+    )
+    policies: list[str] = setting(
+        [], "Policies over a buffer that the VOQs of a rack share, instead of capacities.", one_of=SHARED_POLICIES
+    )
+    shared_packets: list[int] = setting(
+        [], "Policies: sizes of that buffer, in full packets.", at_least=1, at_most=MOST_VOQ_PACKETS
+    )
+    alpha: float = setting(1.0, "Policies: alpha of dt.", above=0, at_most=1024)
+    attempts: int = setting(3, "Number of times that a run that was late is tried in all.", at_least=1, at_most=100)
+    weeks: int = setting(MISSING, "Length of a run, in periods of the schedule.", at_least=2, at_most=10_000)
+    ns3_weeks: int | None = setting(
+        None,
+        "With against_ns3, the length of a run in ns-3, which is fast; null means weeks.",
+        at_least=2,
+        at_most=10_000,
+    )
+    skipped_weeks: int = setting(1, "Number of weeks at either end that do not count.", at_least=0, at_most=1000)
+    published: dict[str, PublishedUse] = setting(
+        {}, "Published figures by the name of the run, such as static_16 or resize_300000ns."
+    )
+    published_by: str = setting("", "Source of the published figures.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on flows that go nowhere, a resize that is none, and runs that are too short."""
+        ExperimentSettings.check(self, where)
+        RackTraffic.check(self, where)
+        self._check_emulation()
+        hosts = self.fabric.hosts_per_rack * (1 + len(self.destination_racks))
+        if hosts > MOST_HOSTS:
+            raise ForetailError(
+                f"the experiment has {hosts} hosts, and a process each: lower fabric.hosts_per_rack or name fewer "
+                f"racks, for at most {MOST_HOSTS}"
+            )
+        if not (self.static_packets or self.ahead_ns or self.policies):
+            raise ForetailError("the experiment compares nothing: give static_packets, ahead_ns or policies")
+        if bool(self.policies) != bool(self.shared_packets):
+            raise ForetailError("policies and shared_packets go together: give both, or neither of them")
+        if self.resized_packets < self.small_packets:
+            raise ForetailError(
+                f"resized_packets = {self.resized_packets} is less than small_packets = "
+                f"{self.small_packets}: a VOQ grows for its circuit"
+            )
+        for name, weeks in (("weeks", self.weeks), ("ns3_weeks", self.ns3_weeks)):
+            if weeks is not None and weeks <= 2 * self.skipped_weeks + 1:
+                raise ForetailError(
+                    f"{name} = {weeks} leaves none to count without skipped_weeks = "
+                    f"{self.skipped_weeks} at either end: raise {name} to {2 * self.skipped_weeks + 2} or more"
+                )
+        if self.published and not self.published_by:
+            raise ForetailError("published has figures of nobody: say whose in published_by")
+
+    @property
+    def asks(self) -> bool:
+        """Whether a policy asks a predictor."""
+        return "credence" in self.policies
+
+    def _check_emulation(self) -> None:
+        """Raise ForetailError on a comparison that cannot be, and on a predictor that nobody asks."""
+        self.emulation.require_timeout("emulation", "min_rto_ns", self.min_rto_ns)
+        for name, control in self.emulation.controls("emulation").items():
+            if control == "dctcp":
+                raise ForetailError(f"{name} is dctcp, and switches of racks do not mark: choose another")
+        if self.against_ns3 and self.emulation.background_control not in (None, self.emulation.control):
+            raise ForetailError("against_ns3 compares one transport: leave emulation.background_control out")
+        if self.against_ns3 and self.emulation.control not in ON_LOSSES:
+            raise ForetailError(
+                f"against_ns3 compares Linux's {self.emulation.control} with ns-3's, which has none for racks: set "
+                f"emulation.control to {' or '.join(ON_LOSSES)}"
+            )
+        if self.asks and self.model is None and not self.train:
+            raise ForetailError(
+                "policy credence asks a predictor and there is none: give model=FILE, train=[...] or the policy "
+                "credence_accept"
+            )
+        if not self.asks and (self.model is not None or self.train):
+            raise ForetailError("model and train are for the policy credence, which does not run: leave them out")
+        if self.model is not None and self.train:
+            raise ForetailError("model and train are both given: leave one of the two out")
+        if self.ns3_prefix is not None and not (self.against_ns3 or self.train):
+            raise ForetailError("ns3_prefix names an ns-3, which nothing here uses: leave it out")
+
+
+METRICS = {"utilisation_percent": "use of the circuit, %", "p50_us": "median latency, us", "p99_us": "p99 latency, us"}
+
+
+@styled
+def draw_voqs(rows: pd.DataFrame, published_by: str) -> Figure:
+    """A row of panels for static capacities and one for resized VOQs, a panel per metric.
+
+    Parameters
+    ----------
+    rows : one per run, with ``voq_packets``, ``ahead_ns`` (missing for a static one), ``valid``, the metrics, and each
+        as ``published_METRIC``, with ns-3 also as ``ns3_METRIC``
+    published_by : whose the published figures are; empty when there are none
+    """
+    figure, grid = panels(len(METRICS), 2, inches=(3.3 * len(METRICS), 6.0))
+    is_static = rows["ahead_ns"].isna()
+    for line, group, by, label in (
+        (grid[: len(METRICS)], rows[is_static], "voq_packets", "capacity, packets"),
+        (grid[len(METRICS) :], rows[~is_static], "ahead_ns", "grows before, us"),
+    ):
+        x = group[by].astype(float) / (1 if by == "voq_packets" else 1000)
+        for axes, (metric, title) in zip(line, METRICS.items(), strict=True):
+            _draw(axes, x, group, metric, published_by.split(":")[0])
+            if by == "voq_packets":
+                axes.set_xscale("log", base=2)
+            axes.set(xlabel=label, ylabel=title)
+            axes.set_ylim(0, 1.08 * axes.dataLim.ymax)
+    return with_legend(figure, grid[0], "upper center", ncols=3)
+
+
+@styled
+def draw_sharing(rows: pd.DataFrame) -> Figure:
+    """A bar per run with a mark for ns-3's, in the order of the rows; a panel per metric.
+
+    `rows` are those of :func:`draw_voqs`, with ``run``.
+    """
+    inches = (3.3 * len(METRICS) + 0.8, 0.35 * len(rows) + 1.2)
+    figure, row = panels(len(METRICS), inches=inches, grid="x", sharey=True)
+    colours = ["C0" if valid else "white" for valid in rows["valid"]]
+    for axes, (metric, title) in zip(row, METRICS.items(), strict=True):
+        axes.barh(rows["run"].str.replace("_", " "), rows[metric], color=colours, edgecolor="C0")
+        if f"ns3_{metric}" in rows:
+            axes.plot(rows[f"ns3_{metric}"], range(len(rows)), "|", color="C2", markersize=12, label="ns-3's TCP")
+        axes.set_xlabel(title)
+    row[0].invert_yaxis()
+    return with_legend(figure, row[0], "upper center")
+
+
+def _draw(axes: Axes, x: pd.Series[float], group: pd.DataFrame, metric: str, published_by: str) -> None:
+    axes.plot(x, group[metric], "o-", label="Linux's TCP", color="C0")
+    for valid, chosen in group.groupby("valid"):
+        fill: dict[str, Any] = (
+            {"markerfacecolor": "C0"} if valid else {"markerfacecolor": "white", "label": "a run that is not valid"}
+        )
+        axes.plot(x[chosen.index], chosen[metric], "o", color="C0", **fill)
+    published = group[f"published_{metric}"].astype(float)
+    if published.notna().any():
+        axes.plot(x, published, "--s", label=published_by, color="C1")
+    if f"ns3_{metric}" in group:
+        axes.plot(x, group[f"ns3_{metric}"], ":^", label="ns-3's TCP", color="C2")
+
 
 SHARED_CAPTION = (
     "Use of the circuits, and latency of data packets to the rack where it is worst, by what may wait in the VOQs. "
@@ -294,9 +477,9 @@ def _interleaved(whose: Mapping[str, str]) -> dict[str, str]:
     return {f"{one}{name}": f"{words}{title}" for name, title in measures.items() for one, words in whose.items()}
 
 
-def _whole(part: pd.DataFrame) -> pd.DataFrame:
+def _whole(group: pd.DataFrame) -> pd.DataFrame:
     """Runs with capacities as whole numbers, of which other runs have none."""
-    return part.astype({name: int for name in ("voq_packets", "shared_packets") if part[name].notna().all()})
+    return group.astype({name: int for name in ("voq_packets", "shared_packets") if group[name].notna().all()})
 
 
 def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:

@@ -2,6 +2,10 @@
 
 Every condition, policy, share of inverted predictions and seed is a point, simulated on its own and kept in the store:
 a sweep that was stopped goes on where it was; a point that failed is named and is all that the next run repeats.
+
+What the experiments on flows say: the claims of the Credence paper, and the error tolerated.
+
+All verdicts are computed by the rules of this module from figures with bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
@@ -24,12 +30,22 @@ from foretail.configs.schema.tracking import Tracking
 from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
 from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
-from foretail.pipelines.comparison.statistics import FLOW_GROUPS, interval_text, mean_interval
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
+from foretail.pipelines.experiment.claims import (
+    CLOSE,
+    CLOSE_PERCENT,
+    ROUGHLY_PERCENT,
+    UNKNOWN,
+    VERDICTS,
+    WORSE,
+    verdict_of,
+)
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
 from foretail.pipelines.runs.jobs import run_points
@@ -42,9 +58,257 @@ from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
+from foretail.sim_bridge.policy_settings import policy_words
 from foretail_studies.engines.bootstrap import BLOCK_NS, DRAWS, FlowSample, Resampled, interval, resample
-from foretail_studies.flows.figures import CAPTIONS, draw_distributions, draw_lines
-from foretail_studies.flows.verdicts import MEASURES, claims_table, conclusion, tolerance_table
+
+PANELS = {
+    "p95.short": "short flows, p95 slowdown",
+    "p95.incast": "incast flows, p95 slowdown",
+    "p95.long": "long flows, p95 slowdown",
+    "timed_out_percent.all": "flows with a timeout, %",
+    "occupancy_percent.p99.99": "buffer, p99.99, %",
+}
+CAPTIONS = {
+    "figure": "Mean by policy and condition, a panel per measure; less is better. Bands are 95 % bootstrap intervals.",
+    "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
+    "further to the left is better.",
+}
+"""What is seen, by kind of figure, the one first that tells most."""
+LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
+
+
+@styled
+def draw_lines(figures: pd.DataFrame, axis: str) -> Figure:
+    """Figures by condition; by the share of inverted predictions where there are several, beside level lines.
+
+    Parameters
+    ----------
+    figures : columns condition, policy, flip_probability, metric, mean, low, high
+    axis : what the conditions, or the shares, are
+    """
+    by = "flip_probability" if figures["flip_probability"].nunique() > 1 else "condition"
+    places = {value: place for place, value in enumerate(figures[by].drop_duplicates())}
+    width = figures.groupby("policy", sort=False)[by].nunique()
+    # Curves take the first colours: there may be more lines than colours, and level lines have no markers.
+    numbers = {policy: number for number, policy in enumerate(sorted(width.index, key=lambda name: width[name] == 1))}
+    figure, row = panels(len(PANELS), inches=(4 * len(PANELS), 4.2))
+    for axes in row[1 : len(FLOW_GROUPS)]:
+        axes.sharey(row[0])  # slowdowns
+    for axes, (metric, title) in zip(row, PANELS.items(), strict=True):
+        of_metric = figures[figures["metric"] == metric]
+        for policy, of_policy in of_metric.groupby("policy", sort=False):
+            number = numbers[policy]
+            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
+            if by == "flip_probability" and of_policy[by].nunique() == 1:
+                axes.axhline(of_policy["mean"].iloc[0], linestyle=("--", "-.", ":")[number % 3], **style)
+                axes.axhspan(
+                    of_policy["low"].iloc[0], of_policy["high"].iloc[0], color=f"C{number}", alpha=0.08, linewidth=0
+                )
+                continue
+            x = of_policy[by].map(places).to_numpy()
+            marker: dict[str, Any] = {"marker": MARKERS[number % len(MARKERS)], "markersize": 9 - 0.8 * number}
+            axes.plot(x, of_policy["mean"], linewidth=_width(number), **marker, **style)
+            axes.fill_between(x, of_policy["low"], of_policy["high"], color=f"C{number}", alpha=0.12, linewidth=0)
+        axes.set_xticks(list(places.values()), [_short(value) for value in places])
+        if by == "condition" and not all(str(name).isdigit() for name in places):
+            axes.tick_params("x", rotation=70)
+        if metric not in LINEAR:
+            axes.set_yscale("log")
+            plain_ticks(axes.yaxis)
+        axes.set(title=title, xlabel=axis)
+    return with_legend(figure, row[0], "lower center", ncols=9, title="bands: 95 % bootstrap intervals")
+
+
+@styled
+def draw_distributions(quantiles: pd.DataFrame) -> Figure:
+    """Distributions of slowdown: a row per condition, a column per class of flows.
+
+    `quantiles`: columns condition, policy, group, share, slowdown.
+    """
+    conditions, columns = list(quantiles["condition"].drop_duplicates()), len(FLOW_GROUPS)
+    figure, grid = panels(columns, len(conditions), inches=(4 * columns, 2.6 * len(conditions)), sharex="col")
+    for axes, (condition, group) in zip(grid, product(conditions, FLOW_GROUPS), strict=True):
+        shown = quantiles[(quantiles["condition"] == condition) & (quantiles["group"] == group)]
+        for number, policy in enumerate(quantiles["policy"].drop_duplicates()):
+            of_policy = shown[shown["policy"] == policy]
+            style: dict[str, Any] = {"color": f"C{number}", "label": policy_words(str(policy))}
+            axes.step(of_policy["slowdown"], of_policy["share"], where="post", linewidth=_width(number), **style)
+        axes.set_xscale("log")
+        plain_ticks(axes.xaxis)
+        axes.set_ylim(0, 1)
+        axes.set_title(f"{group} flows, {condition}", fontsize="small")
+    for axes in grid[-columns:]:
+        axes.set_xlabel("FCT slowdown, all seeds")
+    figure.supylabel("share of flows")
+    return with_legend(figure, grid[0], "lower center", ncols=6)
+
+
+def _width(number: int) -> float:
+    """Policies that do the same lie on each other: the later ones are thinner."""
+    return max(2.6 - 0.25 * number, 0.8)
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+MEASURES = (
+    ("short p95", "p95.short"),
+    ("incast p95", "p95.incast"),
+    ("long p95", "p95.long"),
+    ("timed out %", "timed_out_percent.all"),
+)
+"""What tables over policies compare."""
+MEAN, LEAST = "mean", "least"
+
+Conditions = Mapping[str, Resampled]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper about the change of a figure from one policy to another."""
+
+    words: str  #: the paper's
+    metric: str  #: of ``flow_bootstrap``
+    policy: str  #: name; ``{model}`` stands for the model that Credence asks
+    baseline: str  #: name of what it is compared with, likewise
+    says: float | str  #: the change in percent, or ``close``, or ``worse``
+    at: str = MEAN  #: a condition, their mean, or the one where it is least
+
+
+_CREDENCE = "credence, {model}"
+CLAIMS: dict[str, tuple[Claim, ...]] = {
+    "credence_fig6": (
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -95.5),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -95.5),
+        Claim("incast, Credence against LQD", "p95.incast", _CREDENCE, "lqd", CLOSE),
+        Claim("long, Credence against ABM", "p95.long", _CREDENCE, "abm", -28.49),
+        Claim("long, Credence against ABM at 80 %", "p95.long", _CREDENCE, "abm", -49.34, "80"),
+        Claim("short, Credence against DT", "p95.short", _CREDENCE, "dt", CLOSE),
+        Claim("buffer p99.99, DT against Credence", "occupancy_percent.p99.99", "dt", _CREDENCE, -3.77),
+        Claim("buffer p99.99, ABM against Credence", "occupancy_percent.p99.99", "abm", _CREDENCE, -18.68),
+    ),
+    "credence_fig7": (
+        Claim("incast, Credence against DT, small bursts", "p95.incast", _CREDENCE, "dt", CLOSE, "10"),
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -95.0),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -96.92),
+        Claim("long, Credence against ABM at most", "p95.long", _CREDENCE, "abm", -22.02, LEAST),
+    ),
+    "credence_fig8": (
+        Claim("incast, Credence against DT", "p95.incast", _CREDENCE, "dt", -93.27),
+        Claim("incast, Credence against ABM", "p95.incast", _CREDENCE, "abm", -93.36),
+        Claim("long, Credence against DT", "p95.long", _CREDENCE, "dt", -3.31),
+        Claim("long, Credence against ABM", "p95.long", _CREDENCE, "abm", -17.35),
+    ),
+    "credence_fig9": (
+        Claim("incast, Credence against ABM at 8 us", "p95.incast", _CREDENCE, "abm", -97.73, "8"),
+        Claim("incast, Credence against ABM at 64 us", "p95.incast", _CREDENCE, "abm", CLOSE, "64"),
+    ),
+    "credence_fig10": (
+        Claim("incast, 0.001 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.001 inverted", "lqd", CLOSE),
+        Claim("incast, 0.005 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.005 inverted", "lqd", CLOSE),
+        Claim("incast, 0.01 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.01 inverted", "lqd", WORSE),
+        Claim("incast, 0.1 inverted, against LQD", "p95.incast", _CREDENCE + ", 0.1 inverted", "lqd", WORSE),
+    ),
+}
+"""Section 4 of Credence (NSDI'24); its percentages are read as means over the conditions of a figure."""
+
+RULES = (
+    "Change of the figure in percent, with 95 % bootstrap intervals. Where our whole interval has the sign of a "
+    f"percentage, it is reproduced when the interval holds it or ours is within {CLOSE_PERCENT:g} points, in shape "
+    "when ours is at least half of it, and else weaker.",
+    f"Close is reproduced when the whole interval is within {CLOSE_PERCENT:g} %, in shape when the change is within "
+    f"{ROUGHLY_PERCENT:g} %; worse, when the whole interval, or the change, is above {CLOSE_PERCENT:g} %.",
+)
+
+
+def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDifference | None, str]:
+    """The change in percent for Credence with `model`, and the verdict; None where a run is missing."""
+    policy, baseline = (name.format(model=model) for name in (claim.policy, claim.baseline))
+    at = {claim.at} if claim.at not in (MEAN, LEAST) else set(conditions)
+    changes = {
+        name: found.change_percent(policy, baseline, claim.metric)
+        for name, found in conditions.items()
+        if name in at and {policy, baseline} <= found.policies.keys()
+    }
+    if not at or changes.keys() != at:
+        return None, UNKNOWN
+    seeds = min(len(conditions[name].seeds) for name in changes)
+    if claim.at == LEAST:
+        found = interval(min(changes.values(), key=lambda change: float(change[0])), seeds)
+    else:
+        found = interval(np.mean(list(changes.values()), axis=0), seeds)
+    return found, verdict_of(claim.says, found)
+
+
+def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table:
+    """The paper's claims beside what was found for Credence with each model."""
+    rows = []
+    for claim in CLAIMS[experiment]:
+        row: list[Cell] = [claim.words, claim.says if isinstance(claim.says, str) else f"{claim.says:+g}"]
+        for model in models:
+            found, verdict = judge(claim, conditions, model)
+            row += ["-" if found is None else interval_text(found), verdict]
+        rows.append(tuple(row))
+    columns = [column for model in models for column in (f"Credence, {model}", f"verdict, {model}")]
+    return Table("Claims of the paper, change in %", ("claim", "paper", *columns), tuple(rows), RULES)
+
+
+def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -> list[str]:
+    """How many claims of the paper hold with each model."""
+    sentences = []
+    for model in models:
+        verdicts = [judge(claim, conditions, model)[1] for claim in CLAIMS[experiment]]
+        counts = {word: verdicts.count(word) for word in VERDICTS}
+        words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        sentences.append(f"Of the paper's {len(verdicts)} claims, with Credence that asks {model}: {words}.")
+    return sentences
+
+
+def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
+    """How far every policy is from LQD, and up to which share of inverted predictions those that ask stay close.
+
+    `flipped` has, by policy and model, the name for each share, ascending.
+    """
+    rows = [
+        (policy, *(interval_text(_change(found, policy, metric)) for _, metric in MEASURES))
+        for policy in found.policies
+        if policy != "lqd"
+    ]
+    notes = [
+        f"{policy_words(name)}: {_tolerated(found, named, title, metric)}"
+        for name, named in flipped.items()
+        for title, metric in MEASURES
+    ]
+    return Table("Change from LQD in %", ("policy", *(title for title, _ in MEASURES)), tuple(rows), tuple(notes))
+
+
+def _tolerated(found: Resampled, named: Mapping[float, str], title: str, metric: str) -> str:
+    if found.figure("lqd", metric).mean == 0:
+        return f"{title} of LQD is 0, of which nothing is a percentage"
+    return (
+        f"{title} within {CLOSE_PERCENT:g} % of LQD up to {_upto(found, named, metric, sure=False)}, its whole "
+        f"interval up to {_upto(found, named, metric, sure=True)}"
+    )
+
+
+def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bool) -> str:
+    """The largest share that is close, as are all below it."""
+    last = "none"
+    for share, policy in sorted(named.items()):
+        if policy not in found.policies:
+            break
+        change = _change(found, policy, metric)
+        above = change.high if sure else change.mean
+        if above is None or above > CLOSE_PERCENT:
+            break
+        last = f"{share:g}"
+    return last
+
+
+def _change(found: Resampled, policy: str, metric: str, baseline: str = "lqd") -> PairedDifference:
+    return interval(found.change_percent(policy, baseline, metric), len(found.seeds))
+
 
 LQD, OURS, GIVEN = "lqd", "ours", "given"
 SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeouts", "unfinished")

@@ -1,4 +1,4 @@
-"""Which labels to learn from: other victim rules, reassigned push-outs, runs of other policies; and drift in service.
+"""Which labels to learn from: other victim rules, runs of other policies; and drift in service.
 
 Every score that Foretail reports is by the labels of tail victims, a rule picked beforehand: where the arrival counts,
 it takes the arrival itself whenever its own queue is the longest, so its labels depend least on what arrives later.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, training_columns
@@ -18,15 +19,46 @@ from foretail.features.dataset.manifest import Victim
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.predictor import TreePredictor
-from foretail.models.drop.reassignment import best_reassignment, reassignments
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.scores import JudgedSide, side_push_outs
 from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
-from foretail_studies.predictors.drift import kolmogorov_smirnov, population_stability_index
+
+
+def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> float:
+    """The largest distance of the two empirical distribution functions, in [0, 1].
+
+    They are of one feature: int32[rows] and int32[others], at least one each, else ForetailError.
+    """
+    _require_rows(expected, actual)
+    values = np.union1d(expected, actual)
+    below = [np.searchsorted(np.sort(rows), values, side="right") / len(rows) for rows in (expected, actual)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def population_stability_index(expected: NDArray[np.int32], actual: NDArray[np.int32], bins: int = 10) -> float:
+    """Sum over bins of (a - e) ln(a / e), shares e and a of the two sets: at least 0, by custom large above 0.25.
+
+    Bins end at quantiles of `expected`; half a row is added to each, so that none is empty. Errors as
+    :func:`kolmogorov_smirnov`.
+    """
+    _require_rows(expected, actual)
+    edges = np.unique(np.quantile(expected, np.arange(1, bins) / bins, method="inverted_cdf"))
+    shares = []
+    for values in (expected, actual):
+        counts = np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1) + 0.5
+        shares.append(counts / counts.sum())
+    return float(np.sum((shares[1] - shares[0]) * np.log(shares[1] / shares[0])))
+
+
+def _require_rows(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> None:
+    if not len(expected) or not len(actual):
+        raise ForetailError(
+            f"{len(expected)} rows cannot be compared with {len(actual)}: collect longer runs, or more of them"
+        )
+
 
 LQD = "lqd"
 VICTIMS: tuple[Victim, ...] = get_args(Victim)
@@ -45,7 +77,6 @@ class LabelStudy:
     #: and is scored by this rule, and F1 of the same predictor by tail labels
     victims: Records
     assignments: Records  #: by truth and region: scores of the predictor that learnt tail labels
-    rounds: Records  #: trainings on reassigned labels; `chosen` is the best on validation
     policies: Records  #: by policy of the training and of the test runs and by region: scores
     drift: Records  #: by region and feature: how far the training rows are from what a deployed predictor sees
     #: by training rows and region: scores of predictors of the paper's features on what they see when deployed
@@ -61,7 +92,6 @@ class LabelStudy:
             for title, found in (
                 ("Victim rules", self.victims),
                 ("Best assignment of push-outs", self.assignments),
-                ("Training on reassigned labels", self.rounds),
                 ("Labels beside other policies", self.policies),
                 ("Features between training and service", self.drift),
                 ("Training rows of the paper's features, scored in service", self.served),
@@ -76,7 +106,6 @@ def label_study(
     names: Sequence[str],
     *,
     deployed: str | None = None,
-    rounds: int = 3,
     report: Callable[[str], None] = lambda step: None,
 ) -> LabelStudy:
     """Compare labels by training on them.
@@ -90,7 +119,6 @@ def label_study(
     make : a predictor that is not trained yet
     names : its features
     deployed : the policy among `runs` that asked a predictor of real features
-    rounds : trainings on reassigned labels
     report : told the name of every step before it
     """
     if LQD not in runs:
@@ -100,8 +128,8 @@ def label_study(
     study = _Study(make, names, runs[LQD])
     report("victim rules")
     victims = [one for victim in VICTIMS for one in study.victim_rule(victim)]
-    report("reassigned labels")
-    assignments, trained = study.reassigned(rounds)
+    report("best assignments")
+    assignments = study.assignments()
     report("other policies")
     policies = study.policies(runs)
     drift: Records = []
@@ -111,7 +139,7 @@ def label_study(
         service = _Study(make, PAPER_FEATURES, runs[LQD])
         drift = _drift(runs[LQD], runs[deployed])
         served = service.served(runs[deployed])
-    return LabelStudy(victims, assignments, trained, policies, drift, served)
+    return LabelStudy(victims, assignments, policies, drift, served)
 
 
 class _Study:
@@ -122,10 +150,10 @@ class _Study:
         self.make, self.names, self.split = make, names, split
         self.inputs: tuple[FeatureInput, ...] = feature_inputs(names, datasets)
         self.ports = max(switch.ports for dataset in datasets for switch in dataset.manifest.switches)
-        push_outs = [side_push_outs(side) for side in (split.train, split.test)]
-        if push_outs[0] is None or push_outs[1] is None:
+        push_outs = side_push_outs(split.test)
+        if push_outs is None:
             raise ForetailError("the label study needs whole traces with tail victims: split by run")
-        self.train_push_outs, self.test_push_outs = push_outs[0], push_outs[1]
+        self.push_outs = push_outs
         self.rows = self.read(split)
 
     def read(self, split: splits.Split, own_queues: bool = False) -> dict[str, Rows]:
@@ -171,46 +199,17 @@ class _Study:
             )
         return found
 
-    def reassigned(self, rounds: int) -> tuple[Records, Records]:
-        """The truths that the tail predictor can be scored by, and trainings on other labels."""
-        rows = self.rows
-
-        def worth(ensemble: Ensemble) -> float:
-            validation = rows["validation"]
-            asked = slice(None) if validation.asked is None else validation.asked
-            return Confusion.count(validation.lqd_drop[asked], ensemble.exceeds(validation.x[asked])).f1 or 0.0
-
-        found = reassignments(
-            self.train_push_outs,
-            rounds,
-            lambda labels: self.train({**rows, "train": replace(rows["train"], lqd_drop=labels)}),
-            lambda ensemble: ensemble.probability(rows["train"].x),
-            worth,
-        )
-        judged = [self.judged(one.model, self.rows["test"]) for one in found]
-        truths = {"tail": judged[0].lqd_drop} | {
-            f"best in its {freedom}": self.test_push_outs.assign(judged[0].probability, freedom) for freedom in FREEDOMS
+    def assignments(self) -> Records:
+        """Scores of the predictor that learned tail labels, by each truth that LQD could have made."""
+        judged = self.judged(self.train(self.rows), self.rows["test"])
+        truths = {"tail": judged.lqd_drop} | {
+            f"best in its {freedom}": self.push_outs.assign(judged.probability, freedom) for freedom in FREEDOMS
         }
-        assignments = [
-            {"truth": truth, "region": region} | self.by_region(replace(judged[0], lqd_drop=labels))[region]
+        return [
+            {"truth": truth, "region": region} | self.by_region(replace(judged, lqd_drop=labels))[region]
             for truth, labels in truths.items()
             for region in REGIONS
         ]
-        trained: Records = []
-        for number, (one, side) in enumerate(zip(found, judged, strict=True)):
-            by_tail = self.by_region(side)
-            best = self.by_region(replace(side, lqd_drop=self.test_push_outs.assign(side.probability)))
-            trained.append(
-                {
-                    "round": number,
-                    "moved %": 100 * one.moved / max(1, int(one.lqd_drop.sum())),
-                    "validation f1 asked": one.worth,
-                    **{f"f1 {region}": by_tail[region]["f1"] for region in REGIONS},
-                    **{f"best-assignment f1 {region}": best[region]["f1"] for region in REGIONS},
-                    "chosen": "yes" if one is best_reassignment(found) else "",
-                }
-            )
-        return assignments, trained
 
     def policies(self, runs: Mapping[str, splits.Split]) -> Records:
         """Every policy's predictor on every policy's test runs."""

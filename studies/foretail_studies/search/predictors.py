@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import NSGAIISampler, TPESampler
 
 from foretail.configs.schema.model_stages import TrainConfig
@@ -32,7 +33,7 @@ from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.settings.compose import compose_training
+from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.tracking.datasets import describe_split, log_dataset
 from foretail.pipelines.tracking.runs import address, tracked
 from foretail.pipelines.training.fitting import find_split, train_model, train_on
@@ -40,11 +41,111 @@ from foretail.pipelines.training.objective import require_runs
 from foretail.pipelines.training.outcome import TrainResult, register
 from foretail.sim_bridge.open_loop.scores import SENT
 from foretail_studies.predictors.held_out import HeldOut, judge_held_out
-from foretail_studies.search import trials as drawn_trials
-from foretail_studies.search.settings import SEARCH_COSTS, SEARCH_SCORES, SearchSettings
-from foretail_studies.search.space import Space
-from foretail_studies.search.switch_cost import switch_cost
-from foretail_studies.search.trials import Trial, Trials, open_trials
+from foretail_studies.search.trials import (
+    SEARCH_COSTS,
+    SEARCH_SCORES,
+    Dimension,
+    DrawnTrial,
+    SearchSettings,
+    Trial,
+    Trials,
+    open_trials,
+    switch_cost,
+)
+
+PREDICTOR = "predictor"
+LEARNING = (
+    PREDICTOR,
+    "features",
+    "drop_weight",
+    "trainer",
+    "sampling",
+    "labels",
+    "objective",
+    "operating_point",
+    "allow_constant_features",
+)
+"""Settings that may differ between trials, which are all compared on the same runs."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is drawn, in the order of the overrides."""
+
+    candidate: tuple[str, ...]  #: overrides that all trials share
+    distributions: Mapping[str, BaseDistribution]  #: by setting
+    #: settings of the space that each predictor has, by its name; one name None where none is drawn
+    known: Mapping[str | None, frozenset[str]]
+
+    @classmethod
+    def of(cls, search: SearchSettings) -> Space:
+        """Return the space, every choice and both ends of every range tried with every predictor.
+
+        ForetailError on a setting that no predictor has, or a value that ``foretail train`` would refuse.
+        """
+        drawn = {dimension.override or name: (name, dimension) for name, dimension in search.space.items()}
+        predictors = drawn[PREDICTOR][1].choices if PREDICTOR in drawn else [None]
+        known: dict[str | None, frozenset[str]] = {}
+        for predictor in predictors:
+            overrides = [*search.candidate, *([] if predictor is None else [f"{PREDICTOR}={predictor}"])]
+            has = compose_settings(TrainConfig, overrides, "candidate").predictor
+            known[predictor] = frozenset(
+                name for name in drawn if not name.startswith(f"{PREDICTOR}.") or name.partition(".")[2] in has
+            )
+        for setting, (name, _) in drawn.items():
+            if setting.partition(".")[0] not in LEARNING:
+                raise ForetailError(
+                    f"space.{name} draws {setting}, and trials may differ in {', '.join(LEARNING)} only"
+                )
+            if not any(setting in settings for settings in known.values()):
+                names = ", ".join(map(str, predictors))
+                none = "the predictor does not have" if predictors == [None] else f"none of {names} has"
+                raise ForetailError(f"space.{name} draws {setting}, which {none}: take it out")
+        space = cls(
+            tuple(search.candidate), {setting: _distribution(one) for setting, (_, one) in drawn.items()}, known
+        )
+        for predictor, settings in known.items():
+            columns = {name: _ends(drawn[name][1]) for name in drawn if name in settings and name != PREDICTOR}
+            for place in range(max((len(values) for values in columns.values()), default=1)):
+                tried = {name: values[place % len(values)] for name, values in columns.items()}
+                space.config(({} if predictor is None else {PREDICTOR: predictor}) | tried, "space")
+        return space
+
+    def overrides(self, values: Mapping[str, Any]) -> list[str]:
+        """Return what follows ``foretail train`` for drawn values."""
+        return [*self.candidate, *self.drawn(values)]
+
+    def drawn(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the overrides that were drawn: of the settings that the predictor has."""
+        known = self.known[values.get(PREDICTOR)]
+        return [f"{name}={_written(values[name])}" for name in self.distributions if name in known]
+
+    def config(self, values: Mapping[str, Any], where: str) -> TrainConfig:
+        """Return the checked settings for drawn values."""
+        return compose_settings(TrainConfig, self.overrides(values), where)
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    if dimension.choices:
+        return CategoricalDistribution(dimension.choices)
+    if dimension.integers:
+        first, last = dimension.integers
+        return IntDistribution(first, last, log=dimension.log, step=dimension.step)
+    low, high = dimension.floats
+    return FloatDistribution(low, high, log=dimension.log)
+
+
+def _ends(dimension: Dimension) -> list[Any]:
+    """Every choice, or both ends of a range."""
+    return dimension.choices or dimension.integers or dimension.floats
+
+
+def _written(value: Any) -> str:
+    """A value as on the command line."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
 
 TRIAL = "trial"
 CHOSEN = "chosen"
@@ -264,7 +365,7 @@ def evaluate_trials(
     log(trials.finished())  # what a killed run did not come to
     started, before = time.monotonic(), len(trials.finished())
 
-    def evaluate(prepared: Trial | tuple[drawn_trials.Drawn, TrainConfig]) -> Trial:
+    def evaluate(prepared: Trial | tuple[DrawnTrial, TrainConfig]) -> Trial:
         if isinstance(prepared, Trial):
             return prepared
         drawn, candidate = prepared
@@ -288,7 +389,7 @@ def evaluate_trials(
             log(finished)
 
 
-def _prepared(drawn: drawn_trials.Drawn, space: Space) -> Trial | tuple[drawn_trials.Drawn, TrainConfig]:
+def _prepared(drawn: DrawnTrial, space: Space) -> Trial | tuple[DrawnTrial, TrainConfig]:
     """The settings of a trial, composed here because Hydra knows no threads."""
     try:
         candidate = space.config(drawn.values, "trial")

@@ -1,21 +1,21 @@
 """Search for a sharing rule by its cost J against a reference rule, under the training families of the benchmark.
 
 All trials share a seed, so they meet the same flows. A trial runs in one condition after another, and it stops where
-its mean cost is clearly above that of the best trial in the same conditions. The best trials of each space run
-everywhere on more seeds. Held-out families are never simulated.
+its mean cost is clearly above that of the best trial in the same conditions. The best trials run everywhere on more
+seeds. Held-out families are never simulated.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from omegaconf import MISSING
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
 
 from foretail.configs.schema.experiment import SimulatedPointSettings
@@ -23,40 +23,38 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, RULE_NUMBERS, policy_name
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
-from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
 from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import POINT
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
-from foretail.pipelines.settings.rules import LEARNED
-from foretail_studies.search.budget import cost_in_switch, log_traffic
-from foretail_studies.search.rule_spaces import Numbers, Programs, RuleSpace
-from foretail_studies.search.settings import TrialSettings
-from foretail_studies.search.simulations import Simulations
-from foretail_studies.search.trials import Trial, Trials, open_trials
+from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail_studies.search.trials import (
+    DrawnTrial,
+    Simulations,
+    Trial,
+    Trials,
+    TrialSettings,
+    cost_in_switch,
+    log_traffic,
+    open_trials,
+)
 
-NUMBERS, PROGRAMS = "numbers", "programs"
 SCORE, LOSSES = "score", "losses"
 """Of a trial: J against the reference in %, and log J less the reference's in each condition that it ran in."""
 
 
 @dataclass
 class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
-    """Sharing rules drawn from spaces, by their cost J under the training families.
+    """Sharing rules of seven numbers, drawn and judged by their cost J under the training families.
 
     Every trial runs on the first seed; the best of them run on all.
     """
 
-    spaces: list[str] = setting(
-        [NUMBERS, PROGRAMS],
-        "What is drawn: numbers of one fixed form, or programs, which are trees of comparisons.",
-        one_of=(NUMBERS, PROGRAMS),
-    )
     ranges: dict[str, list[int]] = setting(
         MISSING,
         "First and last value of each number, equal to fix it: message_left in cells (-1 spares no packet for "
@@ -65,11 +63,6 @@ class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
         "far_less lowers the pressure.",
     )
     first_numbers: list[dict[str, int]] = setting([], "Numbers to try first.")
-    program_features: list[str] = setting(MISSING, "Features that programs compare, of at most 8 bits each.")
-    program_depth: int = setting(3, "Comparisons on the longest path of a program.", at_least=1, at_most=5)
-    first_programs: list[dict[str, Any]] = setting(
-        [], "Programs to try first: test_1 of the root, below it test_2 and test_3, with cuts; the rest is drawn."
-    )
     most_entries: int = setting(32, "Most table entries of a rule in a P4 switch.", at_least=1, at_most=4096)
     reference: str = setting("lqd_last", "Policy against whose J all scores are taken.")
     baselines: list[str] = setting([], "Policies that stand beside the finalists.")
@@ -79,7 +72,7 @@ class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
         above=0,
         at_most=1000,
     )
-    finalists: int = setting(4, "Number of best trials of each space that run on all seeds.", at_least=1, at_most=1000)
+    finalists: int = setting(4, "Number of best trials that run on all seeds.", at_least=1, at_most=1000)
     seeds: list[int] = setting(MISSING, "Seeds of the finalists; the first is that of all trials.", at_least=1)
 
     def check(self, where: str) -> None:
@@ -99,40 +92,20 @@ class RuleSettings(SimulatedPointSettings, Families, TrialSettings):
                     raise ForetailError(
                         f"first_numbers[{position}] needs {name} within ranges.{name}, and nothing else"
                     )
-        for name in self.program_features:
-            if feature(name).bits > 8:
-                raise ForetailError(f"program_features holds {name}, which has more than 8 bits: leave it out")
-        drawn = Programs(self.program_features, self.program_depth, []).values
-        for position, program in enumerate(self.first_programs):
-            for name, value in program.items():
-                if value not in drawn.get(name, ()):
-                    raise ForetailError(f"first_programs[{position}].{name} = {value} is in no program of this space")
 
-    def space(self, name: str) -> RuleSpace:
-        """The space of that name."""
-        if name == NUMBERS:
-            return Numbers(self.ranges, self.first_numbers)
-        return Programs(self.program_features, self.program_depth, self.first_programs)
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """An integer for every number of a :class:`~foretail.models.drop.sharing_rule.SharingRule`."""
+        return {name: IntDistribution(low, high) for name, (low, high) in self.ranges.items()}
 
 
 @dataclass(frozen=True)
 class Finalist:
     """A rule in all conditions of the training families, on all seeds."""
 
-    space: str
-    trial: int | None  #: its number; None of a baseline
+    trial: int | None  #: its number; None of a policy
     rule: str
     against: PairedDifference  #: log J less that of the reference, mean over conditions, paired by seed
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The trials of one space."""
-
-    name: str
-    space: RuleSpace
-    trials: Sequence[Trial]
-    file: str
 
 
 def show(settings: RuleSettings, run: Run) -> Shown:
@@ -140,12 +113,11 @@ def show(settings: RuleSettings, run: Run) -> Shown:
     names = dict.fromkeys([settings.reference, *settings.baselines])
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {name: {} for name in names})
     simulations = Simulations.of(settings, plan, list(plan.scenarios), run.store)
-    found = [_search(settings, simulations, name, run) for name in settings.spaces]
-    finalists = _finalists(settings, simulations, found)
+    trials, file = _search(settings, simulations, run)
+    finalists = _finalists(settings, simulations, trials)
     best = next(one for one in finalists if one.trial is not None)
-    of_space = next(one for one in found if one.name == best.space)
-    ensemble = of_space.space.ensemble(of_space.trials[best.trial or 0].values, simulations.cell_bytes)
-    frame = pd.concat([_frame(plan, one) for one in found], ignore_index=True)
+    ensemble = rule_of(trials[best.trial or 0].values).ensemble(simulations.cell_bytes)
+    frame = _frame(plan, trials)
     switch, in_switch = cost_in_switch(ensemble, "the best as a tree")
     change = percent_change(best.against.mean)
     return Shown(
@@ -157,15 +129,15 @@ def show(settings: RuleSettings, run: Run) -> Shown:
             simulations.costs.note,
             simulations.budget.sentence(),
             in_switch,
-            *(f"search {one.name} in {one.file}" for one in found),
+            f"search in {file}",
         ),
         verdict=(
-            f"Trial {best.trial} of {best.space} is the best of {len(frame)} rules on the training families: "
+            f"Trial {best.trial} is the best of {len(frame)} rules on the training families: "
             f"{best.rule}; J is {change:+.3g} % against {settings.reference}.",
         ),
         details={
             "finalists": [asdict(one) for one in finalists],
-            "files": {one.name: one.file for one in found},
+            "file": file,
             "switch": asdict(switch),
             "budget": asdict(simulations.budget),
         },
@@ -175,7 +147,7 @@ def show(settings: RuleSettings, run: Run) -> Shown:
             f"{settings.size}, seeds {', '.join(map(str, settings.seeds))}: J {change:+.3g} % against "
             f"{settings.reference}.",
             {} if change is None else {"finalist/against_reference_percent": change},
-            lambda logged: _log(logged, settings, plan, found),
+            lambda logged: _log(logged, settings, plan, trials),
         ),
     )
 
@@ -183,18 +155,17 @@ def show(settings: RuleSettings, run: Run) -> Shown:
 RULES = FunctionExperiment(RuleSettings, show)
 
 
-def _search(settings: RuleSettings, simulations: Simulations, name: str, run: Run) -> Searched:
-    """The trials of a space, those of earlier commands included."""
-    space, plan = settings.space(name), simulations.plan
+def _search(settings: RuleSettings, simulations: Simulations, run: Run) -> tuple[list[Trial], str]:
+    """The trials, those of earlier commands included, and their file."""
+    plan, distributions = simulations.plan, settings.distributions
     seed, reference = settings.seeds[0], _policy(settings.reference)
     cases = [
         SharingCase(where.family, where.condition, reference.policy, reference.setting, seed)
         for where in plan.scenarios
     ]
     searched = {
-        "space": name,
-        "draws": {drawn: str(one) for drawn, one in space.distributions.items()},
-        "first": [dict(one) for one in space.first],
+        "draws": {drawn: str(one) for drawn, one in distributions.items()},
+        "first": [dict(one) for one in settings.first_numbers],
         "most_entries": settings.most_entries,
         "stop_percent": settings.stop_percent,
         "batch": settings.batch,
@@ -204,27 +175,27 @@ def _search(settings: RuleSettings, simulations: Simulations, name: str, run: Ru
     }
     with open_trials(
         settings,
-        f"rules-{name}",
+        "rules",
         run.store,
         searched,
-        space.distributions,
+        distributions,
         {SCORE: "minimize"},
         TPESampler,
-        space.first,
+        settings.first_numbers,
     ) as trials:
-        finished = _all_trials(settings, trials, simulations, space)
+        finished = _all_trials(settings, trials, simulations)
         file = str(trials.file)
     simulations.cases.update(  # those of earlier commands too
-        SharingCase(where.family, where.condition, LEARNED, space.text(trial.values), seed)
+        SharingCase(where.family, where.condition, LEARNED, _text(trial), seed)
         for trial in finished
         for where, _ in zip(plan.scenarios, _losses(trial), strict=False)
     )
-    return Searched(name, space, finished, file)
+    return finished, file
 
 
-def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations, space: RuleSpace) -> list[Trial]:
+def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations) -> list[Trial]:
     while batch := trials.batch(settings.trials):
-        drawn = {one.number: space.ensemble(one.values, simulations.cell_bytes) for one in batch}
+        drawn = {one.number: rule_of(one.values).ensemble(simulations.cell_bytes) for one in batch}
         entries = {number: cost_in_switch(tree, "")[0].table_entries for number, tree in drawn.items()}
         small = [one for one in batch if entries[one.number] <= settings.most_entries]
         begun = batch[0].number - batch[0].number % settings.batch
@@ -232,7 +203,7 @@ def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations
         losses = _raced(
             settings,
             simulations,
-            {one.number: (Rule(LEARNED, space.text(one.values)), drawn[one.number]) for one in small},
+            {one.number: (Rule(LEARNED, _text(one)), drawn[one.number]) for one in small},
             best,
         )
         trials.keep(
@@ -289,23 +260,23 @@ def _score(losses: Sequence[float], best: Sequence[float] | None) -> float:
     return 100 * math.expm1(float(np.mean(best) + np.mean(losses) - np.mean(best[: len(losses)])))
 
 
-def _finalists(settings: RuleSettings, simulations: Simulations, found: Sequence[Searched]) -> list[Finalist]:
-    """The rules of the best trials of each space and the baselines, the best first."""
+def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequence[Trial]) -> list[Finalist]:
+    """The rules of the best trials and the baselines, the best first."""
     trees: dict[Rule, Ensemble | None] = {_policy(name): None for name in (settings.reference, *settings.baselines)}
-    who: dict[Rule, tuple[str, int | None]] = {rule: (str(rule), None) for rule in trees}
-    for one in found:
-        chosen: dict[Rule, Trial] = {}
-        for trial in sorted((trial for trial in one.trials if trial.found), key=_score_of):
-            if len(chosen) < settings.finalists:
-                chosen.setdefault(Rule(LEARNED, one.space.text(trial.values)), trial)
-        for rule, trial in chosen.items():
-            trees[rule] = one.space.ensemble(trial.values, simulations.cell_bytes)
-            who[rule] = (one.name, trial.number)
+    chosen: dict[Rule, Trial] = {}
+    for trial in sorted((trial for trial in trials if trial.found), key=_score_of):
+        if len(chosen) < settings.finalists:
+            chosen.setdefault(Rule(LEARNED, _text(trial)), trial)
+    trees |= {rule: rule_of(trial.values).ensemble(simulations.cell_bytes) for rule, trial in chosen.items()}
     wheres = list(simulations.plan.scenarios)
     simulations.levels(trees, wheres, settings.seeds)
     reference = _policy(settings.reference)
     judged = [
-        Finalist(*who[rule], rule.setting, simulations.costs.family_difference(wheres, rule, reference))
+        Finalist(
+            chosen[rule].number if rule in chosen else None,
+            rule.setting if rule in chosen else str(rule),
+            simulations.costs.family_difference(wheres, rule, reference),
+        )
         for rule in trees
     ]
     return sorted(judged, key=lambda one: one.against.mean or 0.0)
@@ -314,9 +285,8 @@ def _finalists(settings: RuleSettings, simulations: Simulations, found: Sequence
 def _table(finalists: Sequence[Finalist], reference: str) -> Table:
     rows = [
         {
-            "space or policy": one.space,
             "trial": one.trial,
-            "rule": one.rule,
+            "rule or policy": one.rule,
             f"J against {reference}, %": percent_change(one.against.mean),
             "low": percent_change(one.against.low),
             "high": percent_change(one.against.high),
@@ -326,11 +296,11 @@ def _table(finalists: Sequence[Finalist], reference: str) -> Table:
     return Table.of_rows("Sharing rules in all conditions of the training families", rows)
 
 
-def _frame(plan: SharingPlan, found: Searched) -> pd.DataFrame:
+def _frame(plan: SharingPlan, trials: Sequence[Trial]) -> pd.DataFrame:
     """One row per trial, with the traffic that was simulated up to it and the best score so far."""
     traffic_s = np.cumsum([0.0, *(scenario.traffic_ns / 1e9 for scenario in plan.scenarios.values())])
     spent_s, best, rows = 0.0, math.inf, []
-    for trial in found.trials:
+    for trial in trials:
         losses = _losses(trial)
         spent_s += float(traffic_s[len(losses)])
         score = _score_of(trial) if trial.found else None
@@ -338,9 +308,8 @@ def _frame(plan: SharingPlan, found: Searched) -> pd.DataFrame:
             best = min(best, score)
         rows.append(
             {
-                "space": found.name,
                 "trial": trial.number,
-                "rule": found.space.text(trial.values),
+                "rule": _text(trial),
                 SCORE: score,
                 "conditions": len(losses),
                 "simulated_s": spent_s,
@@ -359,21 +328,23 @@ CAPTION = (
 
 @styled
 def draw_curves(frame: pd.DataFrame, reference: str) -> Figure:
-    """A line per space; `frame` has its trials in order."""
+    """The best score so far; `frame` has the trials in order."""
     figure, (axes,) = panels(1, inches=(5.2, 3.4))
-    for name, part in frame.groupby("space", sort=False):
-        axes.step(part["simulated_s"], part["best"], where="post", label=str(name))
+    axes.step(frame["simulated_s"], frame["best"], where="post")
     axes.set(xlabel="simulated traffic, s", ylabel=f"J against {reference}, %", xscale="log")
-    legend(figure, *axes.get_legend_handles_labels(), "upper right")
     return figure
 
 
-def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, found: Sequence[Searched]) -> None:
+def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:
     """Every trial as a run inside, and the traffic that was simulated: there are no rows."""
-    for one in found:
-        for trial in (trial for trial in one.trials if trial.found):
-            run.log_nested(f"{one.name} {trial.number}", trial.values, {SCORE: _score_of(trial)})
+    for trial in (trial for trial in trials if trial.found):
+        run.log_nested(f"trial {trial.number}", trial.values, {SCORE: _score_of(trial)})
     log_traffic(run, {str(where): scenario for where, scenario in plan.scenarios.items()}, settings.seeds, "train")
+
+
+def _text(trial: Trial | DrawnTrial) -> str:
+    """The numbers in the order of the rule."""
+    return " ".join(map(str, astuple(rule_of(trial.values))))
 
 
 def _policy(name: str) -> Rule:

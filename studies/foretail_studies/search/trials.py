@@ -1,4 +1,6 @@
-"""Trials of a search in an SQLite file: each appears there when it is known, so a killed search leaves none half done.
+"""Trials of a search: settings, what a rule costs in simulations and in a switch, and the file of trials.
+
+Trials of a search in an SQLite file: each appears there when it is known, so a killed search leaves none half done.
 
 What is drawn depends on the seed, the number of the trial and the trials of earlier batches only: neither an
 interruption nor the number of jobs changes it.
@@ -8,23 +10,285 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import optuna
+from omegaconf import MISSING
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
+from foretail.configs.schema.experiment import JobSettings
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import Profile, load_profile
+from foretail.export.passes import lower
+from foretail.features.catalog import feature, selection_cost
+from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file, require_short_path
+from foretail.models.mlflow.tracking import TrackedRun
+from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
+from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
-from foretail_studies.search.settings import TrialSettings
+from foretail.pipelines.settings.compose import compose_policy
+from foretail.pipelines.settings.rules import LEARNED
+
+SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
+"""Of a search, on its validation runs: where Credence asks; more is better."""
+SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
+"""Of a search, as ``foretail_studies.search.trials`` counts them; less is better."""
+PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
+"""Files of a round that was played: its account, and what it learned."""
+
+
+@dataclass
+class TrialSettings:
+    """What every search has: how many trials are drawn, and where they are kept."""
+
+    trials: int = setting(
+        MISSING, "Number of trials in total, those of earlier runs included.", at_least=1, at_most=100_000
+    )
+    batch: int = setting(
+        4, "Number of trials drawn before any of them is known, so that jobs change nothing.", at_least=1, at_most=1024
+    )
+    seed: int = setting(1, "Seed of the draws.", at_least=0, at_most=2**32 - 1)
+    file: str | None = setting(None, "SQLite file of the trials; null means search.db beside the store.")
+    name: str | None = setting(
+        None, "Name of the search in that file; null makes it of all that decides its trials, so that a search resumes."
+    )
+
+
+@dataclass
+class Dimension:
+    """The values of one setting of ``foretail train``: choices, or a range of integers or of floats."""
+
+    override: str | None = setting(
+        None, "Setting that the dimension overrides, such as predictor.trees; null means the name of the dimension."
+    )
+    choices: list[Any] = setting([], "Values, written as on the command line.")
+    integers: list[int] = setting([], "First and last integer.")
+    floats: list[float] = setting([], "Lower and upper end.")
+    step: int = setting(1, "Step of the integers.", at_least=1)
+    log: bool = setting(False, "Draw by order of magnitude.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless it is one of choices, integers and floats, and holds more than one value."""
+        given = [name for name in ("choices", "integers", "floats") if getattr(self, name)]
+        if len(given) != 1:
+            raise ForetailError(
+                f"{where} has {' and '.join(given) or 'no values'}: give one of choices, integers=[first,last] and "
+                "floats=[low,high]"
+            )
+        if self.choices:
+            if self.log or self.step != 1:
+                raise ForetailError(f"{where} has choices, which know no step or log: leave those out")
+            for position, choice in enumerate(self.choices):
+                if not isinstance(choice, (str, int, float, bool, type(None))):
+                    raise ForetailError(f"{where}.choices holds {choice}: write it in quotes, as on the command line")
+                if any(choice is other or choice == other for other in self.choices[:position]):
+                    raise ForetailError(f"{where}.choices holds {choice} twice: name every value once")
+            return
+        name = given[0]
+        values = getattr(self, name)
+        if len(values) != 2 or not values[0] < values[1]:
+            raise ForetailError(f"{where}.{name} = {values} is not a range: give two numbers, the smaller one first")
+        if self.step != 1 and (self.log or name == "floats" or (values[1] - values[0]) % self.step):
+            raise ForetailError(
+                f"{where}.step = {self.step} is for integers without log whose last is a step: change or leave it out"
+            )
+        if self.log and values[0] <= 0:
+            raise ForetailError(f"{where}.{name} = {values} has no orders of magnitude: log needs a range above 0")
+
+
+@dataclass
+class SearchSettings(JobSettings, TrialSettings):
+    """Settings of ``foretail train`` to draw from, and what counts."""
+
+    candidate: list[str] = setting([], "Overrides of foretail train that all trials share.")
+    space: dict[str, Dimension] = setting(
+        MISSING, "Dimensions that are drawn; a setting predictor.X is drawn for the predictors that have it."
+    )
+    objectives: list[str] = setting(
+        ["recovered_loss", "table_entries"],
+        "Objectives of the front: scores on the validation runs, against costs.",
+        one_of=(*SEARCH_SCORES, *SEARCH_COSTS),
+    )
+    budget: dict[str, float] = setting(
+        {"comparisons": 16},
+        "Largest value of each cost; the best first score within it is trained on all rows and tested.",
+    )
+    p4_profile: str = setting("v1model", "Profile for table_entries and tcam_bits: v1model, tofino, or a YAML file.")
+    sampler: str = setting("nsga2", "Sampler that draws the trials.", one_of=("nsga2", "tpe"))
+    population: int = setting(20, "With nsga2, the number of trials of a generation.", at_least=2, at_most=10_000)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError unless a score is weighed against a cost, within known limits."""
+        super().check(where)
+        if not self.space:
+            raise ForetailError("space is empty: name at least one setting to draw")
+        for kind, known in (("score", SEARCH_SCORES), ("cost", SEARCH_COSTS)):
+            if not set(self.objectives) & set(known):
+                raise ForetailError(f"objectives contains no {kind}: add one of {', '.join(known)}")
+        for name in self.budget:
+            if name not in SEARCH_COSTS:
+                raise ForetailError(f"budget.{name} is not a cost: choose from {', '.join(SEARCH_COSTS)}")
+
+
+@dataclass
+class PlaySettings:
+    """How a policy is learned by playing episodes of the closed loop."""
+
+    observed: list[str] = setting(MISSING, "Features that the policy observes, of at most 8 bits each.")
+    decisions: int = setting(MISSING, "Number of decisions of a round, rounded up.", at_least=1024)
+    networks: int = setting(128, "Number of networks that are played side by side.", at_least=1, at_most=4096)
+    episode_ns: int = setting(2_000_000, "Time during which flows start in an episode.", at_least=1)
+    drain_ns: int = setting(20_000_000, "Time that the flows of an episode have afterwards.", at_least=0)
+    discount: float = setting(0.9999, "Discount of rewards per decision.", above=0, at_most=1)
+    leaves: int = setting(32, "Most leaves of the tree.", at_least=2, at_most=4096)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on a feature that is unknown or too wide."""
+        for name in self.observed:
+            if feature(name).bits > 8:
+                raise ForetailError(f"observed holds {name}, which has more than 8 bits: leave it out")
+
+
+@dataclass(frozen=True)
+class SwitchCost:
+    """Costs of a predictor as it would be exported, for any tau."""
+
+    leaves: int  #: of all trees together, after the passes of the compiler
+    comparisons: int  #: per packet, at most: the depths of all trees together
+    #: of all tables of the cheapest P4 encoding on the profile, before ranges are expanded to prefixes; default actions
+    #: are no entries. Planned, not rendered and proven: ``foretail export`` does that
+    table_entries: int
+    tcam_bits: int  #: of the same tables
+    feature_bits: int  #: registers that the features keep in a switch, in bits, shared ones once
+
+
+def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:
+    """Return what `model` costs a switch of `ports` queues.
+
+    ForetailError on an input that is not a feature of a switch, or a model without an encoding.
+    """
+    lowered = lower(model).ensemble
+    chosen = plan(lowered, profile).chosen
+    return SwitchCost(
+        leaves=sum(len(tree.leaves) for tree in lowered.trees),
+        comparisons=sum(tree.depth for tree in lowered.trees),
+        table_entries=chosen.total("rows"),
+        tcam_bits=chosen.total("tcam_bits"),
+        feature_bits=selection_cost([item.name for item in model.features], ports).register_bits,
+    )
+
+
+SWITCH_PORTS = 32
+"""Of the switch in which what was learned is costed."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What was simulated, or taken from the store instead: a search that is repeated has spent as much."""
+
+    simulations: int = 0  #: runs from their beginning
+    branches: int = 0  #: runs that began at a decision of another one
+    #: simulated time in which traffic comes, without what drains afterwards; a branch counts as much as a whole run,
+    #: which is the most that it simulates
+    traffic_ns: int = 0
+
+    def __add__(self, other: Budget) -> Budget:
+        """Both together."""
+        return Budget(
+            self.simulations + other.simulations, self.branches + other.branches, self.traffic_ns + other.traffic_ns
+        )
+
+    @classmethod
+    def of_cases(cls, cases: Iterable[SharingCase], scenarios: Mapping[Condition, Scenario]) -> Budget:
+        """The budget of simulations, each counted once."""
+        once = set(cases)
+        return cls(len(once), 0, sum(scenarios[case.where].traffic_ns for case in once))
+
+    def sentence(self) -> str:
+        """For a note below a table."""
+        branches = f" and {self.branches:,} branches" if self.branches else ""
+        return (
+            f"budget: {self.simulations:,} simulations{branches}, {self.traffic_ns / 1e9:.3g} simulated seconds of "
+            "traffic at most, those in the store too"
+        )
+
+
+def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Sequence[int], context: str) -> None:
+    """Log the traffic of conditions as what a run was given: there are no rows, only simulations."""
+    for name, scenario in scenarios.items():
+        for seed in seeds:
+            traffic = traffic_sha256_of(plain(asdict(scenario)), seed)
+            run.log_dataset(f"{name}-{seed}", traffic, traffic, "simulated", 0, 0, context)
+
+
+def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
+    """What trees cost a switch, and that as a note below a table."""
+    cost = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
+    resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
+    return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
+
+
+@dataclass
+class Simulations:
+    """Rules, each as trees, under conditions of a plan."""
+
+    settings: JobSettings  #: how many at the same time, and where they run
+    plan: SharingPlan
+    store: Store
+    costs: Costs
+    cell_bytes: int
+    cases: set[SharingCase] = field(default_factory=set)  #: all that were wanted
+
+    @property
+    def budget(self) -> Budget:
+        """Of all that were wanted."""
+        return Budget.of_cases(self.cases, self.plan.scenarios)
+
+    @classmethod
+    def of(cls, config: JobSettings, plan: SharingPlan, wheres: Sequence[Condition], store: Store) -> Simulations:
+        """Of a plan, as long as its conditions have cells of one size."""
+        cells = {plan.scenarios[where].features.cell_bytes for where in wheres}
+        if len(cells) > 1:
+            raise ForetailError(
+                f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
+            )
+        return cls(config, plan, store, Costs(), cells.pop())
+
+    def levels(
+        self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
+    ) -> dict[Rule, float]:
+        """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
+        policy = compose_policy(LEARNED, LEARNED)
+        asking = {
+            rule: policy.ask(export_to_store(tree, self.store).library)
+            for rule, tree in trees.items()
+            if tree is not None
+        }
+        plan = replace(self.plan, rules={**self.plan.rules, **asking})
+        self.cases.update(
+            SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
+            for where in wheres
+            for rule in trees
+            for seed in seeds
+        )
+        measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
+        return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in wheres])) for rule in trees}
+
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
 """Attributes: of a study what decides its trials and where MLflow has it, of a trial what came of it."""
@@ -36,7 +300,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every st
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTrial:
     """A trial to evaluate: its number from 0, and a value for every setting."""
 
     number: int
@@ -85,7 +349,7 @@ class Trials:
         """All finished trials, in order."""
         return [_trial(kept) for kept in self._stored.get_trials(deepcopy=False)]
 
-    def batch(self, total: int) -> list[Drawn]:
+    def batch(self, total: int) -> list[DrawnTrial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
         first = len(self._stored.get_trials(deepcopy=False))
         if first >= total:
@@ -95,7 +359,7 @@ class Trials:
         for number in range(start, start + self._batch):
             self._drawing.sampler = self._sampler_of(number)
             self._open.append(self._drawing.ask(self._distributions))
-        return [Drawn(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
+        return [DrawnTrial(trial.number, trial.params) for trial in self._open[first - start :] if trial.number < total]
 
     def keep(self, trials: Sequence[Trial]) -> None:
         """Keep what became of a batch, in its order."""

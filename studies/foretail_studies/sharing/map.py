@@ -2,21 +2,486 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from omegaconf import MISSING
 
+from foretail.configs.schema.experiment import SimulatedPointSettings
+from foretail.configs.schema.families import Families
+from foretail.configs.schema.fields import setting
+from foretail.configs.schema.policies import ASKING, DT_PREDICTED, limits, require_tunable
+from foretail.core.errors import ForetailError
+from foretail.core.limits import require_within
+from foretail.models.scoring.figure_style import legend, panels, styled
+from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
-from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingPlan
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
+from foretail.pipelines.families.costs import CS, LQD, Costs, measure_rules
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
+from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words, takes_alpha
-from foretail_studies.sharing import tables
-from foretail_studies.sharing.figures import CAPTIONS, draw_map, draw_settings
-from foretail_studies.sharing.race import MapSettings, Race, race
-from foretail_studies.sharing.verdicts import conclusion, rows_of, verdicts_of
+from foretail_studies.engines.bootstrap import mean_over_groups
+
+
+@dataclass
+class MapSettings(SimulatedPointSettings, Families):
+    """Policies with many settings under families of conditions, judged by their cost J.
+
+    Settings are chosen on the training families and frozen; the others only judge them.
+    """
+
+    policies: dict[str, dict[str, list[float]]] = setting(
+        MISSING, "Values of each parameter by policy; all their combinations are tried beside the policy's defaults."
+    )
+    model: str | None = setting(None, "Model, as in export, that the policies in asking ask; null asks no model.")
+    asking: list[str] = setting(["credence"], "With model, the policies that ask it.", one_of=(*ASKING, DT_PREDICTED))
+    seeds: list[int] = setting(MISSING, "Traffic seeds of every setting.", at_least=1, at_most=2**30)
+    most_seeds: int = setting(
+        30, "Most seeds: further ones follow while a comparison with LQD or CS is undecided.", at_least=1, at_most=1000
+    )
+    width_percent: float = setting(
+        5.0,
+        "Half width of a 95 % interval, in percent, below which a comparison is decided; one with a "
+        "single sign is decided too.",
+        above=0,
+        at_most=100,
+    )
+    give_up_ratio: float = setting(
+        2.0,
+        "Ratio of a setting's J to the best J of its policy above which it gets no further seeds.",
+        above=1,
+        at_most=100,
+    )
+    close_percent: float = setting(
+        5.0, "Difference of costs, in percent, below which settings count as equally good.", above=0, at_most=100
+    )
+
+    judges: ClassVar[bool] = True
+    """Whether held-out families judge the settings."""
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on families, policies or seeds that cannot be compared."""
+        super().check(where)
+        if not self.training():
+            raise ForetailError("families has none with held_out=false, on which settings are chosen: add one")
+        if self.judges and not self.held_out():
+            raise ForetailError("families has none with held_out=true, which judge the settings: add one")
+        for needed in ("lqd", "cs"):
+            if needed not in self.policies:
+                raise ForetailError(f"policies lacks {needed}, to which all are compared: add {needed}: {{}}")
+        for name, values in self.policies.items():
+            require_tunable("policies", name, values)
+            for parameter, numbers in values.items():
+                for number in numbers:
+                    require_within(f"policies.{name}.{parameter}", number, limits(parameter))
+        if self.most_seeds < len(self.seeds):
+            raise ForetailError(f"most_seeds = {self.most_seeds} is less than the {len(self.seeds)} seeds: raise it")
+
+
+@dataclass(frozen=True)
+class Race:
+    """A finished race."""
+
+    settings: MapSettings
+    plan: SharingPlan
+    costs: Costs
+    frozen: Mapping[str, Rule]  #: by policy: its best setting over the training families
+    contenders: Mapping[Condition, Sequence[Rule]]  #: those with further seeds, all with the same
+
+    def training(self) -> list[Condition]:
+        """The conditions of the training families."""
+        return [where for where in self.plan.scenarios if where.family in self.settings.training()]
+
+    def seeds(self, where: Condition) -> list[int]:
+        """The seeds of the contenders."""
+        return sorted(self.costs.runs[where][LQD])
+
+    def hindsight(self, where: Condition, policy: str) -> Rule:
+        """The policy's best setting in this very condition, of those that ran on all first seeds."""
+        return self.costs.best(where, self.plan.settings_of(policy), self.settings.seeds)
+
+
+def race(settings: MapSettings, plan: SharingPlan) -> Race:
+    """Measure what the store lacks, first seeds first."""
+    costs, seeds = Costs(), settings.seeds
+
+    def measure(rules: Mapping[Condition, Sequence[Rule]], seed: int) -> None:
+        measure_rules(f"{settings.experiment}, seed {seed}", settings, plan, costs, rules, [seed])
+
+    for seed in seeds:
+        measure({where: still_running(settings, plan, costs, where) for where in plan.scenarios}, seed)
+    frozen = frozen_settings(settings, plan, costs)
+    contenders = {where: _contenders(settings, plan, costs, where, frozen) for where in plan.scenarios}
+    for seed in seeds:  # a frozen setting was given up in some conditions
+        measure(contenders, seed)
+    for seed in range(max(seeds) + 1, max(seeds) + 1 + settings.most_seeds - len(seeds)):
+        undecided = {
+            where: rules
+            for where, rules in contenders.items()
+            if any(
+                _is_open(settings, costs.difference(where, rule, to))
+                for to in (LQD, CS)
+                for rule in rules
+                if rule != to
+            )
+        }
+        if not settings.judges or not undecided:
+            break
+        measure(undecided, seed)
+    return Race(settings, plan, costs, frozen, contenders)
+
+
+def still_running(settings: MapSettings, plan: SharingPlan, costs: Costs, where: Condition) -> list[Rule]:
+    """The rules but those that cost far more than another setting of their policy; a default always runs."""
+    if where not in costs.runs:
+        return list(plan.rules)
+    ran = list(next(iter(costs.runs[where].values())))
+    running = []
+    for policy in plan.policies:
+        rules = [rule for rule in plan.settings_of(policy) if len(costs.runs[where][rule]) == len(ran)]
+        least = min(costs.level(where, rule, ran) for rule in rules)
+        far = least + math.log(settings.give_up_ratio)
+        running += [rule for rule in rules if rule.setting == DEFAULT or costs.level(where, rule, ran) <= far]
+    return running
+
+
+def frozen_settings(settings: MapSettings, plan: SharingPlan, costs: Costs) -> dict[str, Rule]:
+    """By policy, the setting with the least mean of log J against LQD over the conditions of the training families."""
+    training = [where for where in plan.scenarios if where.family in settings.training()]
+
+    def against_lqd(rule: Rule) -> float:
+        """On the seeds that the rule has: one that was given up in a condition is not out of the others."""
+        return float(np.mean([costs.difference(where, rule, LQD).mean for where in training]))
+
+    return {policy: min(plan.settings_of(policy), key=against_lqd) for policy in plan.policies}
+
+
+def _contenders(
+    settings: MapSettings, plan: SharingPlan, costs: Costs, where: Condition, frozen: Mapping[str, Rule]
+) -> list[Rule]:
+    """Of every policy the default, the frozen setting and the best in hindsight."""
+    found: list[Rule] = []
+    for policy in plan.policies:
+        rules = plan.settings_of(policy)
+        found += [rules[0], frozen[policy], costs.best(where, rules, settings.seeds)]
+    return list(dict.fromkeys(found))
+
+
+def _is_open(settings: MapSettings, difference: PairedDifference) -> bool:
+    if difference.low is None or difference.high is None:
+        return True
+    narrow = (difference.high - difference.low) / 2 <= math.log1p(settings.width_percent / 100)
+    return not narrow and difference.low <= 0 <= difference.high
+
+
+NO_MATTER, THRESHOLD, LQD_PAYS, OPEN = (
+    "sharing everything is as good as anything",
+    "a tuned threshold is enough",
+    "the goal of LQD pays",
+    "not decided by these seeds",
+)
+MEANS = (
+    *("timeouts_percent", "p99_short", "p99_long", "p99_query", "query_timeouts"),
+    *("goodput_bps", "asked", "predicted_drops"),
+)
+"""Flows with a timeout, slowdowns, timeouts per query, and packets about which a predictor was asked, or said drop."""
+
+
+def rows_of(race: Race) -> pd.DataFrame:
+    """One row per condition and rule, with means over seeds of what a run measured.
+
+    ``held_out``: no setting was chosen on the family. ``frozen`` and ``hindsight``: the policy's best setting over the
+    training families, and in this condition. ``cost``: J, geometric mean over seeds. ``regret``: J over the least J of
+    the condition, less 1; the rule with the least J is chosen on the other seeds. Both with 95 % intervals as ``_low``
+    and ``_high``, missing with one seed. ``noise_floor``: what the regret of the best would seem to be if it were
+    chosen on the seeds that judge.
+    """
+    rows: list[dict[str, Any]] = []
+    for where, rules in race.costs.runs.items():
+        contenders = race.contenders[where]
+        floor = race.costs.noise_floor(where, contenders)
+        for rule, runs in rules.items():
+            level = mean_interval(list(race.costs.logs(where, rule).values()))
+            rows.append(
+                {
+                    "family": where.family,
+                    "held_out": race.settings.families[where.family].held_out,
+                    "condition": where.condition,
+                    "policy": rule.policy,
+                    "setting": rule.setting,
+                    "frozen": rule == race.frozen[rule.policy],
+                    "hindsight": rule == race.hindsight(where, rule.policy),
+                    "seeds": len(runs),
+                    **_with_interval("cost", level, math.exp),
+                    **_with_interval("regret", race.costs.regret(where, rule, contenders), math.expm1),
+                    "noise_floor": None if floor is None else math.expm1(floor),
+                    **{name: mean_interval([run[name] for run in runs.values()]).mean for name in MEANS},
+                }
+            )
+    numbers = {column: np.float64 for column in rows[0] if column.startswith(("cost", "regret", "noise"))}
+    return pd.DataFrame(rows).astype(numbers)  # what one seed does not tell is NaN
+
+
+def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], float]) -> dict[str, float | None]:
+    ends = {name: log.mean, f"{name}_low": log.low, f"{name}_high": log.high}
+    return {column: None if value is None else of_log(value) for column, value in ends.items()}
+
+
+def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """What stands for a policy: it, ``default``, ``frozen`` or ``hindsight``, and its rows, one per condition."""
+    for policy, part in rows.groupby("policy", sort=False):
+        yield str(policy), DEFAULT, part[part["setting"] == DEFAULT]
+        if part["setting"].nunique() > 1:
+            for which in ("frozen", "hindsight"):
+                yield str(policy), which, part[part[which]]
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """What a family says."""
+
+    family: str
+    held_out: bool
+    verdict: str  #: one of four
+    sentence: str
+    lqd_less_cs: PairedDifference  #: log J, mean over conditions, paired by seed
+    lqd_less_dt: PairedDifference | None  #: against the frozen setting of DT
+
+
+def verdicts_of(race: Race) -> list[FamilyVerdict]:
+    """A verdict per family."""
+    by_family: dict[str, list[Condition]] = {}
+    for where in race.plan.scenarios:
+        by_family.setdefault(where.family, []).append(where)
+    return [_verdict(race, name, wheres) for name, wheres in by_family.items()]
+
+
+def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdict:
+    close = math.log1p(race.settings.close_percent / 100)
+    frozen = list(race.frozen.values())
+    tuned = [rule for rule in frozen if race.settings.policies.get(rule.policy)]
+    thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
+
+    def less(rule: Rule, other: Rule) -> PairedDifference:
+        return race.costs.family_difference(wheres, rule, other)
+
+    def no_worse(rule: Rule, than: Sequence[Rule]) -> bool:
+        differences = [less(rule, other) for other in than if other != rule]
+        return all(one.high is not None and one.high <= close for one in differences)
+
+    lqd_cs = less(LQD, CS)
+    dt = race.frozen.get("dt")
+    lqd_dt = None if dt is None else less(LQD, dt)
+    enough = [rule for rule in thresholds if no_worse(rule, [LQD, CS])]
+    if no_worse(CS, frozen):
+        verdict, sentence = NO_MATTER, f"{NO_MATTER}: no rule is more than {race.settings.close_percent:g} % cheaper"
+    elif enough:
+        cheapest = min(enough, key=lambda rule: less(rule, CS).mean or 0.0)
+        verdict, sentence = THRESHOLD, f"{THRESHOLD}: {cheapest} costs {change_text(less(cheapest, CS))} against CS"
+    elif _below(lqd_cs) and all(_below(less(LQD, rule)) for rule in thresholds):
+        verdict, sentence = LQD_PAYS, f"{LQD_PAYS}: it costs {change_text(lqd_cs)} against CS"
+    else:
+        verdict, sentence = OPEN, f"{OPEN}: LQD costs {change_text(lqd_cs)} against CS"
+    if verdict == LQD_PAYS and race.plan.library is not None:
+        for policy in race.settings.asking:
+            if (recovered := _recovered(race, wheres, policy)) is not None:
+                sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
+    return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
+
+
+def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | None:
+    """Of what LQD saves against Complete Sharing, the part that the policy saves, %."""
+    difference = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
+    lqd = race.costs.family_difference(wheres, LQD, CS).mean
+    return None if difference is None or not lqd else 100 * difference / lqd
+
+
+def _below(found: PairedDifference) -> bool:
+    """Whether the whole interval is below 0."""
+    return found.high is not None and found.high < 0
+
+
+def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
+    """How many families say what; in how many LQD is cheaper than sharing everything and than the frozen DT."""
+    counts: Mapping[str, int] = {
+        words: sum(one.verdict == words for one in verdicts) for words in (NO_MATTER, THRESHOLD, LQD_PAYS, OPEN)
+    }
+    counted = ", ".join(f"{words} in {count}" for words, count in counts.items() if count)
+    cheaper = [
+        one.family for one in verdicts if _below(one.lqd_less_cs) and one.lqd_less_dt and _below(one.lqd_less_dt)
+    ]
+    frozen = race.frozen.get("dt")
+    return [
+        f"Of {len(verdicts)} families: {counted}.",
+        f"LQD is cheaper than Complete Sharing and than {policy_words('dt')}{f' ({frozen.setting})' if frozen else ''} "
+        f"with whole intervals in {len(cheaper)}{': ' if cheaper else ''}{', '.join(cheaper)}.",
+    ]
+
+
+CAPTIONS = {
+    "": "Regret in %, by condition and rule: how much more a run costs than under the best rule of its condition. A "
+    "policy with settings stands there as the literature has it, with its best single setting over the training "
+    "families, and with the setting that was best in the condition. Families below the line are held out.",
+    "settings": "Regret by setting, one line per condition, those of training families in blue. A dot is the policy as "
+    "the literature has it, the dashed line the setting that was frozen.",
+}
+LARGEST_PERCENT = 300.0
+"""Colours end here."""
+
+
+@styled
+def draw_map(rows: pd.DataFrame) -> Figure:
+    """A row per condition, a column per rule; `rows` as :func:`rows_of` has them."""
+    columns = [(policy, which) for policy, which, _ in shown(rows)]
+    by_condition = [part.set_index(["family", "condition"])["regret"] for _, _, part in shown(rows)]
+    conditions = rows[["held_out", "family", "condition"]].drop_duplicates()
+    conditions = conditions.sort_values("held_out", kind="stable")
+    places = conditions[["family", "condition"]].itertuples(index=False, name=None)
+    regret = 100 * np.array([[of_rule[place] for of_rule in by_condition] for place in places])
+    figure, (axes,) = panels(1, inches=(2.6 + 0.75 * len(columns), 1.6 + 0.26 * len(conditions)), grid="")
+    image = axes.imshow(np.maximum(regret, 1.0), norm=LogNorm(1, LARGEST_PERCENT), cmap="Blues", aspect="auto")
+    for (row, column), value in np.ndenumerate(regret):
+        colour = "white" if value > 30 else "black"
+        axes.text(column, row, _short(value), ha="center", va="center", fontsize="small", color=colour)
+    axes.set_xticks(range(len(columns)), [_title(*column) for column in columns], rotation=60, ha="right")
+    axes.set_yticks(range(len(conditions)), [f"{family}: {name}" for family, name in conditions.iloc[:, 1:].to_numpy()])
+    axes.tick_params(labelsize="small", length=0)
+    boundary = int((~conditions["held_out"]).sum())
+    if 0 < boundary < len(conditions):
+        axes.axhline(boundary - 0.5, color="black", linewidth=1.5)
+    for border in axes.spines.values():
+        border.set_visible(False)
+    bar = figure.colorbar(image, ax=axes, label="regret, %", extend="max", fraction=0.03)
+    bar.ax.yaxis.set_major_formatter("{x:g}")
+    return figure
+
+
+@styled
+def draw_settings(rows: pd.DataFrame) -> Figure:
+    """A panel per policy with several settings, a line per condition; a dot is the policy as it comes."""
+    tuned = [policy for policy, part in rows.groupby("policy", sort=False) if part["setting"].nunique() > 2]
+    figure, row = panels(max(len(tuned), 1), inches=(1 + 3.6 * max(len(tuned), 1), 3.4), sharey=True)
+    for axes, policy in zip(row, tuned, strict=False):
+        part = rows[rows["policy"] == policy]
+        order = {setting: place for place, setting in enumerate(part["setting"].drop_duplicates())}
+        for (held_out, _, _), of_condition in part.groupby(["held_out", "family", "condition"]):
+            for as_it_comes, look in ((False, "-"), (True, ".")):
+                shown = of_condition[(of_condition["setting"] == DEFAULT) == as_it_comes]
+                percent = 100 * shown["regret"].clip(lower=0.001)
+                colour = "C3" if held_out else "C0"
+                axes.plot(shown["setting"].map(order), percent, look, color=colour, linewidth=0.8, alpha=0.7)
+        frozen = part.loc[part["frozen"], "setting"]
+        if len(frozen):
+            axes.axvline(order[frozen.iloc[0]], color="0.3", linestyle="--", linewidth=1)
+        axes.set_xticks(list(order.values()), list(order), rotation=70)
+        axes.set(title=policy_words(str(policy)), yscale="log")
+    row[0].set_ylabel("regret, %")
+    marks = (
+        Line2D([], [], color="C0"),
+        Line2D([], [], color="C3"),
+        Line2D([], [], color="0.3", linestyle="", marker="."),
+        Line2D([], [], color="0.3", linestyle="--"),
+    )
+    names = ("training condition", "held-out condition", "as in the literature", "frozen setting")
+    legend(figure, marks, names, "lower center", ncols=2)
+    return figure
+
+
+def _title(policy: str, which: str) -> str:
+    return policy_words(policy) + {"default": "", "frozen": ", tuned", "hindsight": ", hindsight"}[which]
+
+
+def _short(percent: float) -> str:
+    return "-" if not math.isfinite(percent) else "0" if abs(percent) < 0.5 else f"{percent:.0f}"
+
+
+CLOSE_PERCENT = 10
+"""The goal of a learned rule: at most so much regret in every held-out condition."""
+
+
+def regrets_table(rows: pd.DataFrame) -> Table:
+    """Regret of every rule that stands for its policy, over training and held-out conditions."""
+    made = []
+    for policy, which, part in shown(rows):
+        regrets = 100 * part["regret"].dropna()
+        training, held_out = (regrets[part.loc[regrets.index, "held_out"] == one] for one in (False, True))
+        made.append(
+            {
+                "policy": policy_words(policy),
+                "setting": part["setting"].iloc[0] if which == "frozen" else which,
+                "mean, training": float(training.mean()) if len(training) else None,
+                "worst, training": float(training.max()) if len(training) else None,
+                "mean, held out": float(held_out.mean()) if len(held_out) else None,
+                "median, held out": float(held_out.median()) if len(held_out) else None,
+                "worst, held out": float(held_out.max()) if len(held_out) else None,
+                f"within {CLOSE_PERCENT}, held out": f"{int((held_out <= CLOSE_PERCENT).sum())} of {len(held_out)}",
+            }
+        )
+    return Table.of_rows("Regret in % of the cost J, over conditions", made)
+
+
+def rivals_table(rows: pd.DataFrame, asking: str) -> Table:
+    """What the policy that asks a model costs against every rule, over the held-out families."""
+    own = rows[(rows["policy"] == asking) & rows["held_out"]].set_index(["family", "condition"])["cost"]
+    made = []
+    for policy, which, part in shown(rows[rows["held_out"] & (rows["policy"] != asking)]):
+        other = part.set_index(["family", "condition"])["cost"]
+        less = np.log(own.loc[other.index]) - np.log(other)
+        mean = mean_over_groups([group.to_numpy() for _, group in less.groupby(level="family", sort=False)])
+        made.append(
+            {
+                "against": policy_words(policy),
+                "setting": part["setting"].iloc[0] if which == "frozen" else which,
+                "%": change_text(mean),
+                "cheaper in families": int((less.groupby(level="family").mean() < 0).sum()),
+                "of": mean.pairs,
+            }
+        )
+    return Table.of_rows(
+        f"What {policy_words(asking)} costs with the model, held-out families",
+        made,
+        "95 % bootstrap intervals over families of the mean of log J over their conditions",
+    )
+
+
+def families_table(verdicts: Sequence[FamilyVerdict]) -> Table:
+    """The verdict of each family."""
+    return Table(
+        "What each family says",
+        ("family", "held out", "verdict"),
+        tuple((one.family, "yes" if one.held_out else "no", one.sentence) for one in verdicts),
+    )
+
+
+def settings_table(finished: Race) -> Table:
+    """The setting of each policy that was frozen, beside the one that it comes with, on the training families."""
+    plan, costs, training = finished.plan, finished.costs, finished.training()
+
+    def regret_percent(rule: Rule) -> float:
+        differences = [costs.regret(where, rule, finished.contenders[where]).mean for where in training]
+        return (
+            float(100 * np.mean(np.expm1(np.array(differences, dtype=np.float64))))
+            if None not in differences
+            else float("nan")
+        )
+
+    rows = [
+        (policy_words(policy), rule.setting, regret_percent(rule), regret_percent(plan.settings_of(policy)[0]))
+        for policy, rule in finished.frozen.items()
+    ]
+    columns = ("policy", "chosen setting", "mean regret, %", "as it comes, %")
+    return Table("The best single setting over the training families", columns, tuple(rows))
 
 
 @dataclass
@@ -37,10 +502,10 @@ def show(settings: MapSettings, run: Run) -> Shown:
     verdicts, frame = verdicts_of(finished), rows_of(finished)
     if plan.library is not None:
         _say_unasked(settings, plan, frame)
-    shown = [tables.settings(finished)]
+    shown = [settings_table(finished)]
     if settings.judges:
-        asked = [tables.against(frame, policy) for policy in settings.asking] if plan.library is not None else []
-        shown = [tables.regrets(frame), *asked, tables.families(verdicts), *shown]
+        asked = [rivals_table(frame, policy) for policy in settings.asking] if plan.library is not None else []
+        shown = [regrets_table(frame), *asked, families_table(verdicts), *shown]
     figures = {"": draw_map(frame), "settings": draw_settings(frame)}
     return Shown(
         frame,

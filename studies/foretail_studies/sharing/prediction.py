@@ -35,7 +35,7 @@ from foretail.pipelines.families.costs import LQD, Costs, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import PUSHING_OUT
-from foretail_studies.benchmark.score import best_by_family, confidence_of_each
+from foretail_studies.benchmark.track import best_by_family, confidence_of_each
 
 MODEL, DT = "credence", Rule("dt", DEFAULT)
 PAYS, COSTS, EQUAL, OPEN, NOTHING = "pays", "costs", "as good", "not decided", "nothing to learn"

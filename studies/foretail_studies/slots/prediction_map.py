@@ -8,35 +8,399 @@ every cell. Packets of cells in which they have several sizes are counted in byt
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import require_seeds, setting
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
+from foretail.core.plugins import source_sha256
+from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.reader import Dataset
+from foretail.features.records import FlowClass, Records
+from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
+from foretail.pipelines.data.collecting import made_runs
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import simulator_of
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.arrivals.workloads import workload_of
-from foretail.sim_bridge.open_loop.baselines import Baseline
+from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload, workload_of
+from foretail.sim_bridge.open_loop.baselines import ALPHAS, Baseline
+from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail_studies.slots.prediction_map_predictors import PREDICTORS, Learning
-from foretail_studies.slots.prediction_map_tables import (
-    CAPTION,
-    Bounds,
-    draw,
-    regimes,
-    summary_of,
-    tables_of,
-    verdict,
+from foretail.sim_bridge.open_loop.replay import compare_replays, data_sent, feed, replay_of
+from foretail.sim_bridge.open_loop.slotted import compare
+from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+
+LARGEST_BYTES = 1500
+"""Of a packet where packets have two sizes."""
+CELL_BYTES = 256
+"""Of the features."""
+
+
+class Traffic(ABC):
+    """Arrivals of a cell, and its switch."""
+
+    @abstractmethod
+    def run(self, seed: int) -> KnownRun:
+        """The arrivals of a seed."""
+
+    @abstractmethod
+    def depends_on(self) -> dict[str, Any]:
+        """Everything that the arrivals depend on beside their seed, JSON-like."""
+
+    @abstractmethod
+    def told(self, seed: int) -> int:
+        """What Credence sends that is told which packets LQD drops, in packets, or in bytes of data."""
+
+
+@dataclass(frozen=True)
+class InSlots(Traffic):
+    """Packets of one size, in slots."""
+
+    workload: Workload
+    ports: int  #: of the switch
+    buffer: int  #: of the switch, in packets
+    slots: int  #: with arrivals, of a run
+
+    def batches(self, seed: int) -> Iterator[Slotted]:
+        """The arrivals of a seed."""
+        return self.workload.batches(self.ports, self.buffer, self.slots, seed)
+
+    def run(self, seed: int) -> KnownRun:
+        """The arrivals of a seed."""
+        return KnownRun.in_slots(self.batches(seed), self.ports, self.buffer, cell_bytes=CELL_BYTES)
+
+    def depends_on(self) -> dict[str, Any]:
+        """Everything that the arrivals depend on beside their seed."""
+        numbers = asdict(self)
+        numbers["workload"] = [WORKLOAD_KINDS.name(self.workload), numbers["workload"]]
+        return {**numbers, "plugin": source_sha256(type(self.workload))}
+
+    def told(self, seed: int) -> int:
+        """What Credence sends that is told which packets LQD drops."""
+        return compare(self.batches(seed), self.ports, self.buffer, ["credence"], threads=1).sent
+
+
+@dataclass(frozen=True)
+class TwoSizes(InSlots):
+    """The same packets, but each has the least or the largest size, at random; their mean is that of one size."""
+
+    least_bytes: int  #: of a packet
+
+    def __post_init__(self) -> None:
+        """Raise ForetailError on a size that leaves no such mean."""
+        if not 20 <= self.least_bytes < PACKET_BYTES:
+            raise ForetailError(f"least_bytes is {self.least_bytes}: give 20 to {PACKET_BYTES - 1}, the mean less one")
+
+    def described(self, seed: int) -> Run:
+        """The switch, whose buffer and ports hold and send as many packets of the mean size as in slots."""
+        run = slotted_run(self.workload, self.ports, self.buffer // self.ports, self.slots, seed, cell_bytes=CELL_BYTES)
+        return replace(run, scenario={**run.scenario, "packet_bytes": [self.least_bytes, LARGEST_BYTES]})
+
+    def records(self, seed: int) -> list[Records]:
+        """The arrivals of a seed, in bytes."""
+        draw = np.random.default_rng(seed)
+        share = (PACKET_BYTES - self.least_bytes) / (LARGEST_BYTES - self.least_bytes)
+        parts = list(arrivals_in_bytes(self.batches(seed)))
+        for part in parts:
+            part["size_bytes"] = np.where(draw.random(len(part)) < share, LARGEST_BYTES, self.least_bytes)
+        return parts
+
+    def run(self, seed: int) -> KnownRun:
+        """The arrivals of a seed."""
+        return KnownRun.in_bytes(self.described(seed), self.records(seed))
+
+    def told(self, seed: int) -> int:
+        """What Credence sends that is told which packets LQD drops, in bytes."""
+        run = self.described(seed)
+        replay = replay_of("credence", run)
+        for records in labelled_records(run, self.records(seed)):
+            feed(replay, records, records["lqd_drop"].astype(np.uint8))
+        return data_sent(replay).bytes
+
+
+@dataclass(frozen=True)
+class Recorded(Traffic):
+    """Arrivals at all leaves of a network whose senders reacted to LQD; here nobody reacts."""
+
+    config: CollectConfig  #: how they are recorded, unless the store has them
+
+    def dataset(self, seed: int) -> Dataset:
+        """The recorded arrivals of a seed."""
+        (made,) = made_runs(replace(self.config, seeds=[seed], jobs=1))
+        return Dataset.open(made.path)
+
+    def run(self, seed: int) -> KnownRun:
+        """The arrivals of a seed."""
+        return KnownRun.of(self.dataset(seed))
+
+    def depends_on(self) -> dict[str, Any]:
+        """Everything that the arrivals depend on beside their seed."""
+        ((_, policy),) = self.config.policy.items()
+        return simulator_of(self.config).depends_on(driver_config(self.config.scenario, policy, 1, trace=True))
+
+    def told(self, seed: int) -> int:
+        """What Credence sends that is told which packets LQD drops, in bytes of data."""
+        dataset = self.dataset(seed)
+        drops = [batch["lqd_drop"][batch["flow_class"] != FlowClass.CONTROL] for batch in dataset.arrivals()]
+        sent = compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).scores.sent_bytes
+        assert sent is not None  # a Credence that is told the truth sends
+        return sent
+
+
+POLICY = "learned"
+"""Which asks a learned predictor about every packet."""
+SEED = 1
+"""Of the search."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """On what predictors learn, and how long."""
+
+    train_seeds: Sequence[int]
+    trials: int  #: adaptive thresholds that are tried
+
+
+Sent = Callable[[int], int]
+"""What a predictor sends on a seed."""
+Predictor = Callable[[Traffic, Learning], Sent]
+"""Learns on a cell."""
+
+
+def told(traffic: Traffic, learning: Learning) -> Sent:
+    """Credence that is told which packets LQD drops."""
+    return traffic.told
+
+
+def learned(traffic: Traffic, learning: Learning) -> Sent:
+    """The adaptive threshold to which a search leads from the best alpha."""
+    runs = [traffic.run(seed) for seed in learning.train_seeds]
+    alpha = max(ALPHAS, key=lambda one: mean_log_sent(runs, "dt", None, alpha=[one]))
+    start = starting_rule(runs, POLICY, alpha, SEED)
+    scorer = search_threshold(runs, start, policy=POLICY, trials=learning.trials, seed=SEED).rule.scorer()
+    return lambda seed: traffic.run(seed).sent(POLICY, scorer)
+
+
+PREDICTORS: dict[str, Predictor] = {"told": told, "predictor": learned}
+"""What is measured of each cell beside policies without a predictor, by name."""
+
+
+LEFT = {
+    "dt_fixed": "DT, one alpha",
+    "dt_tuned": "DT, own alpha",
+    "predictor": "predictor",
+    "abm_tuned": "ABM, own alpha",
+    "harmonic": "Harmonic",
+    "cs": "CS",
+}
+"""Columns of the summary that are drawn, in the order of the legend."""
+TRANSFER, GAP, PAYS, NOTHING = "alpha", "gap", "pays", "nothing"
+CAPTION = (
+    "What policies leave of the packets that LQD sends, mean over test seeds with its 95 % interval, a panel for each "
+    "base cell; the axis is linear up to 0.1 %."
 )
-from foretail_studies.slots.prediction_map_traffic import InSlots, Recorded, Traffic, TwoSizes
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """From where on something is said of a cell, in % of LQD's packets."""
+
+    least_transfer: float  #: what one alpha leaves beyond the cell's own
+    least_left: float  #: what the cell's own alpha leaves
+    least_won: float  #: what a predictor sends beyond the cell's own alpha
+    most_lost: float  #: what always accepting leaves
+
+
+def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
+    """A row for each cell: what each policy leaves, in % of LQD's packets, with its interval over seeds."""
+    found = []
+    for cell, some in rows.groupby("cell", sort=False):
+        by_name = some.groupby(_names(some))
+        left = {name: dict(zip(own["seed"], 100 * own["left"], strict=True)) for name, own in by_name}
+        tuned = some[some["chosen"] == "tuned"].drop_duplicates("policy").set_index("policy")["setting"]
+        row = {"cell": cell, **{name: some[name].iloc[0] for name in ("base", "axis", "value")}}
+        row |= {f"{policy}_setting": tuned[policy] for policy in tuned.index}
+        learned = some[some["policy"] == "predictor"]["setting"]
+        row["predictor_setting"] = learned.iloc[0]
+        for name in dict.fromkeys((*LEFT, "abm_fixed", "best_tuned", *predictors)):
+            row |= _interval(name, mean_interval(list(left[name].values())))
+        row |= _interval("transfer", paired_difference(left["dt_fixed"], left["dt_tuned"]))
+        row |= _interval("won", paired_difference(left["dt_tuned"], left["predictor"]))
+        found.append(row)
+    return pd.DataFrame(found)
+
+
+def _names(rows: pd.DataFrame) -> pd.Series:
+    return rows["policy"] + rows["chosen"].map(lambda chosen: f"_{chosen}" if chosen else "")
+
+
+def _interval(name: str, found: PairedDifference) -> dict[str, float | None]:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def regimes(summary: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:
+    """The summary with what is said of each cell: by whole intervals, so nothing where there is none."""
+    said = {
+        TRANSFER: summary["transfer_low"] >= bounds.least_transfer,
+        GAP: summary["dt_tuned_low"] >= bounds.least_left,
+        PAYS: summary["won_low"] >= bounds.least_won,
+        NOTHING: summary["cs_high"] <= bounds.most_lost,
+    }
+    words = [", ".join(name for name, holds in said.items() if holds[place]) for place in summary.index]
+    return summary.assign(**said, best_gap=summary["best_tuned_low"] >= bounds.least_left, regime=words)
+
+
+def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[str]) -> list[Table]:
+    """What is left by cell, and the intervals of what matters for the verdict."""
+    left = summary.assign(alpha=summary["dt_setting"].str.removeprefix("alpha ").astype(float))
+    numbers = list(dict.fromkeys((*LEFT, *predictors)))
+    left[numbers] = left[numbers].round(2)
+    titles = {"cell": "cell", "dt_fixed": "DT, one", "dt_tuned": "own", "alpha": "own alpha"}
+    titles |= {"predictor": "predictor", "abm_tuned": "ABM, own", "harmonic": "Harm.", "cs": "CS"}
+    titles |= {name: name for name in predictors}
+    fixed = rows[rows["chosen"] == "fixed"].drop_duplicates("policy")
+    one = "; ".join(
+        f"{str(policy).upper()} {alpha}" for policy, alpha in zip(fixed["policy"], fixed["setting"], strict=True)
+    )
+    note = (
+        f"One alpha for all cells: {one}; told: Credence told what LQD drops. Means over {rows['seed'].nunique()} test "
+        "seeds"
+    )
+    text = pd.DataFrame({"cell": summary["cell"]})
+    for name in ("transfer", "dt_tuned", "best_tuned", "won"):
+        text[name] = [_text(row, name) for _, row in summary.iterrows()]
+    text["closed"] = [_closed(row) for _, row in summary.iterrows()]
+    text[["learned", "regime"]] = summary[["predictor_setting", "regime"]]
+    columns = {
+        "cell": "cell",
+        "transfer": "one alpha - own",
+        "dt_tuned": "DT, own alpha",
+        "best_tuned": "best policy",
+        "won": "predictor wins",
+        "closed": "closes, %",
+        "learned": "by",
+        "regime": "where",
+    }
+    meaning = (
+        f"{TRANSFER}: one alpha for all cells does not transfer; {GAP}: the cell's own alpha leaves a gap; {PAYS}: "
+        f"a predictor that was learned for the cell wins; {NOTHING}: nothing is lost by always accepting; best policy: "
+        "of DT, ABM, Harmonic and CS on the cell's training seeds; predictor wins: over the cell's own alpha; closes: "
+        "share of what that leaves"
+    )
+    return [
+        Table.of_frame("Left of LQD's packets, %", left, titles, note),
+        Table.of_frame("The same with 95 % intervals", text, columns, meaning),
+    ]
+
+
+def _text(row: pd.Series, name: str) -> str:
+    mean, high = float(row[name]), row[f"{name}_high"]
+    return f"{mean:.2f}" if pd.isna(high) else f"{mean:.2f} \u00b1{high - mean:.2f}"
+
+
+def _closed(row: pd.Series) -> str:
+    """What the predictor closes of what the cell's own alpha leaves, in %, where that is told from nothing."""
+    if pd.isna(row["dt_tuned_low"]) or row["dt_tuned_low"] <= 0:
+        return "-"
+    return interval_text(closed(row), "")
+
+
+def closed(row: pd.Series) -> PairedDifference:
+    """Return what the predictor wins in % of the mean that the cell's own alpha leaves."""
+    mean, low, high = (100 * row[name] / row["dt_tuned"] for name in ("won", "won_low", "won_high"))
+    return PairedDifference(mean, low, high, 0)
+
+
+def verdict(summary: pd.DataFrame, rows: pd.DataFrame, bounds: Bounds) -> list[str]:
+    """In which cells a prediction is worth having."""
+    cells = len(summary)
+    fixed = rows[(rows["chosen"] == "fixed") & (rows["policy"] == "dt")]["setting"].iloc[0]
+    with_gap = summary[summary[GAP]]
+    closes = f", by which it closes {_closed_of(with_gap)} of what that leaves in the cells with a gap"
+    return [
+        f"One alpha for all cells ({fixed}) leaves at least {bounds.least_transfer:g} % of LQD's packets more than the "
+        f"cell's own alpha in {int(summary[TRANSFER].sum())} of {cells} cells{_most(summary, TRANSFER, 'transfer')}.",
+        f"The cell's own alpha leaves at least {bounds.least_left:g} % in {int(summary[GAP].sum())}"
+        f"{_most(summary, GAP, 'dt_tuned')}, and the best policy without a predictor in "
+        f"{int(summary['best_gap'].sum())}{_most(summary, 'best_gap', 'best_tuned')}.",
+        f"A predictor that was learned for the cell wins at least {bounds.least_won:g} % over that alpha in "
+        f"{int(summary[PAYS].sum())}{_most(summary, PAYS, 'won')}{closes if len(with_gap) else ''}.",
+        f"Nothing is lost by always accepting, at most {bounds.most_lost:g} %, in {int(summary[NOTHING].sum())} cells.",
+    ]
+
+
+def _closed_of(cells: pd.DataFrame) -> str:
+    shares = 100 * cells["won"] / cells["dt_tuned"]
+    return f"{shares.min():.0f} to {shares.max():.0f} %, in the median {shares.median():.0f} %,"
+
+
+def _most(summary: pd.DataFrame, where: str, what: str) -> str:
+    """The cell where it is most, in brackets."""
+    some = summary[summary[where]]
+    if some.empty:
+        return ""
+    row = some.iloc[int(some[what].argmax())]
+    interval = interval_text(PairedDifference(row[what], row[f"{what}_low"], row[f"{what}_high"], 0), "")
+    return f" (most in {row['cell']}: {interval} %)"
+
+
+@styled
+def draw(summary: pd.DataFrame) -> Figure:
+    """What policies leave: a panel for each base cell, a line for each of its cells."""
+    bases = list(dict.fromkeys(summary["base"]))
+    longest = int(summary.groupby("base").size().max())
+    size = (4.0 * len(bases) + 1.6, 0.27 * longest + 1.1)
+    figure, row = panels(len(bases), inches=size, grid="x", sharex=True)
+    for axes, base in zip(row, bases, strict=True):
+        cells = summary[summary["base"] == base].reset_index(drop=True)
+        for place, (name, title) in enumerate(LEFT.items()):
+            error = [cells[name] - cells[f"{name}_low"].fillna(cells[name])]
+            error.append(cells[f"{name}_high"].fillna(cells[name]) - cells[name])
+            axes.errorbar(
+                cells[name],
+                cells.index + 0.12 * (place - len(LEFT) // 2),
+                xerr=error,
+                fmt=MARKERS[place],
+                color=f"C{place}",
+                markerfacecolor="none" if place % 2 == 0 else f"C{place}",
+                markersize=5,
+                linewidth=0.8,
+                label=title,
+            )
+        labels = [_label(row) for _, row in cells.iterrows()]
+        axes.set_yticks(range(len(cells)), labels, fontsize="small")
+        axes.set_ylim(len(cells) - 0.4, -0.6)
+        axes.axvline(0, color="black", linewidth=0.9, zorder=1)
+        starts = [place for place in cells.index[1:] if cells["axis"][place] != cells["axis"][place - 1]]
+        for place in starts:
+            axes.axhline(place - 0.5, color="0.85", linewidth=0.8, zorder=0)
+        axes.set_xscale("symlog", linthresh=0.1)
+        axes.set_xticks([-1, -0.1, 0, 0.1, 1, 10, 100], ["-1", "-0.1", "0", "0.1", "1", "10", "100"])
+        axes.set_xlim(min(-0.12, 1.6 * float(summary[list(LEFT)].min().min())), 100)
+        axes.set(title=base.replace("_", "-"), xlabel="left of LQD's packets, %")
+    return with_legend(figure, row[0], "lower center", ncols=len(LEFT))
+
+
+def _label(cell: pd.Series) -> str:
+    """What tells a cell from the others of its panel."""
+    words = cell["axis"] or cell["base"]
+    return (words if pd.isna(cell["value"]) else f"{words} {cell['value']:g}").replace("_", " ")
+
 
 THRESHOLDS = ("dt", "abm")
 WITHOUT_ALPHA = ("harmonic", "cs")
@@ -66,29 +430,12 @@ class PredictionMapSettings(PointSettings):
         MISSING, "Least mean number of bursts, or of on-times, of a run, which may need more slots.", at_least=0
     )
     train_seeds: list[int] = setting(MISSING, "Seeds on which alphas are chosen.", at_least=1, at_most=2**31 - 1)
-    validation_seeds: list[int] = setting(
-        MISSING, "Seeds on which one of several predictors is chosen.", at_least=1, at_most=2**31 - 1
-    )
     test_seeds: list[int] = setting(MISSING, "Seeds on which policies are judged.", at_least=1, at_most=2**31 - 1)
     alphas: list[float] = setting(
         [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0], "Alphas of DT and ABM.", above=0
     )
-    steps: int = setting(
-        40, "Number of steps of the policy gradient on each cell's adaptive threshold.", at_least=1, at_most=10**7
-    )
     trials: int = setting(
-        150, "Number of adaptive thresholds that are then tried for each cell, about.", at_least=1, at_most=10**7
-    )
-    trees: int = setting(
-        50,
-        "Number of boosted trees of the large model of each cell where alpha leaves a gap; 0 leaves it out.",
-        at_least=0,
-        at_most=4096,
-    )
-    depth: int = setting(5, "Largest depth of these trees.", at_least=1, at_most=32)
-    rounds: int = setting(3, "Number of trainings of the large model.", at_least=2, at_most=100)
-    rows: int = setting(
-        2000, "Rows that each run adds in a training of the large model, about.", at_least=100, at_most=10**8
+        400, "Number of adaptive thresholds that are tried for each cell, about.", at_least=1, at_most=10**7
     )
     least_transfer: float = setting(
         0.5,
@@ -118,7 +465,7 @@ class PredictionMapSettings(PointSettings):
         """Raise ForetailError on seeds that tune and judge, and on cells that no switch or workload has."""
         super().check(where)
         seen: dict[int, str] = {}
-        for role in ("train_seeds", "validation_seeds", "test_seeds"):
+        for role in ("train_seeds", "test_seeds"):
             require_seeds(role, getattr(self, role))
             for seed in getattr(self, role):
                 if seed in seen:
@@ -142,7 +489,7 @@ class PredictionMapSettings(PointSettings):
     @property
     def learning(self) -> Learning:
         """What predictors learn on."""
-        return Learning(**{one.name: getattr(self, one.name) for one in fields(Learning)})
+        return Learning(self.train_seeds, self.trials)
 
 
 @dataclass(frozen=True)
@@ -218,8 +565,8 @@ def measured(case: Cell, so_far: SoFar, settings: PredictionMapSettings) -> dict
     counts: dict[str, Any] = {role: [sent(seed) for seed in own] for role, own in seeds.items()}
     for name, predictor in PREDICTORS.items():
         so_far(name)
-        learned = predictor(traffic, settings.learning)
-        counts[name] = {"setting": learned.setting, "sent": [learned.sent(seed) for seed in settings.test_seeds]}
+        sent_on = predictor(traffic, settings.learning)
+        counts[name] = [sent_on(seed) for seed in settings.test_seeds]
     return counts
 
 
@@ -232,18 +579,17 @@ def rows_of(case: Cell, counts: Mapping[str, Any], settings: PredictionMapSettin
     candidates = candidates_of(settings)
     for role, seeds in ((TRAIN, settings.train_seeds), (TEST, settings.test_seeds)):
         for place, (seed, (lqd, *sent)) in enumerate(zip(seeds, counts[role], strict=True)):
-            every = [(one.policy, one.alpha, "", count) for one, count in zip(candidates, sent, strict=True)]
+            every = [(one.policy, one.alpha, count) for one, count in zip(candidates, sent, strict=True)]
             if role == TEST:
-                every += [(name, None, counts[name]["setting"], counts[name]["sent"][place]) for name in PREDICTORS]
-            accept = next(count for policy, _, _, count in every if policy == "cs")
-            for policy, alpha, learned, count in every:
+                every += [(name, None, counts[name][place]) for name in PREDICTORS]
+            accept = next(count for policy, _, count in every if policy == "cs")
+            for policy, alpha, count in every:
                 yield {
                     "cell": case.name,
                     "role": role,
                     "seed": seed,
                     "policy": policy,
                     "alpha": alpha,
-                    "learned": learned,
                     "sent": count,
                     "sent_by_lqd": lqd,
                     "sent_by_accept": accept,
@@ -276,10 +622,10 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
         parts.append(test[own].assign(chosen="tuned", policy="best", setting=named))
     every = pd.concat(parts)
     alphas = every["alpha"].map(lambda alpha: "" if pd.isna(alpha) else f"alpha {alpha:g}")
-    every["setting"] = every["setting"].fillna(alphas.where(alphas != "", every["learned"]))
+    every["setting"] = every["setting"].fillna(alphas)
     order = {cell: place for place, cell in enumerate(dict.fromkeys(rows["cell"]))}
     every = every.sort_values("cell", key=lambda cells: cells.map(order), kind="stable")
-    return every.drop(columns=["role", "alpha", "learned"]).reset_index(drop=True)
+    return every.drop(columns=["role", "alpha"]).reset_index(drop=True)
 
 
 def _largest(means: pd.Series, by: Sequence[str]) -> Iterator[tuple[tuple[str, str, float], float]]:

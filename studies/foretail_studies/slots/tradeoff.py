@@ -6,13 +6,17 @@ Consistency is what is sent when nobody inverts predictions, robustness the leas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from omegaconf import MISSING
 
@@ -27,11 +31,26 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, asking_policy, scorer_of
 from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.models.scoring.figure_style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    panels,
+    styled,
+    with_legend,
+)
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
 from foretail.pipelines.comparison.predictions import check_inputs
+from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.experiment.cases import axes, measure_cases
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
@@ -41,13 +60,343 @@ from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
 from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
 from foretail.sim_bridge.open_loop.dataset import labelled_records
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
 from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail_studies.engines.worst_cases import search
-from foretail_studies.slots.arrivals import FLIP_SEED
-from foretail_studies.slots.tradeoff_figures import draw_flips, draw_thresholds, draw_worst_cases
-from foretail_studies.slots.tradeoff_tables import curves_of, judged, summary_of, tables_of, violations
+from foretail_studies.slots.policies import FLIP_SEED, LINE, LQD_RATIO
+
+LINE_COLUMNS = ["predictor", "policy", "alpha", "threshold", "flip_probability"]
+"""What tells one way of deciding from another; NaN where it does not apply."""
+TABLE_RULES = {
+    "lqd": "LQD",
+    "dt": "DT, best alpha",
+    "followlqd": "FollowLQD",
+    "cs": "CS",
+    "always accept": "always accept",
+}
+"""Beside the predictors, and their titles."""
+_ROUNDING = 1e-12
+
+
+def judged(rows: pd.DataFrame, proofs: Collection[str]) -> pd.DataFrame:
+    """The rows with what LQD and the optimum send of the same arrivals, and whether these are those of a proof."""
+    place = ["workload", "seed"]
+    for name in ("lqd", "optimum"):
+        sent = rows[rows["policy"] == name].set_index(place)["sent"].rename(name)
+        rows = rows.join(sent, on=place)
+        rows[f"percent_of_{name}"] = 100 * rows["sent"] / rows[name]
+    numbers = dict.fromkeys(("asked", "predicted_drops", "alpha", "threshold", "flip_probability"), "float64")
+    return rows.assign(proof=rows["workload"].isin(list(proofs))).astype(numbers)
+
+
+def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds with 95 % intervals; of DT the best alpha of every workload is marked."""
+    made: list[dict[str, Any]] = []
+    for values, group in rows.groupby(["workload", "proof", *LINE_COLUMNS], sort=False, dropna=False):
+        row = dict(zip(["workload", "proof", *LINE_COLUMNS], values, strict=True))
+        for name in ("lqd", "optimum"):
+            percents = group[f"percent_of_{name}"].tolist()
+            interval = mean_interval(percents)
+            row |= {f"of_{name}": interval.mean, f"of_{name}_low": interval.low, f"of_{name}_high": interval.high}
+            row[f"least_of_{name}"] = min(percents)
+        made.append(row | {name: group[name].mean() for name in ("arrivals", "sent", "asked", "predicted_drops")})
+    curves = pd.DataFrame(made)
+    of_dt = curves[curves["policy"] == "dt"]
+    best = of_dt.groupby("workload")["sent"].idxmax()
+    return curves.assign(shown=(curves["policy"] != "dt") | curves.index.isin(best))
+
+
+def is_rule(curves: pd.DataFrame, policy: str) -> pd.Series:
+    """Where a rule without predictions is, as it is shown."""
+    return (curves["policy"] == policy) & curves["shown"]
+
+
+def told(curves: pd.DataFrame, predictor: str, flip: float | None = None) -> pd.DataFrame:
+    """Credence with a predictor at its own threshold: at every flip, or at one."""
+    own_threshold = curves[(curves["predictor"] == predictor) & curves["threshold"].isna()]
+    return own_threshold if flip is None else own_threshold[own_threshold["flip_probability"] == flip]
+
+
+def predictors_of(curves: pd.DataFrame) -> list[str]:
+    """Perfect predictions and the models, in the order of the settings."""
+    return [name for name in dict.fromkeys(curves["predictor"]) if name != "rules"]
+
+
+def summary_of(curves: pd.DataFrame) -> pd.DataFrame:
+    """Consistency and robustness of every rule, and of every predictor at every threshold, in % of the optimum.
+
+    Consistency is the mean over the workloads that are no proof, with predictions as they are. Robustness is the least
+    of any workload and seed, with predictions as they are, and with all inverted.
+    """
+    ways: list[tuple[str, str, float | None, pd.DataFrame]] = [
+        ("rules", title, None, curves[is_rule(curves, policy)])
+        for policy, title in {**TABLE_RULES, "always drop": "always drop"}.items()
+    ]
+    for alpha in sorted(float(value) for value in curves["alpha"].dropna().unique()):
+        ways.append(("dt", f"DT, alpha {alpha:g}", None, curves[curves["alpha"] == alpha]))
+    for predictor in predictors_of(curves):
+        mine = curves[(curves["predictor"] == predictor) & curves["flip_probability"].isin([0, 1])]
+        ways.append((predictor, predictor, None, mine[mine["threshold"].isna()]))
+        for threshold in sorted(float(value) for value in mine["threshold"].dropna().unique()):
+            ways.append((predictor, f"{predictor} > {threshold:g}", threshold, mine[mine["threshold"] == threshold]))
+    made = []
+    for predictor, way, limit, group in ways:
+        inverted = group["flip_probability"] == 1
+        right = group[~inverted & ~group["proof"]]
+        row = {"predictor": predictor, "way": way, "threshold": limit}
+        row |= {"consistency": right["of_optimum"].mean(), "consistency_of_lqd": right["of_lqd"].mean()}
+        for name, told_so in (("robustness", group[~inverted]), ("inverted", group[inverted])):
+            least = told_so["least_of_optimum"].to_numpy()
+            worst = None if not len(least) else told_so.iloc[int(least.argmin())]
+            row[name] = None if worst is None else worst["least_of_optimum"]
+            row[f"{name}_with"] = None if worst is None else worst["workload"]
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def violations(rows: pd.DataFrame, searched: pd.DataFrame, ports: int) -> dict[str, int]:
+    """How many points send less than the guarantees that are drawn: OPT / 1.707 and OPT / N."""
+    credence = rows["policy"].isin(["credence", "always accept", "always drop"])
+    exact = (rows["predictor"] == "perfect") & (rows["flip_probability"] == 0)
+    few = rows["sent"] * (1 + _ROUNDING)
+    of_search = searched["sent"] * searched["ports"] < searched["optimum"]
+    return {
+        "below_lqd_ratio": int((((rows["policy"] == "lqd") | exact) & (few * LQD_RATIO < rows["optimum"])).sum()),
+        "below_ports": int(
+            ((credence | (rows["policy"] == "cs")) & (few * ports < rows["optimum"])).sum() + of_search.sum()
+        ),
+    }
+
+
+def tables_of(curves: pd.DataFrame, searched: pd.DataFrame) -> list[Table]:
+    """All tables."""
+    return [
+        _by_workload(curves),
+        _by_flips(curves),
+        *_by_threshold(curves),
+        _table_summary(curves),
+        _searched(searched),
+    ]
+
+
+def _by_workload(curves: pd.DataFrame) -> Table:
+    """What everybody sends of every workload."""
+    rows = []
+    for workload, group in curves.groupby("workload", sort=False):
+        rules = {name: group[is_rule(group, name)].iloc[0] for name in (*TABLE_RULES, "optimum")}
+        others = {title: rules[name] for name, title in TABLE_RULES.items() if name != "lqd"}
+        others |= {name: told(group, name, 0.0).iloc[0] for name in predictors_of(curves)}
+        rows.append(
+            {
+                "workload": str(workload),
+                "arrivals": int(rules["lqd"]["arrivals"]),
+                "LQD sends": int(rules["lqd"]["sent"]),
+                "% of OPT": float(rules["lqd"]["of_optimum"]),
+                "OPT": float(rules["optimum"]["of_lqd"]),
+                "alpha": float(rules["dt"]["alpha"]),
+                **{title: _text(row, "lqd") for title, row in others.items()},
+            }
+        )
+    note = "Means over seeds; OPT, the rules and the predictors are in % of LQD, alpha is that of DT"
+    return Table.of_rows(f"{SENT}, with predictions as they are", rows, note)
+
+
+def _by_flips(curves: pd.DataFrame) -> Table:
+    flips = sorted(told(curves, "perfect")["flip_probability"].unique())
+    return _wide(curves, f"{SENT}, by the share of predictions that are inverted", flips, "flip_probability", told)
+
+
+def _by_threshold(curves: pd.DataFrame) -> Iterator[Table]:
+    thresholds = sorted(curves["threshold"].dropna().unique())
+    if not thresholds:
+        return
+
+    def at_thresholds(group: pd.DataFrame, predictor: str) -> pd.DataFrame:
+        return group[(group["predictor"] == predictor) & group["threshold"].notna() & (group["flip_probability"] == 0)]
+
+    title = f"{SENT}, by the probability from which a model drops"
+    yield _wide(curves, title, thresholds, "threshold", at_thresholds)
+
+
+def _wide(
+    curves: pd.DataFrame, title: str, values: list[float], along: str, chosen: Callable[..., pd.DataFrame]
+) -> Table:
+    """A row per workload and predictor, a column per value."""
+    rows: list[tuple[Cell, ...]] = []
+    for workload, group in curves.groupby("workload", sort=False):
+        for predictor in predictors_of(curves):
+            shares = chosen(group, predictor).set_index(along)["of_lqd"]
+            if len(shares):
+                rows.append((str(workload), predictor, *(float(shares[value]) for value in values)))
+    return Table(title, ("workload", "predictor", *(f"{value:g}" for value in values)), tuple(rows))
+
+
+def _table_summary(curves: pd.DataFrame) -> Table:
+    columns = {
+        "way": "who decides",
+        "consistency": "consistency",
+        "consistency_of_lqd": "the same, % of LQD",
+        "robustness": "robustness",
+        "robustness_with": "on",
+        "inverted": "all inverted",
+        "inverted_with": "on",
+    }
+    note = (
+        "Consistency: mean over the workloads that are no proof; robustness: the least of any workload and seed, with "
+        "predictions as they are, then with all inverted"
+    )
+    return Table.of_frame("Consistency and robustness, % of the optimum", summary_of(curves), columns, note)
+
+
+def _searched(searched: pd.DataFrame) -> Table:
+    return Table(
+        "Worst arrivals and predictions that a search found for Credence",
+        ("N", "B", "slots", "predictions", "optimum", "Credence", "% of OPT", "100 / N"),
+        tuple(searched.assign(floor=100 / searched["ports"]).itertuples(index=False, name=None)),
+    )
+
+
+def _text(row: pd.Series, of: str) -> str:
+    low, high = row[f"of_{of}_low"], row[f"of_{of}_high"]
+    text = f"{row[f'of_{of}']:.4g}"
+    return text if pd.isna(low) or low == high else f"{text} [{low:.4g}, {high:.4g}]"
+
+
+COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+"""Of predictors, perfect predictions first."""
+RULE_STYLES = {"lqd": "-", "dt": "--", "followlqd": "-.", "cs": ":", "always accept": (0, (5, 1, 1, 1, 1, 1))}
+GREY = "0.45"
+TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+COLUMNS = 3
+
+
+@styled
+def draw_flips(curves: pd.DataFrame) -> Figure:
+    """What is sent by the share of inverted predictions: a panel per workload that is not a proof."""
+
+    def lines(axes: Axes, group: pd.DataFrame) -> None:
+        for predictor, style in _styles(curves):
+            mine = told(group, predictor).sort_values("flip_probability")
+            _line(axes, mine, "flip_probability", label=predictor, **style)
+        positive = [flip for flip in group["flip_probability"].unique() if flip > 0]
+        axes.set_xscale("symlog", linthresh=min(positive))
+        axes.set(xlim=(0, 1.1), xlabel="share of inverted predictions")
+
+    return _panels(curves, lines)
+
+
+@styled
+def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
+    """What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's `own`."""
+
+    def lines(axes: Axes, group: pd.DataFrame) -> None:
+        for predictor, style in _styles(curves):
+            mine = group[(group["predictor"] == predictor) & group["threshold"].notna()].sort_values("threshold")
+            for flip, more in ((0.0, {"label": predictor}), (1.0, {"linewidth": 0.7, "linestyle": ":"})):
+                if len(mine):
+                    _line(axes, mine[mine["flip_probability"] == flip], "threshold", **{**style, **more})
+            if len(mine):
+                star = {**style, "marker": "*", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
+                axes.plot([own[predictor]], told(group, predictor, 0.0)["of_optimum"], linestyle="", **star)
+        axes.set_xscale("logit")
+        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize="small")
+        axes.set_xticks([], minor=True)
+        axes.set_xlabel("drop iff the probability exceeds; dotted: inverted")
+
+    return _panels(curves, lines)
+
+
+@styled
+def draw_worst_cases(curves: pd.DataFrame, searched: pd.DataFrame, ports: int) -> Figure:
+    """Consistency against robustness; what is sent of the sequences of proofs; the worst that a search found."""
+    figure, (summary, proofs, search) = panels(3, inches=(15, 4.6), width_ratios=(1.1, 1.3, 0.7))
+    _drawn_summary(summary, curves, ports)
+    _draw_proofs(proofs, curves, ports)
+    search.plot(searched["ports"], searched["percent_of_optimum"], "o", color=COLOURS[2], label="worst found")
+    search.plot(searched["ports"], 100 / searched["ports"], linestyle="--", label="OPT / N", **LINE)
+    search.set_xticks(sorted(searched["ports"]))
+    search.set(title="searched arrivals and predictions", xlabel="ports N", ylabel="Credence sends, % of the optimum")
+    search.set_ylim(0, 100)
+    search.legend()
+    return with_legend(figure, proofs, "lower center", ncols=8)
+
+
+def _drawn_summary(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
+    summary = summary_of(curves)
+    for place, row in enumerate(summary[summary["predictor"] == "rules"].to_dict("records")):
+        axes.plot(row["robustness"], row["consistency"], MARKERS[place], color=GREY)  # the markers of the legend
+        if row["way"] not in TABLE_RULES.values():
+            axes.annotate(row["way"], (row["robustness"], row["consistency"]), (6, 4), textcoords="offset points")
+    fixed = summary[summary["predictor"] == "dt"]
+    axes.plot(fixed["robustness"], fixed["consistency"], "s--", color=GREY, markersize=3, linewidth=0.8)
+    for predictor, style in _styles(curves):
+        mine = summary[summary["predictor"] == predictor]
+        own, grid = mine[mine["threshold"].isna()], mine[mine["threshold"].notna()].sort_values("threshold")
+        axes.plot(grid["robustness"], grid["consistency"], markersize=3, linewidth=0.8, **style)
+        axes.plot(own["robustness"], own["consistency"], **{**style, "marker": "*", "markersize": 12})
+    axes.axvline(100 / ports, linestyle="--", **LINE)
+    axes.axhline(100 / LQD_RATIO, linestyle="-.", **LINE)
+    axes.set(
+        title="star: own threshold; lines: all thresholds, DT's alphas",
+        xlabel="robustness: least sent of any workload, % of the optimum",
+        ylabel="consistency: mean sent, % of the optimum",
+    )
+
+
+def _draw_proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
+    group = curves[curves["proof"]]
+    names = list(dict.fromkeys(group["workload"]))
+    spots = {name: place for place, name in enumerate(names)}
+    ways: list[tuple[str, pd.DataFrame, dict[str, Any]]] = [
+        (title, group[is_rule(group, name)], {"color": GREY}) for name, title in TABLE_RULES.items()
+    ]
+    for predictor, style in _styles(curves):
+        colour = {"color": style["color"]}
+        ways.append((predictor, told(group, predictor, 0.0), colour))
+        ways.append((f"{predictor}, inverted", told(group, predictor, 1.0), {**colour, "markerfacecolor": "none"}))
+    for place, (label, rows, style) in enumerate(ways):
+        low = 0.35 - 0.7 * place / max(1, len(ways) - 1)
+        where = [spots[name] + low for name in rows["workload"]]
+        axes.plot(rows["of_optimum"], where, linestyle="", marker=MARKERS[place % len(MARKERS)], label=label, **style)
+    axes.axvline(100 / ports, linestyle="--", **LINE)
+    axes.axvline(100 / LQD_RATIO, linestyle="-.", **LINE)
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize="small")
+    axes.set(title="sequences of proofs", xlabel="sent, % of the optimum; lines: OPT / N (dashed), OPT / 1.707")
+
+
+def _styles(curves: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Perfect predictions and models with colour and marker."""
+    for place, predictor in enumerate(predictors_of(curves)):
+        yield predictor, {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
+def _line(axes: Axes, group: pd.DataFrame, along: str, **style: Any) -> None:
+    margins = (group["of_optimum_high"].astype(float) - group["of_optimum"]).fillna(0.0)
+    axes.errorbar(
+        group[along], group["of_optimum"], yerr=margins, **{"markersize": 3.5, "capsize": 2, "linewidth": 1.2, **style}
+    )
+
+
+def _panels(curves: pd.DataFrame, lines: Callable[[Axes, pd.DataFrame], None]) -> Figure:
+    """A panel per workload that is not a proof (all, if every one is) with the rules as level lines."""
+    group = curves[~curves["proof"]] if not curves["proof"].all() else curves
+    workloads = list(group.groupby("workload", sort=False))
+    rows, columns = math.ceil(len(workloads) / COLUMNS), min(COLUMNS, len(workloads))
+    figure, grid = panels(columns, rows, inches=(4.2 * columns + 2, 3.1 * rows + 0.4), sharex=True, sharey=True)
+    for panel, (workload, rows_of) in zip(grid, workloads, strict=False):
+        lines(panel, rows_of)
+        for policy, title in TABLE_RULES.items():
+            rule = rows_of[is_rule(rows_of, policy)].iloc[0]
+            panel.axhline(
+                rule["of_optimum"], linestyle=RULE_STYLES[policy], color=GREY, linewidth=1, label=title, zorder=1
+            )
+        panel.set(title=str(workload), ylabel="sent, % of the optimum")
+    for panel in grid[len(workloads) :]:
+        panel.set_axis_off()
+    return with_legend(figure, grid[0], title="bars: 95 % t intervals")
+
 
 POINT, SEARCH_POINT = "tradeoff", "tradeoff_search"
 RULES, PERFECT = "rules", "perfect"
@@ -419,12 +768,12 @@ def _joined(batches: Iterator[Slotted]) -> Slotted:
     parts = [*batches]
     if not parts:
         raise ForetailError("the workload sends no packet: raise the slots of the experiment, or its load")
-    return Slotted(np.concatenate([part.slot for part in parts]), np.concatenate([part.port for part in parts]))
+    return Slotted(np.concatenate([group.slot for group in parts]), np.concatenate([group.port for group in parts]))
 
 
 def _labelled(batches: Iterator[Labelled]) -> Labelled:
     parts = [*batches]
-    return Labelled(_joined(part.arrivals for part in parts), np.concatenate([part.lqd_drop for part in parts]))
+    return Labelled(_joined(group.arrivals for group in parts), np.concatenate([group.lqd_drop for group in parts]))
 
 
 def _constant(drop: NDArray[np.bool_]) -> Predictions:

@@ -1,4 +1,6 @@
-"""Mars, RotorNet and Vermilion beside what Addanki's thesis prints of them, Sirius, Opera and expanders.
+"""Designs of circuits, codes against lossy links, and placements of memory, beside what their authors print.
+
+Mars, RotorNet and Vermilion beside what Addanki's thesis prints of them, Sirius, Opera and expanders.
 
 Throughput, delay and buffers are computed. Completion times are of cells, with 64 racks, as there, and websearch flows;
 the thesis simulates packets with NDP. Flows that are not finished count with their age. Matchings of Opera and RotorNet
@@ -9,6 +11,19 @@ thesis does not say how long they are; with so long ones Sirius needs 64 packets
 The choice decides the comparison: with slots of 4.8 us, which Theorem 19 asks for, and without a bound, Mars is no
 faster than Sirius at the 99th percentile from 5 % load on. A cell is a slot's data, so the room of a rack is 2 cells.
 The best degree with 4 uplinks is 8, as there. Beside Vermilion buffers have no bound and slots take 5 us.
+
+Nona: jobs placed by a queueing model of the link that they share, beside what its thesis prints.
+
+The cluster has 80 servers and a link of 10 Gbit/s, as there. It does not print the rate of a server (here 10^12
+operations per second), nor the rates of jobs (here as many of every kind), and its graph of GPT2 comes from a profile
+that is not public in it; the job of its Figure 2.1 at an eighth of its bytes stands in, which too gains from two
+servers. Background jobs are left out. Factors over an overloaded link grow with the length of the run.
+
+LINC: a block code between two switches repairs a link that loses packets, beside what its thesis prints.
+
+The path is that of scenario 1, two senders and five links, with 1,000 packet times of delay on each. The thesis's 100
+ms are 800,000, but only the ratio of delays is compared. The thesis retransmits after three duplicate
+acknowledgements, which restored packets would cause as well; here only what is lost in the end is sent again.
 """
 
 from __future__ import annotations
@@ -23,16 +38,31 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation
+from foretail.sim_bridge.circuits.demand.placed_jobs import placed_demand, with_other_rates
 from foretail.sim_bridge.circuits.schedules.mars import mars
 from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
 from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.inference_jobs.architectures import ARCHITECTURES
+from foretail.sim_bridge.inference_jobs.cluster_run import (
+    DrawnPlacements,
+    FairShare,
+    JobTimes,
+    RandomServers,
+    Scheduler,
+    apart,
+    run_jobs,
+    together,
+)
+from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
+from foretail.sim_bridge.inference_jobs.placement import Cluster, JobClass, Model
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
-from foretail_studies.circuits.cells import CellDesign, fabric_of, scheduled
+from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows
 from foretail_studies.engines.circuits import PeriodicNetwork, evaluation_matrix
-from foretail_studies.systems.system import ONCE, Published, System, change_percent, published
+from foretail_studies.engines.erasure_codes import CodedLink, LossyPath, best_code, run_path
+from foretail_studies.systems.comparisons import ONCE, Published, System, change_percent, published
 
 THESIS = "Addanki's thesis"
 RACKS = 64
@@ -288,4 +318,192 @@ VERMILION = System(
     ),
     _vermilion,
     {"small": (1, 2), "medium": (1, 2, 3, 4)},
+)
+
+
+OPERATIONS_PER_S = 1e12
+CLUSTER = Cluster(80, OPERATIONS_PER_S, 10e9)
+LOADS = (0.1, 0.3, 0.5, 0.7)
+"""Of the servers."""
+USUAL_LOAD = 0.5
+JOBS = {"small": 400, "medium": 20_000}
+NONA_RIVALS = {
+    "random": "Random",
+    "apart": "Opportunistic",
+    "fair": "Spark",
+    "fair_spreads": "Spark that spreads",
+    "nona_usual": "Nona for 50 % load",
+    "together": "one server a job",
+}
+_LINK = "completion time of the {} placement, link, %"
+NONA_RACKS, UPLINKS = 16, 4
+
+
+def branches(share: float) -> JobGraph:
+    """The job of Figure 2.1, with a share of its bytes; what its long tasks send on is a number each."""
+    ms = OPERATIONS_PER_S / 1000
+    sizes = {(0, 1): share * 200e6, (0, 2): share * 20e6, (1, 3): 8.0, (2, 3): 8.0}
+    return JobGraph((ms, 10 * ms, 10 * ms, ms), sizes)
+
+
+def _model(load: float) -> Model:
+    graphs = [architecture().contracted() for architecture in ARCHITECTURES.values()]
+    graphs.append(branches(1 / 8))
+    operations = sum(sum(graph.operations) for graph in graphs)
+    rate = load * CLUSTER.servers * OPERATIONS_PER_S / operations
+    return Model(CLUSTER, tuple(JobClass(graph, rate) for graph in graphs))
+
+
+def _figure() -> dict[str, float]:
+    """The share of the link in the completion time of the two placements of Figure 2.1, at 80 Gbit/s."""
+    model = Model(Cluster(2, OPERATIONS_PER_S, 80e9), (JobClass(branches(1.0), 1e-9),))
+    measured = {}
+    for name, placement in (("first", (0, 1, 0, 0)), ("second", (0, 0, 1, 0))):
+        (choice,) = model.choices
+        chances = np.array([float(other == placement) for other in choice.placements])
+        ms = 1000 * float(model.completion_s([chances])[0])
+        measured[_LINK.format(name)] = 100 * (ms - 12) / ms
+    return measured
+
+
+def _measure_nona(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    measured = _figure()
+    for name, architecture in ARCHITECTURES.items():
+        graph = architecture()
+        measured[f"tasks of {name}"] = len(graph.operations)
+        measured[f"tasks of {name}, contracted"] = len(graph.contracted().operations)
+    jobs = JOBS[size]
+    usual = _model(USUAL_LOAD).optimum()
+    factors: dict[str, list[float]] = {}
+    for load in LOADS:
+        model = _model(load)
+        schedulers: dict[str, Scheduler] = {
+            "nona": DrawnPlacements(model.choices, model.optimum()),
+            "nona_usual": DrawnPlacements(model.choices, usual),
+            "together": DrawnPlacements(model.choices, together(model.choices)),
+            "apart": DrawnPlacements(model.choices, apart(model.choices)),
+            "random": RandomServers(),
+            "fair": FairShare(),
+            "fair_spreads": FairShare(spreads=True),
+        }
+        times: dict[str, JobTimes] = {}
+        for name, scheduler in schedulers.items():
+            so_far(f"{name}, {100 * load:g} %")
+            times[name] = run_jobs(CLUSTER, model.classes, scheduler, jobs, seed)
+            for statistic, of in (("mean", np.mean), ("p99", lambda values: np.percentile(values, 99))):
+                ours, theirs = (float(of(times[who].completion_s)) for who in ("nona", name))
+                factors.setdefault(f"{name} {statistic}", []).append(theirs / ours)
+        half = run_jobs(CLUSTER, model.classes, schedulers["random"], jobs // 2, seed)
+        factors.setdefault("longer", []).append(times["random"].completion_s.mean() / half.completion_s.mean())
+    for rival in NONA_RIVALS:
+        for statistic in ("mean", "p99"):
+            measured[_factor(statistic, rival)] = max(factors[f"{rival} {statistic}"])
+    measured["mean completion time, Spark over Nona, least over loads"] = min(factors["fair mean"])
+    measured["mean completion time of Random, of a run twice as long over this, 50 % load"] = factors["longer"][2]
+    return measured | _scheduled(seed)
+
+
+def _scheduled(seed: int) -> dict[str, float]:
+    """What Vermilion loses by rates of jobs that are wrong by up to 40 %."""
+    model = _model(USUAL_LOAD)
+    homes = np.random.default_rng(seed).dirichlet(np.ones(NONA_RACKS), len(model.classes))
+    probabilities = apart(model.choices)
+    demand, predicted = (
+        placed_demand(Model(CLUSTER, classes), probabilities, homes, CLUSTER.link_bps).scaled_to(UPLINKS)
+        for classes in (model.classes, with_other_rates(model.classes, 0.4, seed))
+    )
+    right, wrong = (single_hop(demand, vermilion(of, UPLINKS, 3, seed=seed).capacity) for of in (demand, predicted))
+    return {
+        "throughput of Vermilion on the racks": right,
+        "throughput of Vermilion for rates wrong by up to 40 %, change in %": change_percent(wrong, right),
+    }
+
+
+_TASKS = {
+    "tasks of AlexNet": 23,
+    "tasks of AlexNet, contracted": 1,
+    "tasks of VGG16": 41,
+    "tasks of VGG16, contracted": 1,
+    "tasks of ResNet18": 71,
+    "tasks of ResNet18, contracted": 10,
+    "tasks of DenseNet121": 429,
+    "tasks of DenseNet121, contracted": 4,
+}
+
+
+def _factors(statistic: str, **by_rival: float) -> dict[str, float]:
+    return {_factor(statistic, rival): value for rival, value in by_rival.items()}
+
+
+def _factor(statistic: str, rival: str) -> str:
+    return f"{statistic} completion time, {NONA_RIVALS[rival]} over Nona, most over loads"
+
+
+NONA = System(
+    "Nona",
+    "Pit-Claudel's thesis",
+    (
+        *published("Table 2.2", _TASKS),
+        *published("section 2.2.1", {_LINK.format("first"): 60, _LINK.format("second"): 15}),
+        *published("section 2.5.2", _factors("mean", random=202, apart=180, fair=56, fair_spreads=56)),
+        *published("section 2.1", _factors("p99", random=119, apart=21, fair=77, fair_spreads=77)),
+        *published("section 2.5.4, a bound", {_factor("mean", "nona_usual"): 1.15}),
+    ),
+    _measure_nona,
+    {"small": (1, 2), "medium": (1, 2, 3)},
+)
+
+
+K = 50
+ERASURE = 0.1
+PACKETS = {"small": 5_000, "medium": 100_000}
+FEW_LINKS, MANY_LINKS = 4, 20
+"""Beside the lossy one: scenarios 1 and 2."""
+
+
+def _packet_rate(n: int, other_links: int) -> float:
+    """Packets on all links over new packets."""
+    link = CodedLink(ERASURE, K, n)
+    return link.lossy_load([1.0]) + link.other_load([1.0], [other_links])
+
+
+def _measure_linc(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    packets = PACKETS[size]
+    few, many = (best_code(ERASURE, links, K, K) for links in (FEW_LINKS, MANY_LINKS))
+    so_far("without a code")
+    plain = run_path(LossyPath(CodedLink(ERASURE), FEW_LINKS), packets, seed)
+    so_far("with a code")
+    coded = run_path(LossyPath(many, FEW_LINKS), packets, seed)
+    weak = run_path(LossyPath(CodedLink(ERASURE, K, 56), FEW_LINKS), packets, seed)
+    computed = CodedLink(ERASURE, K, 56)
+    highest = max(range(K, 2 * K), key=lambda n: _packet_rate(n, FEW_LINKS) if n <= few.n else 0.0)
+    return {
+        "mean delay, change in %": change_percent(coded.mean_delay, plain.mean_delay),
+        "n / k of the highest packet rate": highest / K,
+        "n / k of the lowest packet rate, 4 other links": few.n / K,
+        "n / k of the lowest packet rate, 20 other links": many.n / K,
+        "packets sent again at n / k = 1.18, %": 100 * CodedLink(ERASURE, K, 59).residual_loss,
+        "residual loss at n / k = 1.12, simulated over computed": weak.residual_loss / computed.residual_loss,
+        "packet rate at n / k = 1.12, simulated over computed": (weak.lossy_load + FEW_LINKS * weak.other_load)
+        / _packet_rate(56, FEW_LINKS),
+        "restored packets that come after three later ones, %": 100 * coded.overtaken / coded.restored,
+        "goodput ratio of the best code, 4 other links": few.goodput_ratio([1.0], [FEW_LINKS]),
+        "goodput ratio of the best code, 20 other links": many.goodput_ratio([1.0], [MANY_LINKS]),
+    }
+
+
+LINC = System(
+    "LINC",
+    "Pit-Claudel's thesis",
+    (
+        Published("mean delay, change in %", -18.0, "section 3.4.4", change=True),
+        Published("n / k of the highest packet rate", 1.04, "section 3.4.2"),
+        Published("n / k of the lowest packet rate, 4 other links", 1.18, "section 3.4.2"),
+        Published("n / k of the lowest packet rate, 20 other links", 1.18, "section 3.4.2"),
+        Published("packets sent again at n / k = 1.18, %", 0.0, "section 3.4.2"),
+        Published("residual loss at n / k = 1.12, simulated over computed", 1.0, "Figure 3.6"),
+        Published("packet rate at n / k = 1.12, simulated over computed", 1.0, "Figure 3.4"),
+    ),
+    _measure_linc,
+    {"small": (1, 2), "medium": (1, 2, 3, 4, 5)},
 )

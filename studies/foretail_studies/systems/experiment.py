@@ -12,21 +12,14 @@ from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Native
+from foretail.pipelines.experiment.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail_studies.engines.claims import VERDICTS, verdict_of, verdict_of_value
-from foretail_studies.systems.comparisons import ABM, POWERTCP, TIMELY
-from foretail_studies.systems.credence import CREDENCE
-from foretail_studies.systems.designs import MARS, ROTORNET, VERMILION
-from foretail_studies.systems.ethereal import ETHEREAL
-from foretail_studies.systems.linc import LINC
-from foretail_studies.systems.lossless import IRN, REVERIE
-from foretail_studies.systems.nona import NONA
-from foretail_studies.systems.rc3 import RC3
-from foretail_studies.systems.sirona import SIRONA
-from foretail_studies.systems.system import Published, System
-from foretail_studies.systems.universal import UNIVERSAL
+from foretail_studies.systems.balancing import ETHEREAL, SIRONA
+from foretail_studies.systems.comparisons import ABM, CREDENCE, IRN, POWERTCP, REVERIE, TIMELY, Published, System
+from foretail_studies.systems.designs import LINC, MARS, NONA, ROTORNET, VERMILION
+from foretail_studies.systems.scheduling import RC3, UNIVERSAL
 
 SYSTEMS_BY_NAME: dict[str, System] = {
     "credence": CREDENCE,

@@ -19,9 +19,16 @@ from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, Sha
 from foretail.pipelines.families.costs import Costs
 from foretail.sim_bridge.packets.cost import slowdowns_by_kind
 from foretail.sim_bridge.packets.queries import query_table
-from foretail_studies.benchmark import frozen
-from foretail_studies.benchmark.frozen import FrozenRun, frozen_runs, reference_runs, require_frozen
-from foretail_studies.benchmark.score import Score, fails, guard_percent
+from foretail_studies.benchmark import track
+from foretail_studies.benchmark.track import (
+    FrozenRun,
+    Score,
+    fails,
+    frozen_runs,
+    guard_percent,
+    reference_runs,
+    require_frozen,
+)
 from tests.composed import experiment_settings, run_of
 
 REFERENCE, RULE, OTHER = (Rule(name, DEFAULT) for name in ("lqd_last", "mine", "other"))
@@ -92,10 +99,10 @@ def test_another_seed_or_simulator_is_not_this_version(monkeypatch: pytest.Monke
         (replace(right, flows_sha256="others"), "has other traffic"),
         (replace(right, cost=2.5), "comes to 2.0 and not 2.5 under the reference"),
     ):
-        monkeypatch.setattr(frozen, "frozen_runs", lambda size, version, wrong=wrong: [wrong])
+        monkeypatch.setattr(track, "frozen_runs", lambda size, version, wrong=wrong: [wrong])
         with pytest.raises(ForetailError, match=f"{message}, so this is not benchmark-1: leave its"):
             require_frozen(measured, "small")
-    monkeypatch.setattr(frozen, "frozen_runs", lambda size, version: [right])
+    monkeypatch.setattr(track, "frozen_runs", lambda size, version: [right])
     require_frozen(measured, "small")
     with pytest.raises(ForetailError, match="with seed 7 is not part of it"):
         require_frozen([*measured, replace(right, seed=7)], "small")

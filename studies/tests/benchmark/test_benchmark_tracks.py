@@ -20,10 +20,9 @@ from foretail.pipelines import cli
 from foretail.pipelines.data.slotted_traffic import run_in
 from foretail.pipelines.families.conditions import Condition
 from foretail.pipelines.settings.compose import compose_settings
-from foretail_studies.benchmark import open_loop
-from foretail_studies.benchmark.frozen import DEMAND, OPEN_LOOP, frozen_runs, require_frozen
-from foretail_studies.benchmark.open_loop import ACCEPT, LQD
-from foretail_studies.benchmark.track import Track, best_of
+from foretail_studies.benchmark import frozen_tracks
+from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD
+from foretail_studies.benchmark.track import DEMAND, OPEN_LOOP, Track, best_of, frozen_runs, require_frozen
 from tests.composed import experiment_settings, run_of
 
 VERSIONS = {OPEN_LOOP: "benchmark_open_loop", DEMAND: "benchmark_demand"}
@@ -118,7 +117,7 @@ def test_a_model_that_was_given_a_held_out_run_is_refused(tmp_path: Path, monkey
     overrides = ["source=slotted", *settings.shared, *settings.families["on_off"].overrides("load_60")]
     traffic = traffic_sha256(run_in(compose_settings(CollectConfig, overrides, "here").slotted, settings.seeds[1]))
     lineage = Lineage(("run",), (UsedDataset("mine", "train", "content", traffic),))
-    monkeypatch.setattr(open_loop, "lineages", lambda: [lineage])
+    monkeypatch.setattr(frozen_tracks, "lineages", lambda: [lineage])
     with pytest.raises(ForetailError, match=r"on_off load_60 on seed 602 is not a held-out run: .* of mine"):
         run_of("benchmark_open_loop", tmp_path, *SMALL, f"model={always_accepts(tmp_path)}")
 

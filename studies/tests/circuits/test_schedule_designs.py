@@ -14,7 +14,7 @@ from foretail.features.demand.files import read_demand
 from foretail.pipelines import cli
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import single_hop
-from foretail_studies.circuits import designs as schedule_designs
+from foretail_studies.circuits import schedules as schedule_designs
 from foretail_studies.engines.circuits import evaluation_matrix, single_hop_optimum
 
 pytestmark = pytest.mark.slow

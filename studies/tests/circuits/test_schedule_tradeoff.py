@@ -14,7 +14,7 @@ from foretail.features.demand.files import read_demand
 from foretail.pipelines import cli
 from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
 from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
-from foretail_studies.circuits import trust
+from foretail_studies.circuits import prediction
 from foretail_studies.engines.circuits import evaluation_matrix
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_an_optimised_distribution_is_an_expectation_of_the_points(folder: Path)
 def test_a_violated_bound_is_reported_with_its_matrices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trust, "consistency", lambda trust: 2.0 if trust == 3 else 0.0)
+    monkeypatch.setattr(prediction, "consistency", lambda trust: 2.0 if trust == 3 else 0.0)
     document = ran(tmp_path, "run", "matrices=[ring]")
     assert [(row["matrix"], row["gamma"], row["prediction"]) for row in document["violations"]] == [
         ("ring", 3, "right")

@@ -20,9 +20,15 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.store import Store
-from foretail_studies.costs.branching import STRATA, drawn_arrivals, equal_quotas
-from foretail_studies.costs.cost_trees import fit_cost_trees
-from foretail_studies.costs.labels import cost_labels, gains, signal_to_noise
+from foretail_studies.costs.labels import (
+    STRATA,
+    cost_labels,
+    drawn_arrivals,
+    equal_quotas,
+    fit_cost_trees,
+    gains,
+    signal_to_noise,
+)
 from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace
 

@@ -21,9 +21,6 @@ from foretail_studies.engines.schedulers import (
     PortNetwork,
     Scheduler,
     completion_slack,
-    edge_codel,
-    edge_ecn,
-    fair_slack,
     fat_tree,
     internet2,
     poisson_flows,
@@ -246,40 +243,8 @@ def test_slack_for_goals() -> None:
         np.array([0, 0, 0, 1]),
         np.zeros(4),  # type: ignore[arg-type]
     )
-    # 1,500 bytes at 1 Gbit/s take 12,000 ns.
-    assert fair_slack(packets, 10**9).tolist() == [0, 11_500, 22_000, 0]
     assert completion_slack(packets, unit_ns=10).tolist() == [40, 40, 40, 20]
     assert tail_slack(packets, slack_ns=7).tolist() == [7] * 4
-    assert edge_ecn(np.array([17_999, 18_000, 18_001]), 1_200).tolist() == [False, False, True]
-
-
-def test_fair_slack_serves_a_short_flow_beside_a_long_one_as_fair_queueing_does() -> None:
-    """40 packets of one flow come at once, and 10 of another one: each has half of the port."""
-    flow = np.repeat([0, 1], [40, 10])
-    packets = Packets(np.zeros(50), np.full(50, 10), flow, np.zeros(50))  # type: ignore[arg-type]
-    network = chain(1, [BYTE_NS], [0], [[0]])
-    half_bps = int(network.rate_bps[0]) // 2
-    ends = {
-        scheduler: run(network, packets, scheduler, fair_slack(packets, half_bps)).exit_ns[flow == 1].max()
-        for scheduler in ("fifo", "fair", "lstf")
-    }
-    packet_ns = 10
-    assert ends["fifo"] == 50 * packet_ns
-    assert abs(ends["lstf"] - ends["fair"]) <= packet_ns
-    assert ends["lstf"] <= 21 * packet_ns
-
-
-def test_edge_codel_drops_at_shrinking_intervals() -> None:
-    """Packets each ms that waited 6 ms: the first drop after 100 ms, the next ones after 100 / sqrt(drops) ms."""
-    drops = [101, 202, 273, 331, 382]
-    time_ns = np.arange(600) * 1_000_000
-    waited_ns = np.full(600, 6_000_000)
-    assert np.flatnonzero(edge_codel(time_ns[:400], time_ns[:400], waited_ns[:400])).tolist() == drops
-    again = [*drops, 400 + 101]  # behind a packet that waited less, or was sent late, the interval starts again
-    short = np.where(np.arange(600) == 399, 1_000_000, waited_ns)
-    assert np.flatnonzero(edge_codel(time_ns, time_ns, short))[:6].tolist() == again
-    late_ns = np.where(np.arange(600) >= 400, time_ns + 30_000_000, time_ns)
-    assert np.flatnonzero(edge_codel(time_ns, late_ns, waited_ns))[:6].tolist() == again
 
 
 def test_networks_of_hosts() -> None:
@@ -345,10 +310,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda n, p: replay(n, p, run(n, p, "fifo"), scheduler="fifo"), "choose lstf"),
     (lambda n, p: check_log(p.arrival_ns, p.arrival_ns[:1], n.rate_bps), "one value per"),
     (lambda n, p: check_log(p.arrival_ns + 5, p.size_bytes, n.rate_bps), "has port 5"),
-    (lambda n, p: fair_slack(p, 0), "must be above 0"),
     (lambda n, p: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
     (lambda n, p: fat_tree(3, rate_bps=1), "even number of ports"),
-    (lambda n, p: edge_codel(*3 * [p.arrival_ns], refresh_ns=1), "more than the target"),
 ]
 
 

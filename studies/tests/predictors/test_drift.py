@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail_studies.predictors.drift import kolmogorov_smirnov, population_stability_index
+from foretail_studies.predictors.label_study import kolmogorov_smirnov, population_stability_index
 
 VALUES = st.lists(st.integers(0, 20), min_size=1, max_size=50)
 

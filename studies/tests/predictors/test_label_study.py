@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, splits.Split]:
 
 @pytest.fixture(scope="module")
 def study(runs: dict[str, splits.Split]) -> LabelStudy:
-    return label_study(runs, RandomForest, PAPER_FEATURES, deployed="credence_accept", rounds=2)
+    return label_study(runs, RandomForest, PAPER_FEATURES, deployed="credence_accept")
 
 
 @pytest.mark.nightly
@@ -52,7 +51,6 @@ def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
     assert {title: len(table.rows) for title, table in tables.items()} == {
         "Victim rules": len(VICTIMS) * 2,
         "Best assignment of push-outs": 3 * 2,
-        "Training on reassigned labels": len(study.rounds),
         "Labels beside other policies": 4 * 2,
         "Features between training and service": 2 * 4,
         "Training rows of the paper's features, scored in service": 3 * 2,
@@ -74,24 +72,16 @@ def test_tail_labels_are_those_of_the_datasets(study: LabelStudy, runs: dict[str
 
 def test_more_freedom_scores_no_lower(study: LabelStudy) -> None:
     tail, stretch, queue = (one for one in study.assignments if one["region"] == "whole")
-    assert tail["f1"] == study.rounds[0]["f1 whole"]
-    assert stretch["f1"] == study.rounds[0]["best-assignment f1 whole"]
+    assert tail["f1"] == study.victims[0]["f1"]
     for score in ("precision", "recall", "f1", "average_precision"):
         assert 0 < tail[score] <= stretch[score] <= queue[score] <= 1
-
-
-def test_the_round_is_chosen_on_validation(study: LabelStudy) -> None:
-    (chosen,) = (one for one in study.rounds if one["chosen"])
-    assert chosen["validation f1 asked"] == max(one["validation f1 asked"] for one in study.rounds)
-    assert study.rounds[0]["moved %"] == 0
-    assert all(one["moved %"] > 0 for one in study.rounds[1:])
 
 
 def test_what_the_study_needs_is_said(runs: dict[str, splits.Split]) -> None:
     with pytest.raises(ForetailError, match="needs runs under lqd beside credence_accept: collect them"):
         label_study({"credence_accept": runs["credence_accept"]}, RandomForest, PAPER_FEATURES)
     with pytest.raises(ForetailError, match="asked no predictor: name runs of a Credence with a predictor"):
-        label_study({"lqd": runs["lqd"]}, RandomForest, PAPER_FEATURES, deployed="lqd", rounds=0)
+        label_study({"lqd": runs["lqd"]}, RandomForest, PAPER_FEATURES, deployed="lqd")
     with pytest.raises(ForetailError, match="the label study has no runs under dt: name one of lqd, credence_accept"):
         label_study(runs, RandomForest, PAPER_FEATURES, deployed="dt")
     datasets = [selection.dataset for side in splits.SIDES for selection in getattr(runs["lqd"], side)]
@@ -107,43 +97,23 @@ def trained(runs: dict[str, splits.Split], folder: Path, *overrides: str) -> Tra
     return train(typed(composed("train", *settings), TrainConfig), folder / "out")
 
 
-def test_train_reassigns_labels(runs: dict[str, splits.Split], study: LabelStudy, tmp_path: Path) -> None:
-    result = trained(runs, tmp_path, "labels.reassign=2")
-    rounds = result.outcome["reassignments"]
-    assert [one["validation_f1"] for one in rounds] == [one["validation f1 asked"] for one in study.rounds]
-    best = next(one for one in study.rounds if one["chosen"])
-    for region in ("whole", "asked"):
-        found = result.outcome["scores"]["test"][region]
-        assert found["f1"] == best[f"f1 {region}"]
-        assert found["f1_best_assignment"] == best[f"best-assignment f1 {region}"]
-    assert "f1_best_assignment" not in result.outcome["scores"]["validation"]["whole"]
+def test_the_best_assignment_is_among_the_scores(
+    runs: dict[str, splits.Split], study: LabelStudy, tmp_path: Path
+) -> None:
+    outcome = trained(runs, tmp_path).outcome
+    for one in study.assignments[2:4]:
+        assert one["truth"] == "best in its stretch"
+        assert outcome["scores"]["test"][one["region"]]["f1_best_assignment"] == one["f1"]
+    assert "f1_best_assignment" not in outcome["scores"]["validation"]["whole"]
 
 
 def test_train_learns_another_rule(runs: dict[str, splits.Split], tmp_path: Path) -> None:
     plain, same, head = (trained(runs, tmp_path, *rule) for rule in ([], ["labels.rule=tail"], ["labels.rule=head"]))
     assert plain.model.sha256 == same.model.sha256 != head.model.sha256
-    assert plain.outcome["reassignments"] == []
     assert plain.outcome["datasets"] == head.outcome["datasets"]
 
 
-@pytest.mark.parametrize(
-    ("labels", "by_time", "message"),
-    [
-        (
-            Labels("head", 1),
-            False,
-            r"labels\.rule=head cannot be reassigned: set labels\.rule=tail, or reassign=0",
-        ),
-        (Labels("head", 0), True, r"labels\.rule=head is found by replaying whole runs: split by run"),
-        (Labels(None, 1), True, r"labels\.reassign needs whole traces with tail victims: split by run"),
-    ],
-)
-def test_labels_that_cannot_be_had_are_refused(
-    runs: dict[str, splits.Split], labels: Labels, by_time: bool, message: str
-) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("nothing is trained")
-
-    side = runs["lqd"].train
-    with pytest.raises(ForetailError, match=message):
-        training_labels(labels, (replace(side[0], end_ns=10**6),) if by_time else side, never, never, never)
+def test_labels_of_another_rule_need_whole_runs(runs: dict[str, splits.Split]) -> None:
+    part = replace(runs["lqd"].train[0], end_ns=10**6)
+    with pytest.raises(ForetailError, match=r"labels\.rule=head is found by replaying whole runs: split by run"):
+        training_labels(Labels("head"), (part,))

@@ -18,15 +18,24 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.arrivals.workloads import workload_of
-from foretail_studies.predictors.drawn import drawn_workloads
-from foretail_studies.predictors.promise import DRAWN, LEAST_LOST, OWN, UNSEEN, WITHIN, _summary, _verdict, draw
+from foretail_studies.predictors.promise import (
+    DRAWN,
+    LEAST_LOST,
+    OWN,
+    UNSEEN,
+    WITHIN,
+    _summary,
+    _verdict,
+    draw,
+    drawn_workloads,
+)
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
 
 OF_RUN = ["workload", "held_out", "drawn", "seed", "policy", "setting"]
 COLUMNS = [*OF_RUN, "sent", "sent_by_lqd", "sent_by_accept", "recovered"]
-MODELS = ("paper", "advantage", "sent")
+MODELS = ("paper", "sent")
 UNDER = ("learned", "credence", "guarded")
 
 

@@ -18,10 +18,8 @@ from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
-from foretail_studies.predictors.held_out import ACCEPT
-from foretail_studies.predictors.leakage import SPLITS
-from foretail_studies.predictors.settings import StudySettings
-from foretail_studies.predictors.studying import STUDY, Studied, studied
+from foretail_studies.predictors.held_out import ACCEPT, SPLITS
+from foretail_studies.predictors.studying import STUDY, Studied, StudySettings, studied
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -30,7 +28,7 @@ SMALL = ("predictor_study", "size=small")
 CANDIDATES = {
     "paper": ["features=paper", "features.own_queues=true"],
     "ours": ["features=virtual", "operating_point.maximise=recovered_loss"],
-    "again": ["features=virtual", "labels.reassign=1"],
+    "again": ["features=virtual", "labels.rule=head"],
 }
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.families.conditions import SharingPlan
-from foretail_studies.search.settings import PlaySettings
+from foretail_studies.search.trials import PlaySettings
 from tests.composed import experiment_settings, run_of
 
-playing = pytest.importorskip("foretail_studies.search.playing", reason="the extra rl is not installed")
+playing = pytest.importorskip("foretail_studies.search.ppo", reason="the extra rl is not installed")
 SMALL = ("size=small", "tracking=off", "jobs=1")
 
 

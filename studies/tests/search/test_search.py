@@ -35,7 +35,7 @@ from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail_studies.search.predictors import Finished, search
-from foretail_studies.search.settings import Dimension, SearchSettings
+from foretail_studies.search.trials import Dimension, SearchSettings
 from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace
 

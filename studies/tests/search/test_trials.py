@@ -13,8 +13,7 @@ from optuna.samplers import TPESampler
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.runs.store import Store
-from foretail_studies.search.settings import TrialSettings
-from foretail_studies.search.trials import Trial, open_trials
+from foretail_studies.search.trials import Trial, TrialSettings, open_trials
 
 pytestmark = pytest.mark.slow
 

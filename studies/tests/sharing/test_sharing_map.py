@@ -26,10 +26,22 @@ from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
 from foretail_studies.engines.bootstrap import mean_over_groups
-from foretail_studies.sharing import tables
-from foretail_studies.sharing.figures import draw_map, draw_settings
-from foretail_studies.sharing.race import MapSettings, Race, frozen_settings, race, still_running
-from foretail_studies.sharing.verdicts import LQD_PAYS, NO_MATTER, OPEN, THRESHOLD, rows_of, verdicts_of
+from foretail_studies.sharing import map as sharing_map
+from foretail_studies.sharing.map import (
+    LQD_PAYS,
+    NO_MATTER,
+    OPEN,
+    THRESHOLD,
+    MapSettings,
+    Race,
+    draw_map,
+    draw_settings,
+    frozen_settings,
+    race,
+    rows_of,
+    still_running,
+    verdicts_of,
+)
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -196,7 +208,7 @@ def test_one_seed_tells_no_regret_and_is_shown(monkeypatch: pytest.MonkeyPatch) 
     rows = rows_of(finished)
     assert rows["regret"].isna().all()
     assert rows["cost"].notna().all()
-    assert {row[3] for row in tables.regrets(rows).rows} == {None}
+    assert {row[3] for row in sharing_map.regrets_table(rows).rows} == {None}
     draw_map(rows)
     draw_settings(rows)
 
@@ -295,10 +307,10 @@ def test_tables_have_regret_and_what_the_policy_with_a_model_costs() -> None:
             for policy in ("cs", "learned")
         ]
     )
-    _, learned = tables.regrets(rows).rows
+    _, learned = sharing_map.regrets_table(rows).rows
     assert list(learned[2:7]) == pytest.approx([800.0, 800.0, 220 / 3, 20.0, 200.0])
     assert learned[7] == "1 of 3"
-    (row,) = tables.against(rows, "learned").rows
+    (row,) = sharing_map.rivals_table(rows, "learned").rows
     assert row[1:] == (DEFAULT, "-50.0 % [-50.0, -50.0]", 2, 2)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail_studies.slots.online_optimum import KNOWING, POLICIES, draw, processes, verdict
+from foretail_studies.slots.optimum import KNOWING, POLICIES, draw_online_optimum, online_optimum_verdict, processes
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -44,12 +44,12 @@ def test_the_verdict_counts_what_is_won() -> None:
         {"dt": [2.0, 0.1], "queues": [1.9, 0.1], "past": [0.5, 0.1], "ahead": [0.0, 0.0], "kind": ["on_off", "bursts"]}
     )
     settings = experiment_settings("online_optimum", "size=small")
-    win, closed = verdict(left, settings)
+    win, closed = online_optimum_verdict(left, settings)
     assert "wins 0.75 % of LQD's packets at the median of 2 processes and 1.5 % at most" in win
     assert win.endswith("at least 0.5 % in 1 of them.")
     assert "closes 75 % of it" in closed
-    assert len(verdict(left[1:], settings)) == 1
-    on_off, bursts = draw(left).axes
+    assert len(online_optimum_verdict(left[1:], settings)) == 1
+    on_off, bursts = draw_online_optimum(left).axes
     assert [line.get_label() for line in on_off.lines] == ["as DT", *KNOWING.values()]
     assert bursts.get_title() == "bursts over background"
 

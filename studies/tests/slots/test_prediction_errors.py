@@ -11,7 +11,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail_studies.slots.prediction_errors import VARIANTS, draw, points, verdict
+from foretail_studies.slots.optimum import VARIANTS, draw_prediction_errors, points, prediction_errors_verdict
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,10 @@ def test_points_are_distinct_and_all_fit() -> None:
 
 def test_the_figure_and_the_verdict_take_fractions_and_none() -> None:
     rows = pd.DataFrame({"policy": "Credence", "ports": 2, "buffer": [2, 3], "cost": ["3/2", "2"], "theorem": True})
-    line, bound = draw(rows).axes[0].lines
+    line, bound = draw_prediction_errors(rows).axes[0].lines
     assert np.asarray(line.get_ydata()).tolist() == [1.5, 2.0]
     assert np.asarray(bound.get_ydata()).tolist() == [1, 2]
-    assert verdict(rows)[1].endswith("bounds: none.")
+    assert prediction_errors_verdict(rows)[1].endswith("bounds: none.")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail_studies.slots.arrivals import cases_of
+from foretail_studies.slots.policies import cases_of
 from tests.composed import composed, experiment_settings, run_of
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, workload_of
 from foretail.sim_bridge.arrivals.workloads.workload import joined
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail_studies.slots.arrivals import FLIP_SEED
-from foretail_studies.slots.tradeoff_tables import violations
+from foretail_studies.slots.policies import FLIP_SEED
+from foretail_studies.slots.tradeoff import violations
 from tests.composed import experiment_settings
 from tests.forests import paper_forest
 

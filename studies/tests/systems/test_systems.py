@@ -9,7 +9,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail_studies.engines.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
+from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
 from foretail_studies.systems.experiment import OURS, SYSTEMS_BY_NAME
 from tests.composed import experiment_settings, run_of
 

@@ -10,7 +10,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.ns3.messages.ethereal import assigned, pieces
 from foretail.sim_bridge.ns3.messages.message import Message
-from foretail_studies.systems.ethereal import ETHEREAL, _assignment, uplink_loads
+from foretail_studies.systems.balancing import ETHEREAL, _assignment, uplink_loads
 
 
 def test_the_load_of_an_uplink_is_what_its_messages_send() -> None:

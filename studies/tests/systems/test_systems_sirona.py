@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail_studies.systems.native_run import completion_times_us
-from foretail_studies.systems.sirona import COLLISION, MEMORY, SIRONA, collision_loads
-from foretail_studies.systems.system import change_percent
+from foretail_studies.systems.balancing import COLLISION, MEMORY, SIRONA, collision_loads
+from foretail_studies.systems.comparisons import change_percent, completion_times_us
 from tests.composed import experiment_settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail_studies.systems.universal import _TABLE, UNIVERSAL
+from foretail_studies.systems.scheduling import _TABLE, UNIVERSAL
 
 
 @pytest.mark.nightly

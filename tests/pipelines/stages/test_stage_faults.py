@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -55,27 +54,11 @@ def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     assert files_below(tmp_path) == []
 
 
-@pytest.mark.parametrize("file", ["digest.json", "rows/part", "conf/predictor/mine.yaml"])
-def test_a_pipe_in_the_place_of_a_file(tmp_path: Path, traces: list[Path], file: str) -> None:
-    shutil.copytree(traces[0], tmp_path / "copy")
-    path = tmp_path / ("" if file.startswith("conf") else "copy") / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path = next(path.parent.iterdir()) if path.name == "part" else path
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-    own = ["--config-dir", "conf"] if file.startswith("conf") else []
-    assert_one_sentence(
-        foretail(tmp_path, "train", *own, "datasets=[copy]"), f"{path.name} is a pipe or a device and no file"
-    )
-
-
-def test_settings_whose_aliases_have_no_end(tmp_path: Path) -> None:
+def test_settings_that_are_too_large(tmp_path: Path) -> None:
     (tmp_path / "conf" / "predictor").mkdir(parents=True)
-    levels = [f"a{level + 1}: &a{level + 1} [{', '.join(['*a' + str(level)] * 9)}]" for level in range(9)]
-    for text in ("\n".join(["a0: &a0 [1]", *levels]), "a: &a [*a]"):
-        (tmp_path / "conf/predictor/mine.yaml").write_text(text + "\n")
-        done = foretail(tmp_path, "train", "--config-dir=conf", "predictor=mine")
-        assert_one_sentence(done, "the aliases in conf/predictor/mine.yaml stand for more than 100,000 values")
+    (tmp_path / "conf/predictor/mine.yaml").write_text(f"a: {'x' * 1_000_000}\n")
+    done = foretail(tmp_path, "train", "--config-dir=conf", "predictor=mine")
+    assert_one_sentence(done, "conf/predictor/mine.yaml has more than 1,000,000 bytes: name a file of settings")
 
 
 def test_texts_from_outside_move_no_cursor(tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ WORKLOADS = {"incast": Incast(fan_in=5, background_load=0.6), "on_off": OnOff(lo
 NAMES = [feature.name for feature in FEATURES]
 SMALL = ["objective.rounds=2", "objective.rows=1500", "predictor.trees=3", "tracking=off"]
 SENT = ["features=threshold", "objective.name=sent", "objective.trials=84"]
-ADVANTAGE = ["features=threshold", "objective.name=advantage"]
 
 
 def written(folder: Path, name: str, seed: int) -> Dataset:
@@ -87,11 +86,11 @@ def sent(folder: Path, runs: dict[int, Dataset]) -> TrainResult:
 
 
 @pytest.fixture(scope="module")
-def advantage(folder: Path, runs: dict[int, Dataset]) -> TrainResult:
-    return trained(folder, runs, *ADVANTAGE, "predictor=boosted_trees", "predictor.learning_rate=1")
+def boosted(folder: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained(folder, runs, *SENT, "predictor=boosted_trees", "predictor.learning_rate=1")
 
 
-@pytest.fixture(params=["sent", "advantage"])
+@pytest.fixture(params=["sent", "boosted"])
 def result(request: pytest.FixtureRequest) -> TrainResult:
     made: TrainResult = request.getfixturevalue(request.param)
     return made
@@ -110,7 +109,7 @@ def test_the_outcome_tells_every_round_and_where_they_started(result: TrainResul
     assert json.loads(json.dumps(sending)) == sending
 
 
-def test_the_searched_rule_is_in_the_outcome(sent: TrainResult, advantage: TrainResult) -> None:
+def test_the_searched_rule_is_in_the_outcome(sent: TrainResult) -> None:
     sending = sent.outcome["sending"]
     (rule,) = sending["rules"]
     assert (len(rule["numbers"]), len(rule["centres"])) == (23, len(TERMS))
@@ -118,7 +117,6 @@ def test_the_searched_rule_is_in_the_outcome(sent: TrainResult, advantage: Train
     assert rule["sends_percent_of_lqd"] >= rule["start_sends_percent_of_lqd"]
     assert rule["start_sends_percent_of_lqd"] == pytest.approx(sending["alpha_sends_percent_of_lqd"], abs=2)
     assert rule["sends_percent_of_lqd_on_validation"] < 100
-    assert "rules" not in advantage.outcome["sending"]
     assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]  # rows of all rounds train
 
 
@@ -188,14 +186,13 @@ def test_a_predictor_learns_from_features_that_its_teacher_does_not_read(
 ) -> None:
     """Every round has them, the first one too."""
     names = ["gap", "threshold", "fill"]
-    for objective in (SENT[1:], ADVANTAGE[1:]):
-        result = trained(folder, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *objective)
-        assert [item["name"] for item in result.outcome["features"]] == names
-        read = {int(place) for tree in result.ensemble.trees for place in tree.feature if place >= 0}
-        assert len(read) > 1
-        known = KnownRun.of(runs[3])
-        assert result.outcome["replay"]["sent_bytes"] == 1024 * known.sent("learned", scorer_of(result.ensemble))
-        assert all(one["sent_percent_of_lqd"] > 80 for one in result.outcome["sending"]["rounds"])
+    result = trained(folder, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *SENT[1:])
+    assert [item["name"] for item in result.outcome["features"]] == names
+    read = {int(place) for tree in result.ensemble.trees for place in tree.feature if place >= 0}
+    assert len(read) > 1
+    known = KnownRun.of(runs[3])
+    assert result.outcome["replay"]["sent_bytes"] == 1024 * known.sent("learned", scorer_of(result.ensemble))
+    assert all(one["sent_percent_of_lqd"] > 80 for one in result.outcome["sending"]["rounds"])
 
 
 def test_several_workloads_count_the_same_and_bring_as_many_rows(folder: Path, runs: dict[int, Dataset]) -> None:
@@ -252,9 +249,8 @@ def test_the_c_of_a_model_decides_as_its_scorer(folder: Path, runs: dict[int, Da
         (["objective.policy=dt"], "objective.policy = dt is unknown"),
     ],
 )
-@pytest.mark.parametrize("objective", ["sent", "advantage"])
 def test_what_no_running_switch_can_ask_is_refused(
-    folder: Path, runs: dict[int, Dataset], objective: str, overrides: list[str], says: str
+    folder: Path, runs: dict[int, Dataset], overrides: list[str], says: str
 ) -> None:
     drop = {"predictor=mlp", "predictor=logistic_regression"} & set(overrides)
     small = [one for one in SMALL if not (drop and one.startswith("predictor."))]
@@ -262,15 +258,7 @@ def test_what_no_running_switch_can_ask_is_refused(
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{paths}]", *sides, *small, "features=threshold"]
     with pytest.raises(ForetailError, match=re.escape(says)):
-        train(typed(composed("train", *settings, f"objective.name={objective}", *overrides), TrainConfig), folder / "o")
-
-
-@pytest.mark.parametrize("name", ["queue_average", "queue_tracked"])
-def test_advantages_of_features_that_remember_are_refused_before_any_round(
-    folder: Path, runs: dict[int, Dataset], name: str
-) -> None:
-    with pytest.raises(ForetailError, match="remember longer: give features without them"):
-        trained(folder, runs, ADVANTAGE[1], f"features.names=[queue,{name}]")
+        train(typed(composed("train", *settings, "objective.name=sent", *overrides), TrainConfig), folder / "o")
 
 
 def test_stretches_of_runs_are_refused(folder: Path) -> None:
@@ -279,47 +267,6 @@ def test_stretches_of_runs_are_refused(folder: Path) -> None:
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
     with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
         train(typed(composed("train", *settings), TrainConfig), folder / "out")
-
-
-def test_the_policy_gradient_leads_to_a_threshold_that_trees_learn(folder: Path, runs: dict[int, Dataset]) -> None:
-    result = trained(
-        folder, runs, "features=threshold", "objective.name=policy_gradient", "objective.steps=4", "objective.rows=5000"
-    )
-    sending = result.outcome["sending"]
-    (rule,) = sending["rules"]
-    assert (len(rule["numbers"]), rule["trials"]) == (23, 4)
-    assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]
-    assert result.ensemble.origin[POLICY] == "learned"
-    assert rule["sends_percent_of_lqd"] >= rule["start_sends_percent_of_lqd"]
-
-
-@pytest.mark.parametrize("objective", [SENT, ADVANTAGE])
-def test_boosting_starts_from_dynamic_thresholds(folder: Path, runs: dict[int, Dataset], objective: list[str]) -> None:
-    boosted = ["predictor=boosted_trees", "predictor.trees=3", "predictor.learning_rate=1"]
-    result = trained(folder, runs, *objective, "objective.start=dt", *boosted)
-    first = result.ensemble.trees[0]
-    assert len(result.ensemble.trees) == 4
-    assert result.ensemble.features[first.feature[0]].name == "pressure"
-    assert first.cut[0] == 128 + 8 * math.log2(result.outcome["sending"]["alpha"])
-    assert first.value.tolist() == [0, -2, 2]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        ([*SENT, "objective.start=dt"], "boosts what a first tree leaves: choose predictor=boosted_trees"),
-        (
-            [*SENT[1:], "features.names=[queue]", "objective.start=dt", "predictor=boosted_trees"],
-            "begins with a test of pressure: add it to features.names",
-        ),
-        (["objective.start=dt"], "objective.start=dt means nothing to objective.name=labels"),
-    ],
-)
-def test_a_start_that_makes_no_sense_is_refused(
-    folder: Path, runs: dict[int, Dataset], overrides: list[str], says: str
-) -> None:
-    with pytest.raises(ForetailError, match=re.escape(says)):
-        trained(folder, runs, *overrides)
 
 
 # -- replays of such a model --------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
 from foretail.models.ensemble.scorers import scorer_of
-from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.slotted import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
@@ -30,13 +29,11 @@ NAMES = [feature.name for feature in FEATURES]
 Rule = Callable[[dict[str, int]], bool]
 
 
-def slow_sent(
-    given: SlottedArrivals, drops: Rule, forced: tuple[int, bool] | None = None
-) -> tuple[int, list[dict[str, int]]]:
-    """Packets that Complete Sharing with a predictor sends, and what it saw; `forced`: a packet and its decision."""
+def slow_sent(given: SlottedArrivals, drops: Rule) -> tuple[int, list[dict[str, int]]]:
+    """Packets that Complete Sharing with a predictor sends, and what it saw."""
     lengths = [0] * given.ports
     sent, seen, last = 0, [], 0
-    for number, (slot, port) in enumerate(zip(given.slot, given.port, strict=True)):
+    for slot, port in zip(given.slot, given.port, strict=True):
         for _ in range(min(slot - last, given.buffer)):
             lengths = [max(length - 1, 0) for length in lengths]
         last = slot
@@ -48,8 +45,7 @@ def slow_sent(
         }
         row["fits"] = sum(lengths) < given.buffer
         seen.append(row)
-        dropped = forced[1] if forced is not None and forced[0] == number else drops(row)
-        if not dropped and row["fits"]:
+        if not drops(row) and row["fits"]:
             lengths[port] += 1
             sent += 1
     return sent, seen
@@ -76,19 +72,6 @@ def test_a_predictor_in_the_process_sees_and_sends_what_a_slow_switch_does(arriv
         assert visits.features[:, NAMES.index(name)].tolist() == [row[name] for row in fitting]
     assert (visits.value > 0).tolist() == [rule_of(model)(row) for row in fitting]
     assert scorer_of(model).margins(visits.features).tolist() == visits.value.tolist()
-
-
-@given(arrivals=slotted_arrivals(max_ports=4, max_buffer=6), model=small_ensembles(READ))
-def test_an_advantage_is_what_is_sent_with_the_packet_less_what_is_sent_without(arrivals, model) -> None:  # type: ignore[no-untyped-def]
-    drops = rule_of(model)
-    _, seen = slow_sent(arrivals, drops)
-    advantages = known(arrivals).advantages("learned", scorer_of(model), rows=10**9, seed=1, horizon=10**9)
-    fitting = [number for number, row in enumerate(seen) if row["fits"]]
-    expected = [
-        slow_sent(arrivals, drops, (number, False))[0] - slow_sent(arrivals, drops, (number, True))[0]
-        for number in fitting
-    ]
-    assert advantages.value.tolist() == expected
 
 
 @given(arrivals=slotted_arrivals(max_ports=5, max_buffer=12), alpha=st.sampled_from([0.5, 1.0, 4.0, 16.0]))
@@ -131,29 +114,19 @@ def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None
     run = KnownRun.in_slots(Incast(fan_in=5, background_load=0.6).batches(8, 80, 1000, seed=1), 8, 80)
     rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
     more = ["queue_average", "gap", "threshold", "since_push_out"]
-    for rows in ({"horizon": 100, "features": more[1:]}, {"features": more}, {"features": more, "teacher": rule}):
-        seen = run.advantages if "horizon" in rows else run.visited
-        plain, wider = (seen("learned", rule, rows=500, seed=1, **given) for given in (rows | {"features": []}, rows))
+    for teacher in (None, rule):
+        plain, wider = (
+            run.visited("learned", rule, rows=500, seed=1, teacher=teacher, features=names) for names in ([], more)
+        )
         assert plain.value.tolist() == wider.value.tolist()
         for place, name in enumerate(NAMES):
-            if name in rows["features"]:  # type: ignore[operator]
+            if name in more:
                 assert len(set(wider.features[:, place].tolist())) > 3
                 assert not plain.features[:, place].any()
             else:
                 assert wider.features[:, place].tolist() == plain.features[:, place].tolist()
-    with pytest.raises(ForetailError, match="remember longer"):
-        run.advantages("learned", rule, rows=500, seed=1, horizon=100, features=more)
     with pytest.raises(ForetailError, match="unknown feature 'incast'"):
         run.visited("learned", rule, rows=500, seed=1, features=["incast"])
-
-
-def test_what_remembers_longer_than_queues_has_no_advantages() -> None:
-    from foretail.models.drop.sharing_rule import SharingRule
-
-    run = KnownRun.in_slots(Incast(fan_in=5).batches(8, 80, 200, seed=1), 8, 80)
-    tracked: Scorer = scorer_of(SharingRule(-1, 255, 160, 160).tracked(cell_bytes=256))
-    with pytest.raises(ForetailError, match="remember longer"):
-        run.advantages("learned", tracked, rows=100, seed=1, horizon=100)
 
 
 def test_policies_without_a_question_take_no_scorer() -> None:

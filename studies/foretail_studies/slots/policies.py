@@ -1,0 +1,528 @@
+"""Generated arrivals in slots under several policies: flips, the offline optimum, and the smoothness of Credence.
+
+Generated arrivals under several policies: settings, cases, measurement and rows that three experiments share.
+
+A case is one sequence of arrivals with one share of inverted predictions.
+
+The exact offline optimum over every policy, on every workload, against the ratios that are proven.
+
+Throughput by the share of inverted predictions: Figure 14 of the Credence paper.
+
+Throughput of Credence against its exact prediction error, and what its paper proves of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from omegaconf import MISSING
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.fields import part, setting
+from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
+from foretail.configs.schema.scenario import Rules
+from foretail.core.errors import ForetailError
+from foretail.features.dataset import manifest
+from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
+from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
+from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS
+from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
+from foretail.sim_bridge.guest_policies import native_policy, policy_identity
+from foretail.sim_bridge.open_loop.slotted import compare, flipped
+from foretail.sim_bridge.policies import POLICIES, may_ask
+from foretail.sim_bridge.policy_settings import policy_words
+
+FLIP_SEED = 2**32
+"""Added to a point's seed for its flips, which must not be the random numbers that made its arrivals."""
+LQD_RATIO = 1.707
+"""Competitive ratio of LQD, proven by Antoniadis et al. (ICALP 2021)."""
+SENT = "transmitted_"
+"""Begins the columns with what each policy sent."""
+SWITCH = ["workload", "ports", "buffer"]
+LINE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 1}
+
+
+@dataclass
+class SlotSettings(PointSettings):
+    """Generated arrivals under several policies: every workload, switch, flip probability and seed is a point."""
+
+    workloads: list[str] = setting(
+        MISSING, "Workloads by their names in foretail.sim_bridge.arrivals.workloads, with their defaults."
+    )
+    ports: list[int] = setting(MISSING, "Number N of ports of the switch.", at_least=1, at_most=32_768)
+    buffer_per_port: list[int] = setting(
+        MISSING, "Shared buffer divided by the number of ports, in packets (B / N).", at_least=1, at_most=2**24
+    )
+    flip_probabilities: list[float] = setting(
+        [0.0], "Shares of perfect predictions that are inverted.", at_least=0, at_most=1
+    )
+    seeds: list[int] = setting([1], "Seeds of arrivals and flips.", at_least=1, at_most=2**31 - 1)
+    slots: int = setting(MISSING, "Number of slots with arrivals.", at_least=1, at_most=2**40)
+    policies: list[str] = setting(MISSING, "Policies beside LQD; HEADER.hpp:TYPE is one of your own.")
+    rules: Rules = part(Rules, "Rules of LQD.")
+    rules_seed: int = setting(0, "Seed of random victims.", at_least=0, at_most=2**63 - 1)
+    parameters: PolicyParameters = part(PolicyParameters, "Parameters of the policies.")
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on unknown workloads, policies that are there twice, and several queues per port."""
+        super().check(where)
+        require_distinct_policies("policies", self.policies)
+        for name in self.workloads:
+            if name not in WORKLOADS:
+                raise ForetailError(f"workloads = {name} is unknown: choose from {', '.join(WORKLOADS)}")
+        if self.parameters.count > 1:
+            raise ForetailError(
+                "parameters gives a port several queues, but generated arrivals have one: set parameters.queues=1 and "
+                "one number in parameters.alpha"
+            )
+
+
+@dataclass
+class CredenceSettings(SlotSettings):
+    """The same for an experiment on Credence."""
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError when the policy is missing that the experiment is about."""
+        super().check(where)
+        if "credence" not in self.policies:
+            raise ForetailError(f"policies lacks credence, which {self.experiment} is about: add it")
+
+
+@dataclass(frozen=True)
+class SlotCase:
+    """One sequence of arrivals and one share of inverted predictions."""
+
+    workload: str  #: name in ``WORKLOADS``; its parameters are the defaults
+    ports: int  #: of the switch
+    buffer: int  #: of the switch, in packets
+    slots: int  #: slots with arrivals
+    seed: int  #: of the arrivals and, shifted, of the flips
+    flip_probability: float  #: share of perfect predictions that is inverted
+
+    @property
+    def name(self) -> str:
+        """For progress and tracking."""
+        return f"{self.workload} N={self.ports} B={self.buffer} seed={self.seed} p={self.flip_probability:.12g}"
+
+
+def slot_experiment(
+    settings: type[SlotSettings], show: Callable[[pd.DataFrame, SlotSettings], Shown], *, optimum: bool
+) -> PointExperiment[SlotSettings, SlotCase]:
+    """The experiment that shows these points in its own way; `optimum`: the exact offline optimum is computed too."""
+    return PointExperiment(
+        settings=settings,
+        kind="slots",
+        cases=cases_of,
+        name=lambda case: case.name,
+        measure=partial(counts_of, optimum=optimum),
+        rows=row_of,
+        show=show,
+        code=("sim_bridge",),
+        varied=("workloads", "ports", "buffer_per_port", "flip_probabilities", "seeds", "policies"),
+        depends_on=lambda case, settings: {
+            "workload": asdict(WORKLOADS[case.workload]()),
+            "policies": sorted(policy_identity(policy) for policy in settings.policies),
+            "optimum": optimum,
+        },
+        tracks_points=True,
+    )
+
+
+def cases_of(settings: SlotSettings) -> Iterator[SlotCase]:
+    """The cases, each once: where nothing is random, the first seed stands for all."""
+    for policy in settings.policies:
+        native_policy(policy)  # what does not compile is said before anything has run
+    for workload in settings.workloads:
+        for ports in settings.ports:
+            for per_port in settings.buffer_per_port:
+                for probability in settings.flip_probabilities:
+                    random = probability not in (0.0, 1.0) or not issubclass(WORKLOADS[workload], LowerBound)
+                    for seed in settings.seeds if random else settings.seeds[:1]:
+                        case = SlotCase(workload, ports, per_port * ports, settings.slots, seed, probability)
+                        WORKLOADS[workload]().batches(case.ports, case.buffer, case.slots, case.seed)
+                        yield case
+
+
+def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum: bool) -> dict[str, Any]:
+    """What every policy sends of a sequence."""
+
+    def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
+        for batch in batches:
+            so_far("")
+            yield batch
+
+    workload = WORKLOADS[case.workload]()
+    compared = compare(
+        reported(workload.batches(case.ports, case.buffer, case.slots, case.seed)),
+        case.ports,
+        case.buffer,
+        sorted(settings.policies),
+        flipped(case.flip_probability, FLIP_SEED + case.seed),
+        rules=manifest.Rules(**asdict(settings.rules)),
+        parameters=settings.parameters,
+        seed=settings.rules_seed,
+        optimum=optimum,
+        threads=1,
+    )
+    return {
+        "arrivals": compared.arrivals,
+        "transmitted": compared.transmitted,
+        "followlqd_without_predicted": compared.followlqd,
+        "optimum": compared.optimum,
+        "confusion": {name: getattr(compared.whole, name) for name in ("tp", "fp", "tn", "fn")},
+    }
+
+
+def row_of(case: SlotCase, counts: Mapping[str, Any], settings: SlotSettings) -> dict[str, Any]:
+    """The counts of a case, and the ratios that follow from them; NaN where one has no value."""
+    sent: Mapping[str, int] = counts["transmitted"]
+    lqd, reduced, optimum = sent["lqd"], counts["followlqd_without_predicted"], counts["optimum"]
+    eta = _quotient(lqd, reduced)
+    closed_form = Confusion(**counts["confusion"]).closed_form_eta(case.ports)
+    row: dict[str, Any] = {
+        "buffer_per_port": case.buffer // case.ports,
+        "arrivals": counts["arrivals"],
+        "followlqd_without_predicted": reduced,
+        **counts["confusion"],
+        "eta": eta,
+        "closed_form_eta": math.inf if closed_form is None else closed_form,
+        **{f"{SENT}{policy}": count for policy, count in sent.items()},
+        **{f"lqd_over_{policy}": _quotient(lqd, count) for policy, count in sent.items() if policy != "lqd"},
+    }
+    row["eta_over_closed_form_eta"] = eta / row["closed_form_eta"]
+    # Theorem 2 of Credence: eta <= closed form. A relative 1e-12 is rounding.
+    row["theorem_2_violated"] = row["eta_over_closed_form_eta"] > 1 + 1e-12
+    if "credence" in sent:
+        # Lemma 1 of Credence: LQD / Credence <= eta, that is, Credence sends at least what FollowLQD sends of the rest.
+        row["lqd_over_credence_times_eta"] = _quotient(reduced, sent["credence"])
+        row["lemma_1_violated"] = reduced > sent["credence"]
+    if optimum is not None:
+        row["optimum"] = optimum
+        row |= {f"opt_over_{policy}": _quotient(optimum, count) for policy, count in sent.items()}
+        if "credence" in sent:  # Theorem 1 of Credence: OPT / Credence <= min(1.707 eta, N)
+            row["credence_bound"] = min(LQD_RATIO * eta, case.ports)
+            row["bound_violated"] = row["opt_over_credence"] > row["credence_bound"] * (1 + 1e-12)
+    return row
+
+
+def policies_of(points: pd.DataFrame, prefix: str) -> list[str]:
+    """The policies that have a column with this prefix, in the order of the config schema, those from outside last."""
+    run = [name.removeprefix(SENT) for name in map(str, points.columns) if name.startswith(SENT)]
+    guests = [policy for policy in run if policy not in OF_ARRIVALS]
+    return [policy for policy in (*OF_ARRIVALS, *guests) if f"{prefix}{policy}" in points]
+
+
+def over_seeds(points: pd.DataFrame, by: str | list[str], column: str) -> dict[Any, PairedDifference]:
+    """Mean and 95 % interval of a column over the seeds, by the values of other columns."""
+    return {group: mean_interval(values.dropna().tolist()) for group, values in points.groupby(by)[column]}
+
+
+def _quotient(numerator: int, denominator: int) -> float:
+    return numerator / denominator if denominator else math.nan
+
+
+COMPETITIVE_CAPTION = (
+    "The largest found ratio of the optimum to what a policy sends, by the number of ports: left on the sequences of "
+    "proofs, right on all other traffic. Dashed lines are known bounds."
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is claimed of a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
+
+    words: str
+    value: Callable[[Mapping[str, Any]], float]
+    is_upper_bound: bool = True
+
+
+KNOWN: dict[str, Known] = {
+    "cs": Known("N + 1", lambda row: row["ports"] + 1),
+    "dt": Known("O(N)", lambda row: row["ports"], is_upper_bound=False),
+    "harmonic": Known("ln N + 2", lambda row: math.log(row["ports"]) + 2),
+    "lqd": Known(f"{LQD_RATIO}", lambda row: LQD_RATIO),
+    "followlqd": Known("at least (N + 1) / 2", lambda row: (row["ports"] + 1) / 2, is_upper_bound=False),
+    "credence": Known(f"min({LQD_RATIO} eta, N)", lambda row: min(LQD_RATIO * row["eta"], row["ports"])),
+    "guarded": Known("N", lambda row: row["ports"]),
+}
+"""Competitive ratios as Credence (NSDI'24) gathers them in its Table 1, and its Observation 1 for FollowLQD; that of
+Guarded Credence is proven in docs/results/worst-cases.md.
+"""
+
+
+def show_competitive(points: pd.DataFrame, settings: SlotSettings) -> Shown:
+    """The worst cases of every policy."""
+    return Shown(
+        points,
+        competitive_tables(points),
+        {"": Drawn(draw_competitive(points), COMPETITIVE_CAPTION)},
+        verdict=competitive_verdict(points),
+    )
+
+
+COMPETITIVE_RATIO = slot_experiment(SlotSettings, show_competitive, optimum=True)
+
+
+def competitive_verdict(points: pd.DataFrame) -> list[str]:
+    """The policy whose worst case is best, and the worst case of Credence."""
+    worst = {policy: float(points[f"opt_over_{policy}"].max()) for policy in policies_of(points, "opt_over_")}
+    least = min(worst, key=lambda policy: worst[policy])
+    sentences = [
+        f"The largest ratio of the optimum to a policy is least for {policy_words(least)}: {worst[least]:.4g}."
+    ]
+    if "credence" in worst:
+        sentences.append(f"That of Credence is {worst['credence']:.4g}.")
+    return sentences
+
+
+def competitive_tables(points: pd.DataFrame) -> list[Table]:
+    """The worst case of every policy beside what is known, and the largest ratios by workload."""
+    policies = policies_of(points, "opt_over_")
+    worst: list[dict[str, Cell]] = []
+    for policy in policies:
+        ratios = points[f"opt_over_{policy}"]
+        row: dict[str, Any] = plain(points.iloc[int(ratios.argmax())].to_dict())
+        known = KNOWN.get(policy)
+        share = exceeded = None
+        if known is not None and known.is_upper_bound:
+            shares = ratios / points.apply(known.value, axis=1)
+            share, exceeded = float(shares.max()), int((shares > 1 + 1e-12).sum())
+        worst.append(
+            {
+                "policy": policy,
+                "max OPT/ALG": float(ratios.max()),
+                "workload": row["workload"],
+                "N": int(row["ports"]),
+                "B/N": int(row["buffer_per_port"]),
+                "known ratio": None if known is None else known.words,
+                "at this N": None if known is None else float(known.value(row)),
+                "max share": share,
+                "exceeded": exceeded,
+            }
+        )
+    note = "max share: largest OPT/ALG over the known ratio, where that is an upper bound; exceeded: in so many points"
+    most = points.groupby("workload", sort=False)[[f"opt_over_{policy}" for policy in policies]].max()
+    titles = {"workload": "workload", **{f"opt_over_{policy}": policy for policy in policies}}
+    return [
+        Table.of_rows("Worst cases: the offline optimum over the policy", worst, note),
+        Table.of_frame("Largest OPT/ALG by workload", most.reset_index(), titles),
+    ]
+
+
+@styled
+def draw_competitive(points: pd.DataFrame) -> Figure:
+    """The worst ratio of every policy by the number of ports, on the sequences of proofs and on the others."""
+    proofs = points["workload"].map(lambda name: issubclass(WORKLOADS[name], LowerBound))
+    figure, row = panels(2, inches=(11, 4.6), sharey=True)
+    policies = policies_of(points, "opt_over_")
+    ports = np.geomspace(points["ports"].min(), points["ports"].max(), 100)
+    titles = ("sequences of proofs", "random traffic and collectives")
+    for axes, group, title in zip(row, (points[proofs], points[~proofs]), titles, strict=True):
+        for number, policy in enumerate(policies):
+            worst = group.groupby("ports")[f"opt_over_{policy}"].max()
+            # Policies that do the same lie on each other: the later ones are smaller.
+            axes.plot(
+                worst.index,
+                worst,
+                color=f"C{number}",
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=max(9 - 0.6 * number, 3),
+                linewidth=max(2.4 - 0.18 * number, 0.6),
+                label=policy_words(policy),
+            )
+        for bound, words in ((ports + 1, "N + 1"), (np.log(ports) + 2, "ln N + 2"), (0 * ports + LQD_RATIO, "1.707")):
+            axes.plot(ports, bound, linestyle="--", **LINE)
+            style: dict[str, Any] = {
+                "fontsize": "small",
+                "ha": "center",
+                "va": "center",
+                "bbox": {"color": "white", "pad": 1},
+            }
+            axes.annotate(words, (ports[60], bound[60]), **style)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
+        axes.set(title=title, xlabel="ports N")
+    row[0].set_ylabel("largest optimum / policy")
+    return with_legend(figure, row[0])
+
+
+FLIPS_CAPTION = (
+    "How many times as much LQD sends as each policy, by the share of inverted predictions; 1 is as much as LQD. "
+    "Points are means over seeds; whiskers and bands are 95 % t intervals."
+)
+
+
+def show_flips(points: pd.DataFrame, settings: SlotSettings) -> Shown:
+    """LQD over every policy."""
+    return Shown(
+        points, flips_tables(points), {"": Drawn(draw_flips(points), FLIPS_CAPTION)}, verdict=flips_verdict(points)
+    )
+
+
+FIGURE_14 = slot_experiment(CredenceSettings, show_flips, optimum=False)
+
+
+def flips_verdict(points: pd.DataFrame) -> list[str]:
+    """LQD over Credence with the fewest and the most inversions, and the best policy without predictions."""
+    means = points.groupby("flip_probability")["lqd_over_credence"].mean()
+    ends = [f"{means[share]:.4g} when {100 * share:g} % are inverted" for share in (means.index[0], means.index[-1])]
+    sentences = [f"LQD's throughput over that of Credence, whose predictions are right, is {' and '.join(ends)}."]
+    others = [policy for policy in policies_of(points, "lqd_over_") if not may_ask(policy) and policy != "lqd"]
+    if others:
+        rest = {policy: points[f"lqd_over_{policy}"].mean() for policy in others}
+        best = min(rest, key=lambda policy: rest[policy])
+        sentences.append(f"Without predictions {policy_words(best)} is closest to LQD, at {rest[best]:.4g}.")
+    return sentences
+
+
+def flips_tables(points: pd.DataFrame) -> list[Table]:
+    """Means over seeds by flip probability, a table per switch."""
+    policies = policies_of(points, "lqd_over_")
+    made = []
+    for (workload, ports, buffer), group in points.groupby(SWITCH):
+        columns = ["flip probability"]
+        cells: dict[float, list[Cell]] = {p: [float(p)] for p in sorted(group["flip_probability"].unique())}
+        for policy in policies:
+            columns += [f"LQD/{policy}", "+-"]
+            for p, found in over_seeds(group, "flip_probability", f"lqd_over_{policy}").items():
+                cells[p] += [found.mean, None if found.high is None else found.high - float(found.mean or 0)]
+        seeds = group["seed"].nunique()
+        title = f"Throughput of LQD over that of others: {workload}, N = {ports}, B = {buffer}"
+        note = f"means over {seeds} seeds with the half-width of their 95 % t interval"
+        made.append(Table(title, tuple(columns), tuple(tuple(row) for row in cells.values()), (note,)))
+    return made
+
+
+@styled
+def draw_flips(points: pd.DataFrame) -> Figure:
+    """LQD over Credence by flip probability; the policies without predictions are level lines with their interval."""
+    switches = list(points.groupby(SWITCH))
+    figure, row = panels(len(switches), inches=(5.4 * len(switches), 3.8))
+    for axes, ((workload, ports, buffer), group) in zip(row, switches, strict=True):
+        shown = policies_of(group, "lqd_over_")
+        others = [policy for policy in shown if not may_ask(policy)]
+        for number, policy in enumerate(others, start=1):
+            interval = next(iter(over_seeds(group, "flip_probability", f"lqd_over_{policy}").values()))
+            style = ("--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))[(number - 1) % 4]
+            axes.axhline(_mean(interval), color=f"C{number}", linestyle=style, label=policy_words(policy))
+            if interval.low is not None and interval.high is not None:
+                axes.axhspan(interval.low, interval.high, color=f"C{number}", alpha=0.12, linewidth=0)
+        for number, policy in enumerate(policy for policy in shown if may_ask(policy)):
+            color = "C0" if policy in POLICIES else f"C{len(others) + 1 + number}"
+            _means(axes, group, policy, "oxsD^v"[number % 6], color)
+        axes.set(
+            title=f"{workload}, N = {ports}, B = {buffer:,}",
+            xlabel="probability that a prediction is inverted",
+            ylabel="throughput of LQD / that of the policy",
+        )
+        axes.legend(title="bars and bands: 95 % t intervals", title_fontsize="small")
+    return figure
+
+
+def _means(axes: Axes, group: pd.DataFrame, policy: str, marker: str, color: str) -> None:
+    intervals = over_seeds(group, "flip_probability", f"lqd_over_{policy}")
+    means = [_mean(item) for item in intervals.values()]
+    margins = [0.0 if item.high is None else item.high - _mean(item) for item in intervals.values()]
+    axes.errorbar(
+        list(intervals),
+        means,
+        yerr=margins,
+        marker=marker,
+        markersize=4,
+        capsize=3,
+        color=color,
+        label=policy_words(policy),
+    )
+
+
+def _mean(found: PairedDifference) -> float:
+    return math.nan if found.mean is None else found.mean
+
+
+SMOOTHNESS_CAPTION = (
+    "Left: how many times as much LQD sends as Credence, by the error eta of its predictions; points above the full "
+    "line violate Lemma 1. Right: the closed form of eta over the exact one; points below the line violate Theorem 2."
+)
+
+
+def show_smoothness(points: pd.DataFrame, settings: SlotSettings) -> Shown:
+    """Which points violate what is claimed."""
+    lemma, theorem, ratio = (int(points[f"{name}_violated"].sum()) for name in ("lemma_1", "theorem_2", "bound"))
+    verdict = (
+        f"Of {len(points):,} points {lemma:,} violate Lemma 1 of Credence and {theorem:,} its Theorem 2.",
+        f"Its competitive ratio, min({LQD_RATIO} eta, N), is violated at {ratio:,} of them.",
+    )
+    return Shown(points, [table(points)], {"": Drawn(draw_smoothness(points), SMOOTHNESS_CAPTION)}, verdict=verdict)
+
+
+SMOOTHNESS = slot_experiment(CredenceSettings, show_smoothness, optimum=True)
+
+
+COLUMNS: dict[str, Callable[[pd.DataFrame], Cell]] = {
+    "points": len,
+    "max eta": lambda group: float(group["eta"].max()),
+    "max LQD/Credence": lambda group: float(group["lqd_over_credence"].max()),
+    "Lemma 1 violated": lambda group: int(group["lemma_1_violated"].sum()),
+    "by packets": lambda group: max(
+        0, int((group["followlqd_without_predicted"] - group["transmitted_credence"]).max())
+    ),
+    "max LQD/(Credence eta)": lambda group: float(group["lqd_over_credence_times_eta"].max()),
+    "Theorem 2 violated": lambda group: int(group["theorem_2_violated"].sum()),
+    "max eta/closed form": lambda group: float(group["eta_over_closed_form_eta"].max()),
+    "ratio violated": lambda group: int(group["bound_violated"].sum()),
+    "max OPT/(Credence ratio)": lambda group: float((group["opt_over_credence"] / group["credence_bound"]).max()),
+}
+"""Of a workload: violations, and how large they are."""
+
+
+def table(points: pd.DataFrame) -> Table:
+    """Violations by workload."""
+    groups = [*points.groupby("workload", sort=False), ("all", points)]
+    rows = tuple((str(workload), *(of(group) for of in COLUMNS.values())) for workload, group in groups)
+    notes = (
+        "Lemma 1: LQD/Credence <= eta; Theorem 2: eta <= closed form; ratio: OPT/Credence <= min(1.707 eta, N)",
+        "violated: in so many points; max: by how much, 1 is the limit",
+    )
+    return Table("Credence against its prediction error", ("workload", *COLUMNS), rows, notes)
+
+
+@styled
+def draw_smoothness(points: pd.DataFrame) -> Figure:
+    """LQD over Credence against the exact error, and the closed form of the error against the exact one."""
+    figure, (ratio, closed) = panels(2, inches=(12, 4.4))
+    for number, (workload, group) in enumerate(points.groupby("workload", sort=False)):
+        style: dict[str, Any] = {"color": f"C{number}", "marker": MARKERS[number % len(MARKERS)], "s": 18, "alpha": 0.7}
+        ratio.scatter(group["eta"], group["lqd_over_credence"], label=workload, zorder=2, **style)
+        bounded = group[np.isfinite(group["closed_form_eta"])]
+        closed.scatter(bounded["eta"], bounded["closed_form_eta"], label=workload, zorder=2, **style)
+    error = np.geomspace(max(points["eta"].min(), 1e-3), points["eta"].max(), 100)
+    ratio.plot(error, error, linestyle="-", label="eta (Lemma 1)", **LINE)
+    ratio.plot(error, LQD_RATIO * error, linestyle="--", label=f"{LQD_RATIO} eta", **LINE)
+    for ports in sorted(points["ports"].unique()):
+        ratio.axhline(ports, linestyle=":", **LINE)
+        place, offset = (error[25], ports), (0, 3)
+        ratio.annotate(f"N = {ports}", place, offset, textcoords="offset points", fontsize="small", ha="right")
+    ratio.set_ylabel("throughput of LQD / that of Credence")
+    closed.plot(error, error, linestyle="-", label="eta (Theorem 2: not below)", **LINE)
+    unbounded = int(np.isinf(points["closed_form_eta"]).sum())
+    title = f"{unbounded} of {len(points)} points have no finite closed form"
+    closed.set(title=title, ylabel="closed form of eta")
+    for axes in (ratio, closed):
+        axes.set(xscale="log", yscale="log", xlabel="prediction error eta, exact")
+    closed.legend(*([one[-1]] for one in closed.get_legend_handles_labels()), loc="lower right")
+    return with_legend(figure, ratio, "right upper")
