@@ -17,7 +17,7 @@ def require_labels(classifier: str, classes: Sequence[Any]) -> None:
     --------
     >>> from foretail.core.labels import require_labels
     >>> require_labels("RandomForestClassifier", [False, True])
-    >>> require_labels("forest", ["drop", "keep"])
+    >>> require_labels("forest", ["drop", "keep"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     foretail.core.errors.ForetailError: the forest tells 2 classes apart ('drop', 'keep'): train it on labels 0 ...
     """
