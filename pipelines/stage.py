@@ -32,9 +32,10 @@ from foretail.core.plugins import FAILURES
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.models.scoring.figure_style import Look, looking
 from foretail.pipelines.runs.ending import StageFailed, results_complete
-from foretail.pipelines.runs.notes import collecting_notes
+from foretail.pipelines.runs.notes import collecting_notes, say
 from foretail.pipelines.runs.result import COLUMNS, Table, show, write_result
 from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.settings.switch_config import left_out_of
 from foretail.pipelines.settings.validation import typed
 
 MOST_NAMED = 12
@@ -122,6 +123,8 @@ def run(command: Command, node: DictConfig) -> None:
             no_digest_allowed(config.allow_no_digest),
             looking(look),
         ):
+            if (switch := getattr(config, "config", None)) is not None and (sentence := left_out_of(Path(switch))):
+                say(sentence)
             result = command.work(config, run_dir)
         tables = result.tables()
         verdict = result.verdict() if isinstance(result, SaysVerdict) else []

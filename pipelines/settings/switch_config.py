@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.imports.sonic.config import read_config
+from foretail.sim_bridge.imports.sonic.config import read_config, tables_left_out
 from foretail.sim_bridge.imports.sonic.simulated import Simulated, simulated, usual_priorities
 from foretail.sim_bridge.imports.sonic.tables import SonicBuffers
 from foretail.sim_bridge.policy_settings import settings_in_name
@@ -48,6 +48,17 @@ def fill_in(node: DictConfig, overrides: Sequence[str] = ()) -> None:
             raise ForetailError(f"{name} is what config = {path} sets: leave one of the two out")
     for name, value in settings.items():
         OmegaConf.update(node, name, value)
+
+
+def left_out_of(path: Path) -> str | None:
+    """Return what acts on packets in a configuration and is not simulated, in a sentence; None where all of it is."""
+    tables = tables_left_out(read_config(path))
+    if not tables:
+        return None
+    return (
+        f"config = {path} has {', '.join(tables)}, which are not simulated: ports serve queues as "
+        "scenario.queues.scheduler says, and packets are marked from scenario.transport.mark_bytes on."
+    )
 
 
 def settings_of(run: Simulated, sonic: Sequence[str]) -> dict[str, Any]:

@@ -134,6 +134,18 @@ def parse_config(content: bytes) -> SonicBuffers:
     return buffers
 
 
+_OF_QUEUES = (
+    *("WRED_PROFILE", "SCHEDULER", "QUEUE", "PFC_WD", "PFC_WD_TABLE", "BUFFER_PORT_INGRESS_PROFILE_LIST"),
+    *("BUFFER_PORT_EGRESS_PROFILE_LIST", "PORT_STORM_CONTROL", "POLICER", "LOSSLESS_TRAFFIC_PATTERN"),
+)
+"""Tables that change what a switch does with packets, and that :func:`parse_config` leaves as they are."""
+
+
+def tables_left_out(buffers: SonicBuffers) -> list[str]:
+    """Return the tables of a configuration that act on packets and that a simulation does not have, by name."""
+    return [table for table in _OF_QUEUES if buffers.rest.get(table)]
+
+
 def config_text(buffers: SonicBuffers) -> str:
     """The text of a configuration; :func:`parse_config` reads it back as the same."""
 
@@ -215,6 +227,8 @@ def _profile(row: Row, pool: str) -> Profile:
 def _port_names(document: Mapping[str, Any]) -> dict[str, Row]:
     """The rows of ``PORT`` by name."""
     table = table_of(document, "PORT")
+    if not table and any(key.startswith(("PORT|", "PORT:")) for key in document):
+        raise ForetailError("it has keys such as PORT|Ethernet0, as the database does: give what config save writes")
     if not 0 < len(table) <= MOST_PORTS:
         raise ForetailError(f"PORT has {len(table):,} ports: give a configuration with 1 to {MOST_PORTS:,}")
     for name in table:

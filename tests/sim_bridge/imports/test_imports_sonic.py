@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.sonic import config as sonic_config
 from foretail.sim_bridge.imports.sonic.checks import headroom_bytes_needed
-from foretail.sim_bridge.imports.sonic.config import config_text, parse_config, read_config, write_config
+from foretail.sim_bridge.imports.sonic.config import (
+    config_text,
+    parse_config,
+    read_config,
+    tables_left_out,
+    write_config,
+)
 from foretail.sim_bridge.imports.sonic.simulated import simulated
 from foretail.sim_bridge.imports.sonic.tables import Pool, Profile, SonicBuffers
 from foretail.sim_bridge.imports.sonic.thresholds import dynamic_th_of, with_alphas
@@ -219,6 +225,7 @@ def test_a_malformed_row_is_refused_by_name(
         (b"[]", "it is no object of tables"),
         (b'{"PORT": [1]}', "PORT is no table"),
         (b"{}", "PORT has 0 ports"),
+        (b'{"PORT|Ethernet0": {"speed": "10000"}}', "it has keys such as PORT|Ethernet0, as the database does: give"),
         (b'{"PORT": {}, "PORT": {}}', "it has 'PORT' twice in one object"),
         (b'{"PORT": {"Ethernet0": {"speed": "1", "speed": "2"}}}', "it has 'speed' twice in one object"),
         (b'{"PORT": {"Ethernet0": {"speed": "1"}}, "MINE": [1e999]}', "the number 1e999 is not finite"),
@@ -230,6 +237,16 @@ def test_a_text_that_is_no_configuration_is_refused(content: bytes, sentence: st
         parse_config(content)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_tables_that_act_on_packets_and_are_not_simulated_are_named() -> None:
+    document = leaf_of("Ethernet0")
+    plain = set(tables_left_out(of(document)))
+    assert plain <= {"QUEUE", "SCHEDULER", "WRED_PROFILE"}
+    document["WRED_PROFILE"] = {"MARKS": {"ecn": "ecn_all", "green_min_threshold": "20000"}}
+    document["PFC_WD"] = {}
+    document["POLICER"] = {"SLOW": {"cir": "1000"}}
+    assert set(tables_left_out(of(document))) == plain | {"WRED_PROFILE", "POLICER"}
 
 
 def test_a_file_that_is_huge_or_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
