@@ -394,6 +394,8 @@ def _from_treelite(
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
     if beyond := _beyond_their_bits(model, features):
         known["beyond_bits"] = ", ".join(beyond)
+    if fractions := _of_other_columns(model, features):
+        known["fractions"] = ", ".join(fractions)
     return Ensemble(features, trees, threshold, base, output, origin=known)
 
 
@@ -406,6 +408,23 @@ def _beyond_their_bits(model: treelite.Model, features: Sequence[FeatureInput]) 
         tested = tree.get_field("split_index")[inner]
         beyond[tested[tree.get_field("threshold")[inner] > largest[tested]]] = True
     return [feature.name for feature, is_beyond in zip(features, beyond, strict=True) if is_beyond]
+
+
+def _of_other_columns(model: treelite.Model, features: Sequence[FeatureInput]) -> list[str]:
+    """Names of features whose thresholds are those of scaled columns or logarithms.
+
+    Such a feature has a threshold that lies neither on nor in the middle of whole numbers, and none above its number of
+    bits. Trees with random thresholds have the first, and hardly ever the second.
+    """
+    other, largest = np.zeros(len(features), bool), np.full(len(features), -np.inf)
+    for tree in map(model.get_tree_accessor, range(model.num_tree)):
+        inner = tree.get_field("cleft") >= 0
+        tested, threshold = tree.get_field("split_index")[inner], tree.get_field("threshold")[inner]
+        is_other = np.abs(2.0 * threshold - np.round(2.0 * threshold)) > 1e-3 + 2e-6 * np.abs(threshold)
+        other[tested[is_other]] = True
+        np.maximum.at(largest, tested, threshold)
+    pairs = zip(features, other, largest, strict=True)
+    return [feature.name for feature, is_other, most in pairs if is_other and most <= feature.bits]
 
 
 def _checked_features(

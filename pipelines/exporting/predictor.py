@@ -116,6 +116,11 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     model = load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
     if isinstance(model, Ensemble) and (beyond := model.origin.get("beyond_bits")):
         say(f"the model tests {beyond} beyond the bits that were declared, so it lost those tests: declare more bits")
+    if isinstance(model, Ensemble) and (fractions := model.origin.get("fractions")):
+        say(
+            f"thresholds of {fractions} are no whole numbers and no middles of such, as of a model that learned on "
+            "scaled columns: a switch gives whole numbers as they are, so train on these"
+        )
     return model
 
 

@@ -91,6 +91,14 @@ def test_the_range_of_a_feature_drops_branches_and_nothing_else(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_thresholds_of_scaled_columns_are_named(kind: str) -> None:
+    x, y = _rows(400)
+    scaled = (x - x.mean(axis=0)) / (3.7 * x.std(axis=0))
+    assert "fractions" not in read(untrained(kind, trees=4, depth=4).fit(x, y), TWO).origin
+    assert read(untrained(kind, trees=4, depth=4).fit(scaled, y), TWO).origin["fractions"]
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_the_origin_names_the_framework_and_its_arithmetic(kind: str) -> None:
     ensemble = read(untrained(kind).fit(*_rows()), TWO)
     boosted = kind.startswith("xgboost")
