@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,9 @@ MAX_ROWS = 1 << 24
 
 MAX_LINE_BYTES = 1 << 24
 """Of the emulator's answers: beyond 900 racks."""
+
+LEAST_WITH_GAPS = 16
+"""Of so many nodes and more, half have to have demand: else their numbers are identifiers of something else."""
 
 _ENDS = ("source", "destination")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -82,7 +85,23 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
     for size, path in fixed.items():
         if size != nodes:
             raise ForetailError(f"{path} has {size} nodes and another log {nodes}: give logs of the same nodes")
+    if not fixed:
+        _require_numbers(paths, runs.values(), nodes)
     return tuple(_sequence(name, demand, nodes, steps) for name, demand in runs.items())
+
+
+def _require_numbers(paths: Sequence[Path], runs: Iterable[FloatArray], nodes: int) -> None:
+    """Raise ForetailError where the numbers of nodes in rows cannot be meant as 0, 1, 2, ..."""
+    used = np.zeros(nodes, bool)
+    for demand in runs:
+        used[: demand.shape[1]] |= demand.any(axis=(0, 1)) | demand.any(axis=(0, 2))
+    named = ", ".join(map(str, paths[:3]))
+    if nodes > 2 and not used[0] and used[1:].all():
+        raise ForetailError(f"nodes of {named} are numbered from 1 to {nodes - 1}, and count from 0: subtract 1")
+    if nodes >= LEAST_WITH_GAPS and 2 * used.sum() < nodes:
+        raise ForetailError(
+            f"{named} has {int(used.sum())} nodes with demand, and numbers up to {nodes - 1}: number them 0, 1, 2, ..."
+        )
 
 
 def _sequence(name: str, demand: FloatArray, nodes: int, steps: Steps) -> DemandSequence:
@@ -159,8 +178,11 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         run = encoded.indices.to_numpy().astype(np.int64)
     nodes = int(max(source.max(), destination.max())) + 1
     order = np.argsort(run, kind="stable")
+    of_runs = np.split(order, np.cumsum(np.bincount(run))[:-1])
+    if when == "time_ns" and steps.interval_ns is not None:
+        _require_nanoseconds(path, max(int(np.ptp(time[rows])) for rows in of_runs), steps.interval_ns)
     columns = {}
-    for name, rows in zip(names, np.split(order, np.cumsum(np.bincount(run))[:-1]), strict=True):
+    for name, rows in zip(names, of_runs, strict=True):
         step = time[rows]
         if when == "time_ns" and steps.interval_ns is not None:
             step = (step - step.min()) // steps.interval_ns
@@ -171,6 +193,15 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         np.add.at(demand, (step, source[rows], destination[rows]), value[rows])
         columns[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
     return columns
+
+
+def _require_nanoseconds(path: Path, longest_ns: int, interval_ns: int) -> None:
+    """Raise ForetailError where the longest run of a file is shorter than a step, as in a unit other than ns."""
+    if 0 < longest_ns < interval_ns:
+        raise ForetailError(
+            f"the longest run of {path} takes {longest_ns:,} ns, and a step {interval_ns:,} ns: time_ns is in "
+            "nanoseconds, so multiply times in microseconds by 1,000, or lower interval_ns"
+        )
 
 
 def _from_csv(path: Path) -> tuple[pa.Table, str, str]:

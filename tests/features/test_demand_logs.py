@@ -62,6 +62,13 @@ def test_demand_in_uplinks_needs_no_rate(tmp_path: Path) -> None:
         assert found.interval_ns == 1
 
 
+def test_identifiers_with_gaps_are_no_numbers_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("step,source,destination,demand\n0,17,101,1\n0,101,202,1\n1,202,17,1\n")
+    with pytest.raises(ForetailError, match=r"has 3 nodes with demand, and numbers up to 202: number them 0, 1, 2"):
+        read_demand_logs([path], Steps())
+
+
 @given(
     st.lists(
         st.tuples(
@@ -89,7 +96,18 @@ def test_rows_add_up_by_run_step_and_pair(
         entries[at] = entries.get(at, 0) + size
     told_apart = {frozenset((at, size) for at, size in entries.items() if size) for entries in expected.values()}
     assume(len(told_apart) == len(expected))  # a run that is given twice is refused
-    found = read_demand_logs([path], Steps(interval_ns=100, uplink_bps=80_000_000))  # a byte is an uplink
+    log = [path], Steps(interval_ns=100, uplink_bps=80_000_000)  # a byte is an uplink
+    spans = [np.ptp([other[1] for other in rows if other[0] == run]) for run in {row[0] for row in rows}]
+    if 0 < max(spans) < 100:
+        with pytest.raises(ForetailError, match=r"the longest run of .* takes \d+ ns, and a step 100 ns: "):
+            read_demand_logs(*log)
+        return
+    nodes = {node for _, _, source, turn, size in rows if size for node in (source, (source + turn) % 4)}
+    if nodes == set(range(1, max(nodes, default=0) + 1)) and len(nodes) > 1:
+        with pytest.raises(ForetailError, match=r"are numbered from 1 to \d, and count from 0: subtract 1"):
+            read_demand_logs(*log)
+        return
+    found = read_demand_logs(*log)
     assert [sequence.run for sequence in found] == list(expected)
     for sequence in found:
         entries = expected[sequence.run]
