@@ -53,12 +53,13 @@ nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=s
 	@$(BIN)/python -m pytest $(XDIST) -m '$(if $(SMALL),nightly and not full,nightly or hypothesis)' \
 		--hypothesis-profile=$(if $(SMALL),ci,nightly) $(ARGS)
 
-lint: .venv/.dev ## check style, types and the layers between the rooms
+lint: .venv/.dev ## check style, types, words and the layers between the rooms
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.words
 
 format: .venv/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix-only --quiet .

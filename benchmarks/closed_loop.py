@@ -81,7 +81,7 @@ def _decisions(document: Mapping[str, Any], count: int, decisions: int, rounds: 
 
 
 def _snapshots(document: Mapping[str, Any], count: int) -> tuple[str, ...]:
-    """Of the first one, of those in its memory, and of going back: medians."""
+    """Medians for the first snapshot, for one into its memory, and for going back."""
     network = NativeNetwork({**document, "policy": {**document["policy"], "name": "dt"}})
     half_ns = document["incast"]["connect_ahead_ns"] + document["traffic_ns"] // 2
     network.advance(half_ns)

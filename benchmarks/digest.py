@@ -1,4 +1,4 @@
-"""What checking a dataset costs: its digest, over everything in the folder, as a share of reading it."""
+"""Cost of checking a dataset: its digest, over everything in the folder, as a share of reading it."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ _PEERS = {
     ),
     "emlearn": ("f", '#include "emlearn.h"', "float", "float r[2]; eml_predict_proba(x, 4, r, 2)", "", _ONE),
 }
-"""What a library reads, its code, the type of an input, and how it predicts one row and many."""
+"""Libraries: what each reads, its code, the type of an input, and how it predicts one row and many."""
 
 
 @dataclass(frozen=True)
@@ -262,9 +262,9 @@ def _measure(folder: Path, size: Size, harness: Path, *, with_peers: bool) -> Sp
         case = titles.get(name, name.partition("_")[0]), call, rows
         speed = Speed(float(median), float(minimum), int(wrong), int(tied))
         speeds[case] = min(speed, speeds.get(case, speed), key=lambda one: one.median)
-    for case, found in json.loads((to / "onnx.json").read_text()).items() if with_peers else ():
+    for case, figures in json.loads((to / "onnx.json").read_text()).items() if with_peers else ():
         call, rows = case.split()
-        speeds["onnxruntime", call, rows] = Speed(**found)
+        speeds["onnxruntime", call, rows] = Speed(**figures)
     return speeds
 
 

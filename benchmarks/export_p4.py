@@ -51,7 +51,7 @@ ONE_TAU = "one tau"
 
 @dataclass(frozen=True)
 class Count:
-    """What one encoding takes: rows of feature tables and of the others, TCAM and SRAM bits, all ranges expanded."""
+    """Size of one encoding: rows of feature tables and of the others, TCAM and SRAM bits, all ranges expanded."""
 
     name: str
     feature_rows: int
@@ -175,7 +175,7 @@ def compare_units(scenario: str, units: Sequence[int], console: Console) -> None
         f1, precision = score["f1"], score["average_precision"]
         table.add_row(
             f"{unit:,}",
-            f"{sum(found.code.intervals.bits for found in candidate.features):,}",
+            f"{sum(one.code.intervals.bits for one in candidate.features):,}",
             *(f"{n:,}" for n in (cuts, ranges, ternary, candidate.total("rows") - ternary)),
             *(f"{candidate.total(bits):,}" for bits in ("tcam_bits", "sram_bits")),
             *("none" if v is None else f"{v:.3f}" for v in (f1, precision)),
@@ -195,13 +195,13 @@ def record(scenario: str, cell_bytes: int) -> dict[int, Run]:
         result = json.loads((Path(folder) / "result.json").read_text())
     columns = training_columns(PAPER_FEATURES, own_queues=False)
     runs = {}
-    for found in result["runs"]:
-        dataset = Dataset.open(Path(found["path"]))
+    for collected in result["runs"]:
+        dataset = Dataset.open(Path(collected["path"]))
         frame = dataset.frame([*columns, "lqd_drop"])
         x = frame[list(columns)].to_numpy(np.int32)
         shift = dataset.manifest.average_shift
         inputs = tuple(FeatureInput(n, feature(n).params(cell_bytes, shift), 24) for n in PAPER_FEATURES)
-        runs[found["seed"]] = Run(x, frame["lqd_drop"].to_numpy(np.bool_), inputs)
+        runs[collected["seed"]] = Run(x, frame["lqd_drop"].to_numpy(np.bool_), inputs)
     return runs
 
 

@@ -99,8 +99,8 @@ def _live(batch: int, size: str) -> tuple[float, float, float]:
         return int(rows[0].asked)
 
     decisions = _best(work)
-    asked, calls_made = rows[0].asked, rows[0].calls
-    return decisions, asked / calls_made, decisions / asked * sum(map(len, sequences))
+    predictions, calls_made = rows[0].asked, rows[0].calls
+    return decisions, predictions / calls_made, decisions / predictions * sum(map(len, sequences))
 
 
 def _actions(shape: int | tuple[int, int]) -> Any:
@@ -108,7 +108,7 @@ def _actions(shape: int | tuple[int, int]) -> Any:
 
 
 def _best(work: Callable[[], int]) -> float:
-    """What `work` does per second of CPU time, at best."""
+    """Best rate of `work`, per second of CPU time."""
     speeds = []
     for _ in range(ROUNDS):
         start = time.process_time()

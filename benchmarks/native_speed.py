@@ -116,7 +116,7 @@ def _compare(name: str, document: Mapping[str, Any], programs: Mapping[str, Path
     ratios = [fast / slow for fast, slow in zip(speeds["native"], speeds["ns-3"], strict=True)]
     _print(
         name,
-        *(f"{statistics.median(found):,.0f}" for found in speeds.values()),
+        *(f"{statistics.median(values):,.0f}" for values in speeds.values()),
         f"{statistics.median(ratios):.1f}",
         f"{min(ratios):.1f} to {max(ratios):.1f}",
         *(f"{most:,.0f}" for most in megabytes.values()),

@@ -1,4 +1,4 @@
-"""What labels, traces, a deciding predictor and heavy losses cost on top of an ns-3 run under LQD.
+"""Cost of labels, traces, a deciding predictor and heavy losses on top of an ns-3 run under LQD.
 
 Every round runs all alternatives on the same traffic, one after the other, in an order that rotates from round to
 round; figures are medians over the rounds, with their range, per leaf data packet, so that the few packets that a

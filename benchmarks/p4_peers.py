@@ -34,7 +34,7 @@ MAX_PRODUCT = 2_000_000
 
 @dataclass(frozen=True)
 class Field:
-    """What a table matches or sets: a feature of the packet, or an intermediate result."""
+    """A field that a table matches or sets: a feature of the packet, or an intermediate result."""
 
     name: str
     bits: int
@@ -250,7 +250,7 @@ def product_rows(parts: Sequence[Boxes]) -> int:
 
 
 def hard_votes(ensemble: Ensemble, x: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether most trees vote for a drop; a tie does not, as with the lowest class first."""
+    """True where most trees vote for a drop; a tie is False, as with the lowest class first."""
     rows = x.astype(np.int64)
     votes = sum((tree.value[tree.leaf(rows)] > 0.5).astype(np.int64) for tree in ensemble.trees)
     return np.asarray(2 * votes > len(ensemble.trees))

@@ -96,8 +96,8 @@ def main(size: str) -> None:
                 exact = f"{multi_hop(demand, capacity).theta:.4f}"
                 exact_s = f"{process_time() - start:.2f}"
             start = process_time()
-            found = multi_hop(demand, capacity, EPSILON)
-            bounds = f"{found.theta:.4f}, {found.upper_bound(demand, capacity):.4f}"
+            carried = multi_hop(demand, capacity, EPSILON)
+            bounds = f"{carried.theta:.4f}, {carried.upper_bound(demand, capacity):.4f}"
             table.add_row(str(nodes), name, exact, exact_s, bounds, f"{process_time() - start:.2f}")
     console.print(table)
 

@@ -97,8 +97,8 @@ def compare_peers(run: Run, size: str, console: Console) -> None:
                 jobs.append((chip, trees, name, partial(theirs, encode, ensemble, cuts, bits, chip)))
             jobs.append((chip, trees, "switchtree", partial(switchtree, ensemble, chip)))
     with ThreadPoolExecutor(2) as pool:
-        for (chip, trees, name, _), found in zip(jobs, pool.map(lambda job: job[-1](), jobs), strict=True):
-            table.add_row(chip, str(trees), name, *found, end_section=name == "switchtree")
+        for (chip, trees, name, _), figures in zip(jobs, pool.map(lambda job: job[-1](), jobs), strict=True):
+            table.add_row(chip, str(trees), name, *figures, end_section=name == "switchtree")
     console.print(table)
 
 
@@ -121,10 +121,10 @@ def compare_planner(run: Run, size: str, console: Console) -> None:
     for heading in ("trees", "depth", "stages", "TCAM blocks", "SRAM blocks"):
         table.add_column(heading, justify="right")
     with ThreadPoolExecutor(2) as pool:
-        for (trees, depth, _), (candidate, found) in zip(shapes, pool.map(planned, shapes), strict=True):
+        for (trees, depth, _), (candidate, report) in zip(shapes, pool.map(planned, shapes), strict=True):
             mine = (candidate.stages, candidate.total("tcam_blocks"), candidate.total("sram_blocks"))
-            said = (found[0], *found[2:4]) if len(found) > 1 else (found[0], "", "")
-            table.add_row(str(trees), str(depth), *(f"{a} / {b}" for a, b in zip(mine, said, strict=True)))
+            theirs = (report[0], *report[2:4]) if len(report) > 1 else (report[0], "", "")
+            table.add_row(str(trees), str(depth), *(f"{a} / {b}" for a, b in zip(mine, theirs, strict=True)))
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""What a predictor is worth in Tofino's ingress: ``features=tofino`` beside features of switches that know more.
+"""Worth of a predictor in Tofino's ingress: ``features=tofino`` beside features of switches that know more.
 
 Every model is trained alike on slotted incasts, by ``foretail train``; then it decides live, in slots, on seeds that
 nobody has seen, so that its own drops change what it sees: inside Credence, whose thresholds Tofino does not have, and
@@ -94,7 +94,7 @@ def main(size: str) -> None:
 
 
 def _compiled(models: Mapping[str, Ensemble], size: str) -> Table:
-    """What the compiler says of the switch around every model, trees in one table and in tables of their own."""
+    """Report of the compiler on the switch around every model, trees in one table and in tables of their own."""
     table = Table(title="NAME_switch.p4 by Tofino's compiler, one tau")
     for heading in ("features", "chip", "decision", "stages", "TCAM blocks", "SRAM blocks", "PHV bits"):
         table.add_column(heading, justify="left" if heading in ("features", "chip", "decision") else "right")

@@ -1,4 +1,4 @@
-"""What others bring, as options of Hydra's groups beside Foretail's own files: installed packages, and headers."""
+"""Options of Hydra's groups that others bring beside Foretail's own files: installed packages, and headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, PREDICTOR_GROUP, PluginError, loaded, offered
 
 MOST_BYTES = 1_000_000
-"""Of a file of settings."""
+"""Largest file of settings."""
 
 AROUND = ("device", "jobs", "arrivals")
 """Parameters of a drop predictor that come from ``trainer`` and ``window``."""
@@ -59,7 +59,7 @@ def check_sizes(folder: Path) -> None:
 
 
 _OTHERWISE = re.compile(r"[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-"""What YAML reads as an octal or a sexagesimal number, and nobody else does: 010 is 8 there, and 1:30 is 90."""
+"""Numbers that only YAML reads as octal or sexagesimal: 010 is 8 there, and 1:30 is 90."""
 
 
 def check_scalars(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""What every room uses: the one error, files that appear whole, digests, JSON and plug-ins. It imports no room."""
+"""Parts that every room uses: the one error, files that appear whole, digests, JSON, plug-ins. It imports no room."""

@@ -119,12 +119,12 @@ def _without_comments(text: str) -> str:
     A line break stays one, because a preprocessor directive ends there.
     """
 
-    def kept(token: re.Match[str]) -> str:
+    def shortened(token: re.Match[str]) -> str:
         if token["literal"] is not None:
             return token[0]
         return "\n" if "\n" in token[0] and token["space"] is not None else " "
 
-    return re.sub(r" *\n[ \n]*", "\n", re.sub(" +", " ", _CPP_TOKEN.sub(kept, text)))
+    return re.sub(r" *\n[ \n]*", "\n", re.sub(" +", " ", _CPP_TOKEN.sub(shortened, text)))
 
 
 def _full_name(name: str) -> str:
@@ -185,5 +185,5 @@ def _python(path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is a string alone, which does nothing: a docstring, or one below an assignment."""
+    """True if a statement is a string alone, which does nothing: a docstring, or one below an assignment."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -32,7 +32,7 @@ _READ: dict[tuple[Path, int, int, int], str] = {}
 
 @dataclass(frozen=True)
 class Examined:
-    """What a folder holds against its digest; paths relative to it, with ``/``."""
+    """Contents of a folder compared with its digest; paths relative to it, with ``/``."""
 
     whole: tuple[str, ...]  #: files of the digest that are as they were written
     damaged: tuple[str, ...]  #: those that were changed since
@@ -42,7 +42,7 @@ class Examined:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every file of the digest is as it was written."""
+        """True if every file of the digest is as it was written."""
         return not self.damaged and not self.missing
 
 
@@ -164,7 +164,7 @@ def _check(path: Path, wanted: str, again: str) -> None:
 
 
 def _in_a_nested(folder: Path, name: str) -> bool:
-    """Whether a folder inside, such as an export, has a digest of its own that speaks for a file."""
+    """True if a folder inside, such as an export, has a digest of its own that speaks for a file."""
     return any((folder / parent / DIGEST_FILE).is_file() for parent in PurePosixPath(name).parents if parent.name)
 
 
@@ -173,11 +173,11 @@ def _hash_of(path: Path) -> str:
     status = path.stat()
     key = (path.absolute(), status.st_ino, status.st_size, status.st_mtime_ns)
     if key not in _READ:
-        found, block = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK_BYTES))
+        digest, block = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK_BYTES))
         with path.open("rb", buffering=0) as file:
             while count := file.readinto(block):
-                found.update(block[:count])
-        _READ[key] = found.hexdigest()
+                digest.update(block[:count])
+        _READ[key] = digest.hexdigest()
     return _READ[key]
 
 

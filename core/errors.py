@@ -25,7 +25,7 @@ def without_passwords(text: str) -> str:
 
 def printable(text: str) -> str:
     """`text` for a terminal: no passwords, and control characters, which could move its cursor, in letters."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), without_passwords(text))
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), without_passwords(text))
 
 
 def first_line(error: BaseException) -> str:

@@ -26,7 +26,7 @@ _WRITTEN: ContextVar[set[Path] | None] = ContextVar("written", default=None)
 
 
 OTHER_FOLDER = "give yourself the right to it, or choose a folder that is yours"
-"""What to do where a file may not be read or written."""
+"""Advice where a file may not be read or written."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What lies in the place of a file: a pointer to it, a page about it, or the file compressed."""
+"""Impostors that lie in the place of a file: a pointer to it, a page about it, or the file compressed."""
 
 from __future__ import annotations
 

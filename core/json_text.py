@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 LARGEST_BYTES = 1 << 30
-"""Of a text; what is read takes several times its memory."""
+"""Largest size of a text; what is read takes several times its memory."""
 
 MOST_LEVELS = 100
-"""Of lists and objects inside each other: whatever walks through a document has room for so many calls."""
+"""Most levels of lists and objects inside each other: whatever walks through a document has room for so many calls."""
 
 
 def _finite(text: str) -> float:

@@ -40,7 +40,7 @@ STUDIES_GROUP = "foretail.studies"
 """Group of packages whose YAML files are experiments of ``foretail run``."""
 
 FAILURES = (Exception, SystemExit)
-"""What code from outside raises when it fails; an interruption is none of these."""
+"""Exceptions that code from outside raises when it fails; an interruption is none of these."""
 
 Base = TypeVar("Base")
 
@@ -215,7 +215,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
 
 
 def _is_beside(file: Path, root: Path, package: str) -> bool:
-    """Whether a module belongs to a plug-in: both are installed as one package, or lie in one folder."""
+    """True if a module belongs to a plug-in: both are installed as one package, or lie in one folder."""
     installed = Path(sysconfig.get_path("purelib"))
     if file.is_relative_to(installed):
         return file.relative_to(installed).parts[0].removesuffix(".py") == package
@@ -256,7 +256,7 @@ def require(plugin: object, holds: bool, rule: str, met: str) -> None:
 def require_numbers(
     plugin: object,
     what: str,
-    found: object,
+    returned: object,
     shape: tuple[int, ...],
     low: float = -np.inf,
     high: float = np.inf,
@@ -268,18 +268,20 @@ def require_numbers(
     dimension has a number for each of what `each` says.
     """
     if not is_foreign(type(plugin)):
-        return cast("npt.NDArray[np.float64]", found)
-    if not isinstance(found, np.ndarray) or found.shape != shape:
-        met = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
+        return cast("npt.NDArray[np.float64]", returned)
+    if not isinstance(returned, np.ndarray) or returned.shape != shape:
+        met = f"shape {returned.shape}" if isinstance(returned, np.ndarray) else f"a {type(returned).__name__}"
         of_rows = f"one number per {each}" if len(shape) == 1 else "a matrix"
         raise PluginError(f"{named(plugin)} breaks a rule: {what} must give {of_rows}, shape {shape}, not {met}")
-    require(plugin, found.dtype in (np.float64, np.float32), f"{what} must be float64 or float32", str(found.dtype))
+    require(
+        plugin, returned.dtype in (np.float64, np.float32), f"{what} must be float64 or float32", str(returned.dtype)
+    )
     for words, wrong in (
-        ("finite", found[~np.isfinite(found)]),
-        (f"in [{low:g}, {high:g}]", found[(found < low) | (found > high)]),
+        ("finite", returned[~np.isfinite(returned)]),
+        (f"in [{low:g}, {high:g}]", returned[(returned < low) | (returned > high)]),
     ):
         require(plugin, not len(wrong), f"{what} must be {words}", str(wrong.flat[0]) if len(wrong) else "")
-    return found.astype(np.float64, copy=False)
+    return returned.astype(np.float64, copy=False)
 
 
 def named(plugin: object) -> str:

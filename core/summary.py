@@ -1,4 +1,4 @@
-"""What values with large contents say of themselves in a session: in one line, and as a table in a notebook."""
+"""Summaries of values with large contents in a session: one line, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ class Summarised:
 
     also: ClassVar[tuple[str, ...]] = ()  #: properties that are shown beside the fields
 
-    def told(self) -> dict[str, str]:
+    def shown_values(self) -> dict[str, str]:
         """Return what is shown, by name."""
         shown: Any = self
         names = (*(one.name for one in fields(shown) if one.repr), *self.also)
         return {name: _words(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={words}' for name, words in self.told().items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={words}' for name, words in self.shown_values().items())})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(words)}</td></tr>" for name, words in self.told().items()
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(words)}</td></tr>"
+            for name, words in self.shown_values().items()
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 

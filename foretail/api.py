@@ -1,4 +1,4 @@
-"""What programs use, by one import: ``from foretail.api import Dataset, RandomForest, export``.
+"""Names that programs use, by one import: ``from foretail.api import Dataset, RandomForest, export``.
 
 ``scenarios`` and ``workloads`` are modules with what describes traffic. Networks are in
 ``foretail.models.drop.neural``, because they need the extra ``nn``.

@@ -21,7 +21,7 @@ from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 from foretail.sim_bridge.policy_settings import takes_alpha
 
 EXPONENTS = range(FIRST_EXPONENT, LAST_EXPONENT + 1)
-"""Of the alphas that an action chooses among, powers of two, as switches offer them."""
+"""Exponents of the alphas that an action chooses among, powers of two, as switches offer them."""
 
 
 class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]], EzPickle):

@@ -38,7 +38,7 @@ def nothing_counts(seed: int) -> ForetailError:
 
 
 class _Networks:
-    """What both environments are made of: native runs that stop wherever a policy asks, and what they cost so far."""
+    """Native runs of both environments, which stop wherever a policy asks, and what they cost so far."""
 
     def __init__(self, count: int, scenario: Scenario, features: Sequence[str]) -> None:
         require_count(count)
@@ -84,7 +84,7 @@ class _Networks:
         return earned
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What infos tell of each run."""
+        """Columns of infos, an entry per run."""
         return {"time_ns": self._time_ns, "switch": self._switch, "cost": self._cost}
 
     def _final_cost(self, index: int) -> float:

@@ -1,4 +1,4 @@
-"""What environments of switches have in common: runs that stop where a packet waits, as Gymnasium wants to see them."""
+"""Parts that environments of switches share: runs that stop where a packet waits, as Gymnasium wants to see them."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ class Runs(Protocol):
 
     @property
     def features(self) -> Observation:
-        """Of the packet that waits in each run, zeros where none does."""
+        """Features of the packet that waits in each run, zeros where none does."""
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """Whether nothing waits in a run any more."""
+        """True for each run in which nothing waits any more."""
 
     @property
     def space(self) -> gymnasium.Space[Any]:
-        """Of the features of a packet."""
+        """Space of the features of a packet."""
 
     def begin(self, index: int, seed: int) -> None:
         """Let a run begin with the traffic of a seed."""
@@ -83,7 +83,7 @@ class Runs(Protocol):
         """Decide in each run and go on; return what was earned."""
 
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """What infos tell of each run."""
+        """Columns of infos, an entry per run."""
 
 
 class SwitchEnv(gymnasium.Env[Observation, Any]):
@@ -194,7 +194,7 @@ class SwitchVectorEnv(VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
             return self._observation(), rewards, ended, cut, self._info()
 
     def _mask(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
-        """Where an episode begins."""
+        """Mask of the runs in which an episode begins."""
         mask = np.asarray(options.get("reset_mask", self._all))
         if mask.shape != self._all.shape or mask.dtype != np.bool_ or not mask.any():
             raise ForetailError(f"reset_mask must be {self.num_envs} booleans, at least one of them true")

@@ -23,7 +23,7 @@ DEFAULT_FEATURES = ("queue", "occupancy", "threshold", "thresholds_sum")
 
 @dataclass(frozen=True)
 class Reward:
-    """What a step earns: ``sent`` for all that was sent since the last decision, and the rest for that decision.
+    """Reward of a step: ``sent`` for all that was sent since the last decision, and the rest for that decision.
 
     When the arrivals end, what is still queued counts as sent. So with the defaults the rewards of an episode add up
     to the packets that the switch transmits.
@@ -51,7 +51,7 @@ class Reward:
 
 
 class _Switches:
-    """What both environments are made of: native runs that stop at every data packet, and arrays over them."""
+    """Native runs of both environments, which stop at every data packet, and arrays over them."""
 
     def __init__(self, count: int, traffic: Traffic | None, features: Sequence[str], reward: Reward, labels: bool):
         self._traffic = Generated() if traffic is None else traffic
@@ -84,7 +84,7 @@ class _Switches:
         return earned
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What infos tell of each run."""
+        """Columns of infos, an entry per run."""
         info = {"arrival": self._arrival, "exposed": self._exposed, "sent": self._sent, "lost": self._lost}
         return info | {"lqd_drop": self._lqd_drop} if self._labels else info
 

@@ -1,4 +1,4 @@
-"""Where the packets of an episode come from: a workload, a file of arrivals, or recorded datasets."""
+"""Sources of the packets of an episode: a workload, a file of arrivals, or recorded datasets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Traffic(ABC):
     """
 
     has_bytes: bool
-    """Whether packets have sizes, in bytes; else each is one unit of the buffer."""
+    """True if packets have sizes, in bytes; else each is one unit of the buffer."""
 
     @abstractmethod
     def episode(self, seed: int) -> Episode:
@@ -105,7 +105,7 @@ class Generated(Traffic):
         require_within("ports", self.ports, {"at_least": 1, "at_most": MOST_PORTS})
 
     def episode(self, seed: int) -> SlottedEpisode:
-        """As :meth:`Traffic.episode`; raise :class:`ForetailError` if the workload has no packet in these slots."""
+        """Return an episode of unit packets; raise :class:`ForetailError` if the workload has none in these slots."""
         batches = list(self.workload.batches(self.ports, self.buffer, self.slots, seed))
         if not batches:
             raise ForetailError(f"the workload has no packet in {self.slots} slots with seed {seed}: set more slots")
@@ -155,7 +155,7 @@ class RecordedEpisode(Episode):
 
     @cached_property
     def _columns(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.uint8]]:
-        """What the native run reads, once for all runs of this episode; and the labels."""
+        """Columns that the native run reads, once for all runs of this episode; and the labels."""
         records = self.records
         return (
             np.ascontiguousarray(records["time_ns"]),

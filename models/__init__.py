@@ -1,1 +1,1 @@
-"""What is learned: drop predictors, the ensemble IR they lower to, metrics, operating points, tracking."""
+"""Learned models: drop predictors, the ensemble IR they lower to, metrics, operating points, tracking."""

@@ -30,7 +30,7 @@ COMMANDS = {
     "doctor": ("tell what this machine has, and how to get the rest", ""),
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
 }
-"""What is not a stage: what it does, and its arguments."""
+"""Commands that are not stages: what each does, and its arguments."""
 TRACKS = {"closed_loop": "benchmark", "open_loop": "benchmark_open_loop", "demand": "benchmark_demand"}
 """The experiments of ``foretail benchmark track=TRACK``; the first is what it runs without a track."""
 WITH_VALUE = frozenset(
@@ -105,7 +105,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _unwritable(arguments: Sequence[str]) -> str | None:
-    """What to say of a folder or an argument that no text holds, as files of Parquet, MLflow and results are."""
+    """Complaint about a folder or an argument that no text holds, as files of Parquet, MLflow and results are."""
     from pathlib import Path
 
     try:
@@ -320,7 +320,7 @@ def _doctor(arguments: Sequence[str]) -> int | None:
         return None
     findings = examine(Path.cwd())
     show([table(findings)])
-    return EXIT_BAD_INPUT if any(finding.found is None and finding.needed for finding in findings) else 0
+    return EXIT_BAD_INPUT if any(finding.version is None and finding.needed for finding in findings) else 0
 
 
 def _completion(arguments: Sequence[str]) -> int | None:
@@ -351,7 +351,7 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _complaint_about(overrides: Sequence[str]) -> str | None:
-    """What Hydra's own argument parser has against the arguments, in a few words.
+    """Complaint of Hydra's own argument parser about the arguments, in a few words.
 
     ForetailError on a file of settings whose aliases have no end.
     """

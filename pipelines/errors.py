@@ -32,7 +32,7 @@ class PointsFailed(ForetailError):
 
 
 BAD_INPUT = (ForetailError, HydraException, OmegaConfBaseException)
-"""What a user can cause, beside what :func:`is_bad_input` knows; anything else is a defect of Foretail."""
+"""Errors that a user can cause, beside what :func:`is_bad_input` knows; anything else is a defect of Foretail."""
 
 _OF_THE_MACHINE = frozenset(
     {
@@ -51,7 +51,7 @@ _OWN = ("scenario", "predictor", "features")
 
 
 def is_bad_input(error: BaseException | None) -> bool:
-    """Whether a user or the machine caused `error`: a full disk, too little memory and the like, but no missing file.
+    """True if a user or the machine caused `error`: a full disk, too little memory and the like, but no missing file.
 
     Files that settings name are opened where a ForetailError tells what is wrong with them. So any other file that is
     not there, or is something else, is one that Foretail should have made.
@@ -103,7 +103,7 @@ def _message(error: BaseException, settings: tuple[str, ...], of_stage: Mapping[
 
 
 def unreadable_settings(error: Exception, folder: str | None) -> ForetailError:
-    """What Hydra raised while it read files of settings, as an error that names the file and the place.
+    """Turn what Hydra raised while it read files of settings into an error that names the file and the place.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether there was too little memory, also to load a library."""
+    """True if there was too little memory, also to load a library."""
     return isinstance(error, MemoryError) or (isinstance(error, ImportError) and "failed to map segment" in str(error))
 
 
@@ -142,8 +142,8 @@ def _missing_config(error: MissingConfigException) -> str:
     group, _, option = match[1].rpartition("/")
     top, stem = group.partition("/")[0], option.removesuffix(".yaml")
     if top in _OWN and (group != top or stem != option):
-        kept = f"keep it as FOLDER/{top}/{stem}.yaml, and give --config-dir FOLDER {top}={stem}"
-        return f"{top} takes a name, not a file: {kept}"
+        advice = f"keep it as FOLDER/{top}/{stem}.yaml, and give --config-dir FOLDER {top}={stem}"
+        return f"{top} takes a name, not a file: {advice}"
     known = sorted(name for name in error.options or _options(group) if not name.startswith("base_"))
     own = f", or give --config-dir FOLDER, where FOLDER/{group}/{option}.yaml is your own" if group in _OWN else ""
     own += ", or install the package that offers it" if group == "predictor" else ""
@@ -214,7 +214,7 @@ def _composition(error: ConfigCompositionException, settings: tuple[str, ...], o
 
 
 def _in_words(reason: str) -> str:
-    """What a user has to write where OmegaConf cannot convert a value."""
+    """Advice where OmegaConf cannot convert a value."""
     if _NOT_DECIMAL.match(reason):
         return "write numbers in decimal digits"
     wrong = _NOT_OF_TYPE.match(reason)
@@ -240,9 +240,9 @@ def _close(name: str, settings: tuple[str, ...], of_stage: Mapping[str, str]) ->
     if group == "predictor" and last in _OF_LIBRARIES:
         return f"it is called predictor.{_OF_LIBRARIES[last]} here"
     close = [
-        found
+        name
         for known in (of_stage, settings)
-        for found in (
+        for name in (
             *difflib.get_close_matches(name, known, n=1, cutoff=0.7),
             *(setting for setting in known if setting.endswith(f".{last}")),
         )
@@ -251,7 +251,7 @@ def _close(name: str, settings: tuple[str, ...], of_stage: Mapping[str, str]) ->
 
 
 def _unreadable(override: str) -> str:
-    """What to do about an override that Hydra cannot parse: quote a value that is one text, or write name=value."""
+    """Advice on an override that Hydra cannot parse: quote a value that is one text, or write name=value."""
     name, _, value = override.partition("=")
     if not value or (value[0] in "[{" and value[-1] not in "]}"):
         if "=" not in override:

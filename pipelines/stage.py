@@ -1,4 +1,4 @@
-"""What every command does around its work: checked settings in, ``result.json`` and tables out."""
+"""Work around every command's own: checked settings in, ``result.json`` and tables out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOST_NAMED = 12
 
 
 class StageResult(Protocol):
-    """What a stage returns: every figure as a document, and the tables to print and to keep."""
+    """Result of a stage: every figure as a document, and the tables to print and to keep."""
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like; ``files`` names what lies in the run folder, relative to it."""
@@ -119,7 +119,7 @@ def run(command: Command, node: DictConfig) -> None:
         look = Look(config.figures.style, config.figures.width_mm)
         with (
             recording() as written,
-            collecting_notes() as said,
+            collecting_notes() as command_notes,
             no_digest_allowed(config.allow_no_digest),
             looking(look),
         ):
@@ -135,8 +135,8 @@ def run(command: Command, node: DictConfig) -> None:
             "config": OmegaConf.to_container(node, resolve=True),
             "versions": versions(),
             "seconds": time.monotonic() - started,
-            "used_models": said.models,
-            "findings": said.findings,
+            "used_models": command_notes.models,
+            "findings": command_notes.findings,
             **result.document(),
             "verdict": verdict,
             "tables": tables,
@@ -154,10 +154,10 @@ def run(command: Command, node: DictConfig) -> None:
     more = f", and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
     beside = [f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else []
     lines = [line for sentence in verdict for line in textwrap.wrap(sentence, COLUMNS)]
-    notes = [*lines, *said.sentences, f"result: {path}", *beside]
+    notes = [*lines, *command_notes.sentences, f"result: {path}", *beside]
     if tables:
         tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
-    show([table for table in tables if table not in said.printed])
+    show([table for table in tables if table not in command_notes.printed])
     failure = result.failure() if isinstance(result, MayFail) else None
     if failure is not None:
         raise StageFailed(failure)

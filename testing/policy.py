@@ -47,8 +47,8 @@ def check_policy(policy: str) -> None:
 
 
 def _check_slots(native: str, arrivals: Columns, pushes_out: bool) -> None:
-    found, sent = _run_slots(native, [arrivals])
-    outcome = found["outcome"]
+    columns, sent = _run_slots(native, [arrivals])
+    outcome = columns["outcome"]
     assert np.array_equal(_run_slots(native, [arrivals])[0]["outcome"], outcome), (
         "the same arrivals, the same decisions"
     )
@@ -71,14 +71,14 @@ def _check_slots(native: str, arrivals: Columns, pushes_out: bool) -> None:
 
 
 def _check_bytes(native: str, arrivals: Columns, pushes_out: bool) -> None:
-    found, sent = _run_bytes(native, arrivals)
+    columns, sent = _run_bytes(native, arrivals)
     again, _ = _run_bytes(native, arrivals)
-    assert np.array_equal(found["outcome"], again["outcome"]), "the same arrivals, the same decisions, in bytes too"
-    accepted = (found["outcome"] == Outcome.ACCEPTED) & (arrivals["data"] == 1)
+    assert np.array_equal(columns["outcome"], again["outcome"]), "the same arrivals, the same decisions, in bytes too"
+    accepted = (columns["outcome"] == Outcome.ACCEPTED) & (arrivals["data"] == 1)
     assert arrivals["size_bytes"][accepted].sum() == sent, "what is accepted must be sent, in bytes too"
     if not pushes_out:
         first = int(np.argmax(arrivals["data"]))
-        assert found["outcome"][first] in KEPT, EMPTY
+        assert columns["outcome"][first] in KEPT, EMPTY
 
 
 def _run_slots(native: str, batches: list[Columns]) -> tuple[Columns, int]:

@@ -74,7 +74,7 @@ def _rendered(target: Target, model: Lowered) -> Files:
 
 
 def _try(target: Target, model: Lowered, files: Files) -> bool:
-    """Whether files are proven equal to a model; what a target says of its own code passes through."""
+    """True if files are proven equal to a model; what a target says of its own code passes through."""
     try:
         prove_files(model, target, files, MAX_CELLS)
     except PluginError:

@@ -20,11 +20,11 @@ def check_threshold_rule(rule: ThresholdRule | Callable[[], ThresholdRule]) -> N
     for thresholds, drops, others in ((1, 1, 0), (2, 1, 1), (2, 5, 0), (40, 30, 900), (300, 2, 10**6)):
         with holds("worth must answer for any counts"):
             counts = ThresholdCounts.of(_falling(draw, thresholds, drops), _falling(draw, thresholds, others))
-            found, again = made.values(counts), made.values(counts)
-        assert found.shape == (thresholds,), "worth must give one number per threshold"
-        assert found.dtype == np.float64, "worth must be float64"
-        assert np.isfinite(found).all(), "worth must be finite"
-        assert np.array_equal(found, again), "the same counts must have the same worth"
+            worths, again = made.values(counts), made.values(counts)
+        assert worths.shape == (thresholds,), "worth must give one number per threshold"
+        assert worths.dtype == np.float64, "worth must be float64"
+        assert np.isfinite(worths).all(), "worth must be finite"
+        assert np.array_equal(worths, again), "the same counts must have the same worth"
 
 
 def _falling(draw: np.random.Generator, thresholds: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

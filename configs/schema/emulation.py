@@ -16,7 +16,7 @@ from foretail.core.errors import ForetailError
 IN_NS3 = {"reno": "newreno"}
 """Congestion controls that have another name in ns-3 than in Linux."""
 ON_LOSSES = ("cubic", "reno")
-"""Those that ns-3 has too and that need no marks, which racks with circuits do not set."""
+"""Congestion controls that ns-3 has too and that need no marks, which racks with circuits do not set."""
 LEAST_RTO_NS = 1_000_000
 DAY_NS = 86_400 * 10**9
 

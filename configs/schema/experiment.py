@@ -67,4 +67,4 @@ class SimulatedPointSettings(PointSettings, SimulatedJobSettings):
 
 
 RUN_SETTINGS = frozenset(field.name for field in dataclasses.fields(PointSettings))
-"""What no measurement depends on."""
+"""Settings that no measurement depends on."""

@@ -12,14 +12,14 @@ LONGEST_NS = 2**60
 """36 years: a few such times add up to what 64 bits hold."""
 
 LARGEST_BUFFER_BYTES = 2**30
-"""Of one switch; a replay takes no larger one."""
+"""Largest buffer of one switch; a replay takes no larger one."""
 
 FASTEST_BPS = 10**15
 LARGEST_FLOW_BYTES = 2**40
 STYLES = ("screen", "paper", "slides")
-"""Of figures."""
+"""Styles of figures."""
 PEERS = ("next_leaf", "other_leaves", "other_servers")
-"""Where the other end of a flow may be."""
+"""Places of the other end of a flow."""
 
 LARGEST_TRUST = LARGEST_DEGREE = 2**16
 

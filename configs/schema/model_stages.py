@@ -168,7 +168,7 @@ class ExportConfig(Stage):
             raise ForetailError(f"target = {self.target} is unknown: choose from {', '.join(known)}")
 
     def unused(self) -> Mapping[str, str]:
-        """What belongs to another target."""
+        """Settings that belong to another target."""
         return dict.fromkeys({"c", "p4", "sonic"} - {self.target}, f"target={self.target}")
 
 
@@ -212,7 +212,7 @@ class DeployConfig(Stage):
             raise ForetailError("rollback=true takes the model that the switch has: leave model out")
 
     def unused(self) -> Mapping[str, str]:
-        """What belongs to a model, or to a program."""
+        """Settings that belong to a model, or to a program."""
         without_model = ("canary", "tau", "program", "banks", "any_tau", "model_limits") if self.model is None else ()
         unused = dict.fromkeys(without_model, "a switch without model=")
         return unused if self.program else {**dict.fromkeys(("banks",), "program=false"), **unused}
@@ -325,7 +325,7 @@ class PromoteConfig(SimulatingStage):
             require_tunable("baselines", name, {})
 
     def unused(self) -> Mapping[str, str]:
-        """What the other kind of gate reads."""
+        """Settings that only the other kind of gate reads."""
         if self.families:
             of_scores = ("datasets", "scenario", "policy", "f1_margin", "sent_margin_percent", "shift")
             return dict.fromkeys(of_scores, "a gate by the cost J")

@@ -27,9 +27,9 @@ class Network:
     name: str = setting(MISSING, "Network in which packets move.", one_of=("ns3", "native", "emulator"))
 
     runs_side_by_side: ClassVar[bool] = True
-    """Whether several runs go on at the same time."""
+    """True if several runs go on at the same time."""
     simulates: ClassVar[bool] = True
-    """Whether hosts are simulated."""
+    """True if hosts are simulated."""
 
     @property
     def override(self) -> str:
@@ -37,7 +37,7 @@ class Network:
         return f"network={self.name}"
 
     def uses_ns3(self) -> bool:
-        """Whether ns-3 simulates anything."""
+        """True if ns-3 simulates anything."""
         return True
 
     def trains(self) -> list[str]:
@@ -204,7 +204,7 @@ class EmulatorNetwork(Emulation, Network):
     simulates: ClassVar[bool] = False
 
     def uses_ns3(self) -> bool:
-        """Whether ns-3 simulates beside the emulator, or may train."""
+        """True if ns-3 simulates beside the emulator, or may train."""
         return self.against_ns3 or bool(self.train)
 
     def trains(self) -> list[str]:

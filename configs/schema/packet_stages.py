@@ -126,7 +126,7 @@ class CollectConfig(SwitchConfig, Stage):
             )
 
     def unused(self) -> Mapping[str, str]:
-        """What belongs to another source."""
+        """Settings that belong to another source."""
         names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
         if self.source != "scenario":
             names |= {"scenario", "policy", "flow_sizes", "size", "experiment", *OF_CONFIG}

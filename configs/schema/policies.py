@@ -31,9 +31,9 @@ RULE_NUMBERS = {
     "far": (0, 255),
     "far_less": (0, 255),
 }
-"""What a sharing rule has, each with its least and largest value."""
+"""Fields of a sharing rule, each with its least and largest value."""
 RULE_DEFAULTS = {"last_pressure": 255, "far": 255, "far_less": 0}
-"""What it has of these where nobody says: no limit for last packets, and none is far from the end of its message."""
+"""Defaults of a sharing rule: no limit for last packets, and none is far from the end of its message."""
 is_guest, policy_name = policies.is_guest, policies.policy_name
 name_with_settings, settings_in_name = policy_settings.name_with_settings, policy_settings.settings_in_name
 NUMBERS, limits, numbers_of = policy_settings.NUMBERS, policy_settings.limits, policy_settings.numbers_of
@@ -57,7 +57,7 @@ class Policy(policy_settings.SwitchParameters, _Named):
 
     @property
     def asks_exported_model(self) -> bool:
-        """Whether the policy needs the stage's exported model, having no library of its own."""
+        """True if the policy needs the stage's exported model, having no library of its own."""
         return self._may_have_predictor and self.predictor == "library" and self.library is None
 
     def ask(self, library: Path) -> Self:

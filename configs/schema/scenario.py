@@ -70,7 +70,7 @@ class Topology:
 
     @property
     def is_star(self) -> bool:
-        """Whether all servers hang on one switch."""
+        """True if all servers hang on one switch."""
         return self.kind == "star"
 
     def across_leaves(self) -> list[int]:

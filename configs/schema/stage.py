@@ -87,6 +87,6 @@ class LearningStage(SimulatingStage):
             self.network.require_prefix(self.ns3_prefix)
 
     def unused(self) -> Mapping[str, str]:
-        """What given datasets make meaningless."""
+        """Settings that given datasets make meaningless."""
         of_runs = ("scenario", "policy", "network", "ns3_prefix", *OF_CONFIG)
         return dict.fromkeys(of_runs, "datasets=[...]") if self.datasets else {}

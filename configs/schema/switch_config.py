@@ -30,7 +30,7 @@ class ConfigClasses:
 
     @property
     def given(self) -> dict[str, int]:
-        """Those that are chosen."""
+        """Settings that are chosen."""
         return {name: number for name, number in vars(self).items() if number is not None}
 
 

@@ -28,7 +28,7 @@ class ModelInput:
 
 @dataclass
 class ModelLimits:
-    """What the process that reads another framework's model file may take (docs/reference/ensemble.md)."""
+    """Limits of the process that reads another framework's model file (docs/reference/ensemble.md)."""
 
     cpu_seconds: int = setting(120, "Computing time.", at_least=1, at_most=10**6)
     memory_bytes: int = setting(

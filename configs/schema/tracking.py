@@ -1,4 +1,4 @@
-"""Where runs are tracked, and where the points of an experiment are measured."""
+"""Places where runs are tracked and where the points of an experiment are measured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Tracking:
 
 @dataclass
 class Launcher:
-    """Where the points of an experiment are measured."""
+    """Place where the points of an experiment are measured."""
 
     name: str = setting(
         "local",

@@ -14,7 +14,7 @@ from foretail.core.plugins import THRESHOLD_RULE_GROUP, offered
 from foretail.sim_bridge.policies import ASKING, VICTIMS
 
 THRESHOLDS = ("f1", "recovered_loss")
-"""What Foretail itself maximises; packages offer threshold rules."""
+"""Scores that Foretail itself maximises; packages offer threshold rules."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class FeatureSelection:
 
 @dataclass
 class Trainer:
-    """What a predictor is trained on."""
+    """Data that a predictor is trained on."""
 
     device: str = setting(
         "cpu",
@@ -154,7 +154,7 @@ class OperatingPoint:
 
 @dataclass
 class Objective:
-    """What is learned: labels, or what is sent."""
+    """Target of learning: labels, or what is sent."""
 
     name: str = setting(
         "labels",

@@ -63,7 +63,7 @@ class Dataset(Summarised):
         self.path = path
         self.manifest = manifest
 
-    def told(self) -> dict[str, str]:
+    def shown_values(self) -> dict[str, str]:
         """Return what is shown."""
         manifest = self.manifest
         return {

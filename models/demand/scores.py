@@ -83,7 +83,7 @@ class ScheduleScore:
 
 @dataclass(frozen=True)
 class Score:
-    """What a predictor does on some runs."""
+    """Score of a predictor on some runs."""
 
     steps: int  #: scored
     idle_steps: int  #: left out because they have no demand to schedule
@@ -176,11 +176,11 @@ def score(
         for step in busy:
             wanted = DemandMatrix(true[step]).scaled_to(degree)
             capacities = [_capacity(DemandMatrix(m[step]), degree, trust, seed) for m in (predicted, true)]
-            for routing, found in pairs.items():
+            for routing, throughputs in pairs.items():
                 of_predicted, of_true = (ROUTINGS[routing](wanted, capacity) for capacity in capacities)
-                found.append((of_predicted, of_true))
-        for routing, found in pairs.items():
-            theta = np.array(found)
+                throughputs.append((of_predicted, of_true))
+        for routing, throughputs in pairs.items():
+            theta = np.array(throughputs)
             schedules[routing, trust] = ScheduleScore(
                 {name: _of_run(theta[run == name]) for name in dict.fromkeys(run.tolist())}
             )

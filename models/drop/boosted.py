@@ -79,7 +79,7 @@ class BoostedTrees(TreePredictor):
         self._boost(lambda matrix: matrix(x, label=y, weight=weight))
 
     def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
-        """As ``DropPredictor.fit_batches``; memory holds what XGBoost makes of the rows, not the rows.
+        """Fit like ``DropPredictor.fit_batches``; memory holds what XGBoost makes of the rows, not the rows.
 
         XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin. Of more than
         `rows_in_memory` rows it keeps the bins in files, and the trees are the same.
@@ -145,7 +145,7 @@ class _Stopped(Exception):
 
 
 def _finds_gpu(xgboost: Any) -> bool:
-    """Whether XGBoost trains on a GPU when asked to, where it would otherwise only warn and train on the CPU."""
+    """True if XGBoost trains on a GPU when asked to, where it would otherwise only warn and train on the CPU."""
     if not xgboost.build_info()["USE_CUDA"]:
         return False
     with warnings.catch_warnings():

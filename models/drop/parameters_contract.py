@@ -1,4 +1,4 @@
-"""What the contracts of all predictors say of parameters."""
+"""Rules on parameters that the contracts of all predictors share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made_of(what: object, base: type[P2], called: str) -> P2:
 
 
 def _members(base: type) -> list[str]:
-    """What users see of a class and of the classes that it is made of."""
+    """Members that users see of a class and of the classes that it is made of."""
     return sorted(
         name
         for kind in base.__mro__

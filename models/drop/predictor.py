@@ -25,10 +25,10 @@ from foretail.models.scoring.metrics import RAISE_CONGESTION
 COMPARED = 500
 """Rows and cells on which a model and its ensemble are compared, before zeros are put into them."""
 FLOAT32_ROUNDING = 1e-3
-"""Of a probability, by a framework that adds up many leaves."""
+"""Largest rounding error of a probability in a framework that adds up many leaves."""
 
 DEVICES = ("cpu", "cuda")
-"""Where a predictor can train that has a parameter `device`."""
+"""Devices on which a predictor with a parameter `device` can train."""
 
 MACHINE_PARAMETERS = frozenset({"device", "jobs", "rows_in_memory"})
 """Parameters that tell where, with how many threads and in how much memory to train, which no search varies."""
@@ -36,7 +36,7 @@ MACHINE_PARAMETERS = frozenset({"device", "jobs", "rows_in_memory"})
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a constructor parameter may be: a value of `kind` in [`low`, `high`], one of `choices`, or None."""
+    """Range of a constructor parameter: a value of `kind` in [`low`, `high`], one of `choices`, or None."""
 
     kind: type  #: int, float (an int will do) or bool; str goes with `choices`
     low: float | None = None  #: inclusive bound of a number

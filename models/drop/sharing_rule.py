@@ -35,7 +35,7 @@ class SharingRule:
     far_less: int = 0  #: those have so much less ``pressure``, in a first round trip too
 
     def drops(self, message_left: int, fill: int, first_rtt: int, pressure: int) -> bool:
-        """Whether a packet with these features is dropped, each in its range of the catalog."""
+        """True if a packet with these features is dropped, each in its range of the catalog."""
         if message_left <= self.message_left:
             return pressure > self.last_pressure
         near, far = self._limits(bool(first_rtt))
@@ -65,7 +65,7 @@ class SharingRule:
         def either(later: int, first: int) -> Rule:
             return limit(later) if first == later else ("first_rtt", 0, limit(later), limit(first))
 
-        def kept(others: Rule) -> Rule:
+        def with_last_packets(others: Rule) -> Rule:
             return ("message_left", self.message_left, limit(self.last_pressure), others) if has_last else others
 
         has_last = self.message_left >= 0
@@ -76,13 +76,13 @@ class SharingRule:
         elif self.far <= self.message_left:
             others = either(far, far_first)
         else:
-            tests = kept(("message_left", self.far, either(near, near_first), either(far, far_first)))
+            tests = with_last_packets(("message_left", self.far, either(near, near_first), either(far, far_first)))
             return [tests, kept_from(self.message_left, ("fill", self.fill, False, True))] if above_fill else [tests]
-        return [kept(("fill", self.fill, others, True) if above_fill else others)]
+        return [with_last_packets(("fill", self.fill, others, True) if above_fill else others)]
 
 
 def kept_from(message_left: int, others: Rule) -> Rule:
-    """What holds for all but the last packets, which are never dropped."""
+    """Rule that holds for all but the last packets, which are never dropped."""
     return ("message_left", message_left, False, others) if message_left >= 0 else others
 
 

@@ -14,7 +14,7 @@ from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import checked_weights
 
 DropWeight = float | Literal["balanced", "cost"]
-"""What a drop counts, when another row counts 1."""
+"""Weight of a drop, when another row counts 1."""
 
 
 def drop_factor(drop_weight: DropWeight, ports: int, batches: Iterable[Rows]) -> float:

@@ -1,4 +1,4 @@
-"""Whether trees decide as the estimator that they were read from, rules outside of its trees included."""
+"""Comparison of trees with the estimator that they were read from, rules outside of its trees included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPARED = 100
 """Points of cells; each is compared once more for every input, with a zero there."""
 
 MOST_ROWS = 1000
-"""Of data that are compared, or a few more."""
+"""Most rows of data that are compared, or a few more."""
 
 
 def with_zeros(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

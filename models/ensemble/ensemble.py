@@ -102,7 +102,7 @@ class Ensemble(Summarised):
         ensemble_json.validate(ensemble_json.document_of(self, trees=()))  # trees have their own, vectorised, checks
         _check_invariants(self)
 
-    def told(self) -> dict[str, str]:
+    def shown_values(self) -> dict[str, str]:
         """Return what is shown."""
         return {
             "features": ", ".join(feature.name for feature in self.features),

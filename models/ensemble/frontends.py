@@ -55,7 +55,7 @@ _WRAPPERS = {
     "RandomizedSearchCV": _SEARCH,
     "Pipeline": "changes its inputs before its trees: give the classifier of its last step, trained without the others",
 }
-"""What is read once it is unwrapped."""
+"""Estimators that are read once they are unwrapped."""
 
 
 def is_tree_model(estimator: object) -> bool:

@@ -86,7 +86,7 @@ class NamedColumns(tuple[FeatureInput, ...]):
 
 
 class Format(StrEnum):
-    """What a file holds; values name it in errors."""
+    """Format of a file; values name it in errors."""
 
     ENSEMBLE = "ensemble"
     XGBOOST_JSON = "XGBoost JSON model"
@@ -99,7 +99,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading one foreign file may take; thousands of deep trees take seconds."""
+    """Limits of reading one foreign file; thousands of deep trees take seconds."""
 
     cpu_seconds: int = 120  #: of its computation, so that a busy machine makes no difference
     memory_bytes: int = 8 << 30  #: beside what the libraries take that read it

@@ -1,4 +1,4 @@
-"""What rounding does to a decision: the framework's own sum, and how far any order of adding can be from the exact one.
+"""Effect of rounding on a decision: the framework's own sum, and how far any order of adding can be from the exact one.
 
 Proofs and decisions use exact sums. This is for the inputs at which the framework that trained the model would decide
 otherwise, which an export lists. scikit-learn adds forests, trees and gradient boosting in float64 in tree order (with

@@ -23,7 +23,7 @@ REPLAYED = frozenset(item.name for item in FEATURES) - frozenset(FLOW_FEATURES)
 """Features that a switch of a replay, or of slots, computes itself."""
 
 _BITS = 61
-"""Of a sum of votes without its sign, so that the difference of two sums is an int64."""
+"""Bits of a sum of votes without its sign, so that the difference of two sums is an int64."""
 
 
 class RowPredictor(Protocol):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DropModel:
-    """What ``mlflow.pyfunc.load_model`` wraps."""
+    """Model that ``mlflow.pyfunc.load_model`` wraps."""
 
     def __init__(self, model: Ensemble | Network) -> None:
         self.model = model

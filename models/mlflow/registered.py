@@ -20,7 +20,7 @@ ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
 OUTCOME_FILE = "outcome.json"
 MODEL_NAME = "model"
 MODEL_SHA256 = "foretail_sha256"
-"""Of the model, in the metadata of MLflow's copy."""
+"""Key of the model's hash in the metadata of MLflow's copy."""
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 _LOADER = "foretail.models.mlflow.ensemble_flavor"
@@ -36,7 +36,7 @@ class RegisteredModel:
     before: str | None = None  #: the version that the alias pointed at before, if any; `version` itself when it stayed
 
     def sentence(self) -> str:
-        """Where the alias points, and whether it moved."""
+        """Say where the alias points, and whether it moved."""
         was = {None: "", self.version: ", as before"}.get(self.before, f"; before: version {self.before}")
         return f"models:/{self.name}@{self.alias} is version {self.version} now{was}"
 

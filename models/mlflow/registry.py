@@ -44,7 +44,7 @@ MODEL_ADDRESS = re.compile(
 )
 
 _LOGGED = {ENSEMBLE_FILE: ENSEMBLE_TAG, NETWORK_FILE: NETWORK_TAG}
-"""What Foretail logs with a run, and the tag with its hash."""
+"""Files that Foretail logs with a run, and the tag with the hash of each."""
 
 _ALIAS = "SELECT version FROM registered_model_aliases WHERE workspace = 'default' AND name = ? AND alias = ?"
 
@@ -66,13 +66,13 @@ class UsedDataset:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What an ensemble came from."""
+    """Origin of an ensemble."""
 
     runs: tuple[str, ...]  #: tracked runs that made it, the newest first
     datasets: tuple[UsedDataset, ...]  #: what these were given, and what the network was given that it imitates
 
     def given(self, traffic_sha256: str, content_sha256: str = "") -> UsedDataset | None:
-        """What trained or tuned it, or gave it its threshold, and has these rows or this traffic; None if nothing."""
+        """Dataset with these rows or this traffic that trained, tuned or gave it its threshold; None without one."""
         same = (
             one for one in self.datasets if content_sha256 == one.content_sha256 or traffic_sha256 == one.traffic_sha256
         )
@@ -196,7 +196,7 @@ def logged_ensembles(uri: str) -> Iterator[tuple[str, str | None]]:
 
     ForetailError when the store cannot be used.
     """
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
         for run in runs:
             for file in (file for file, tag in _LOGGED.items() if tag in run.data.tags):
@@ -243,7 +243,7 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
     uri : the tracking store
     tag : under which runs have that hash
     """
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         runs = _runs_with(mlflow, tag, sha256)
         if not runs:
             raise NoLineage(
@@ -265,13 +265,13 @@ def lineage(sha256: str, uri: str, tag: str = ENSEMBLE_TAG) -> Lineage:
 
 def run_tags(run_id: str, uri: str) -> dict[str, str]:
     """Return the tags of a run."""
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         return dict(mlflow.MlflowClient(uri).get_run(run_id).data.tags)
 
 
 def run_document(run_id: str, name: str, uri: str) -> Any:
     """Return a JSON artifact of a run; ForetailError when it has none of that name."""
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         try:
             return parse_json(mlflow.artifacts.load_text(f"runs:/{run_id}/{name}"))
         except (mlflow.exceptions.MlflowException, OSError, ValueError) as error:
@@ -307,7 +307,7 @@ def _used(run: Any) -> Iterator[UsedDataset]:
 
 
 @contextmanager
-def asked(uri: str) -> Iterator[ModuleType]:
+def mlflow_at(uri: str) -> Iterator[ModuleType]:
     """Yield MLflow, pointed at a store, and turn whatever the store raises into one sentence."""
     with connected(uri) as mlflow, usable(uri):
         yield mlflow

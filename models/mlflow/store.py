@@ -24,7 +24,7 @@ from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.files import holding_lock
 
 MOST_PATH_BYTES = 490
-"""Of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
+"""Longest path of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
 
 SQLITE = "sqlite:///"
 
@@ -121,7 +121,7 @@ def require_short_path(file: Path, remedy: str) -> None:
 
 
 def store_exists(address: str) -> bool:
-    """Whether a store is there to be read: always True for a server."""
+    """True if a store is there to be read: always for a server."""
     file = sqlite_file(address)
     return file is None or file.exists()
 

@@ -155,7 +155,7 @@ class TrackedRun:
         from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
         client = imported().MlflowClient(self.uri)
-        found, page = set(), None
+        values, page = set(), None
         while page != "":
             runs = client.search_runs(
                 [self.experiment_id], f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self.run_id}'", page_token=page
@@ -164,9 +164,9 @@ class TrackedRun:
                 if tag in run.data.tags and run.info.status == RunStatus.to_string(RunStatus.RUNNING):
                     client.delete_run(run.info.run_id)
                 elif tag in run.data.tags:
-                    found.add(run.data.tags[tag])
+                    values.add(run.data.tags[tag])
             page = runs.token or ""
-        return frozenset(found)
+        return frozenset(values)
 
     def log_figures(
         self, split: str, region: str, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike, score: npt.ArrayLike

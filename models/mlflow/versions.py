@@ -10,7 +10,7 @@ from typing import Any
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import EMPTY, RegisteredModel, create_version, point_alias
-from foretail.models.mlflow.registry import asked, load_ensemble
+from foretail.models.mlflow.registry import load_ensemble, mlflow_at
 from foretail.models.mlflow.store import answered, first_line, locked, settled, store_exists
 
 _VERSION_AT_ALIAS = """
@@ -26,7 +26,7 @@ def alias_holder(name: str, alias: str, uri: str) -> str | None:
     """
     if not store_exists(uri):
         return None
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
         try:
             version = client.get_registered_model(name).aliases.get(alias)
@@ -50,7 +50,7 @@ def alias_holder(name: str, alias: str, uri: str) -> str | None:
 
 def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
     """Return the tags of a version of a registered model."""
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         return dict(mlflow.MlflowClient(uri).get_model_version(name, version).tags)
 
 
@@ -72,7 +72,7 @@ def register_model(
     if rows := answered(uri, _VERSION_AT_ALIAS, name, alias, run_id):
         version = str(rows[0][0])
         return RegisteredModel(name, version, alias, version)
-    with asked(uri) as mlflow, locked(uri):
+    with mlflow_at(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)
         try:
             version = _version_of(client, name, [run_id]) or _new_version(
@@ -97,7 +97,7 @@ class Version:
 
 def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
     """Return the versions of the models that runs saved, the newest first."""
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
         matching = [
             Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
@@ -122,7 +122,7 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
     """Return the versions of a registered model with an alias, the newest first; none where there is no such model."""
     if not store_exists(uri):
         return []
-    with asked(uri) as mlflow:
+    with mlflow_at(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
         try:
             aliases = client.get_registered_model(name).aliases
@@ -130,7 +130,7 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return []
             raise
-        found = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
+        versions = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
     return [
         NamedVersion(
             str(one.version),
@@ -139,7 +139,7 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
             one.description or "",
             dict(one.tags),
         )
-        for one in sorted(found, key=lambda one: -int(one.version))
+        for one in sorted(versions, key=lambda one: -int(one.version))
     ]
 
 
@@ -148,7 +148,7 @@ def give_back(name: str, alias: str, version: str, wanted_tag: str, uri: str) ->
 
     ForetailError when there is no such version, it lacks the tag, or it holds the alias already.
     """
-    with asked(uri) as mlflow, locked(uri):
+    with mlflow_at(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)
         try:
             tags = client.get_model_version(name, version).tags
@@ -191,7 +191,7 @@ def move_alias(
         The tracking store. Of an SQLite file the lock is held meanwhile; a server has no lock, so that two that move
         an alias there in the same instant are told apart by their tags only.
     """
-    with asked(uri) as mlflow, locked(uri):
+    with mlflow_at(uri) as mlflow, locked(uri):
         client = mlflow.MlflowClient(uri)
         now = alias_holder(name, alias, uri)
         if now != holder:

@@ -60,21 +60,21 @@ DASHES: tuple[Any, ...] = (
     "--",
     (0, (7, 1, 2, 1)),
 )
-"""Of lines without markers in a paper, by their colour: prints in grey tell them apart."""
+"""Dashes of lines without markers in a paper, by their colour: prints in grey tell them apart."""
 MM_PER_INCH, POINTS_PER_INCH = 25.4, 72
 COLUMN_MM = 3.3 * MM_PER_INCH
 """One column of a paper."""
 LEAST_OF_HEIGHT = 0.65
 """A panel that becomes narrower keeps so much of its height, because letters keep theirs."""
 MM_PER_LETTER = {"screen": 1.6, "paper": 1.4, "slides": 2.6}
-"""Of a legend, about."""
+"""Width of a letter of a legend, about."""
 NARROWEST_MM = 50
 """Panels that would be narrower than this go into several rows."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Where figures are shown, and how wide they are."""
+    """Look of figures: the place that shows them, and their width."""
 
     style: str = "screen"  #: of `STYLES`
     width_mm: float | None = None  #: of a whole figure; None is a column of a paper, elsewhere what fits its panels
@@ -189,7 +189,7 @@ def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: An
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Of a logarithmic axis 1, 2 and 5 of every power of ten, and no labels between."""
+    """Label 1, 2 and 5 of every power of ten on a logarithmic axis, and nothing between."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -20,7 +20,7 @@ from foretail.core.summary import Summarised
 RAISE_CONGESTION = (
     "raise incast.queries_per_second_per_server, incast.burst_fraction, background.load or traffic_ns of the scenario"
 )
-"""What makes a trace hold drops: the advice wherever there are too few of them."""
+"""Advice that makes a trace hold drops, wherever there are too few of them."""
 
 Score = int | float | None
 Region = Literal["whole", "asked"]
@@ -253,11 +253,11 @@ def _same_length(truth: BoolArray, other: npt.NDArray[np.generic]) -> None:
         raise ForetailError(f"{len(truth)} labels meet predictions of shape {other.shape}: pass one per label")
 
 
-def drops_of(found: Mapping[str, Score]) -> int:
-    """How many rows are drops, from the scores of a region."""
-    return int((found["true_positives"] or 0) + (found["false_negatives"] or 0))
+def drops_of(counts: Mapping[str, Score]) -> int:
+    """How many rows are drops, from the counts of a region."""
+    return int((counts["true_positives"] or 0) + (counts["false_negatives"] or 0))
 
 
-def predicted_drops_of(found: Mapping[str, Score]) -> int:
-    """How many rows are predicted to drop, from the scores of a region."""
-    return int((found["true_positives"] or 0) + (found["false_positives"] or 0))
+def predicted_drops_of(counts: Mapping[str, Score]) -> int:
+    """How many rows are predicted to drop, from the counts of a region."""
+    return int((counts["true_positives"] or 0) + (counts["false_positives"] or 0))

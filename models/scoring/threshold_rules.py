@@ -67,4 +67,4 @@ THRESHOLD_RULES: Mapping[str, type[ThresholdRule]] = MappingProxyType({"f1": F1}
 
 _NOUN = "threshold rule"
 THRESHOLD_RULE_KINDS = Kinds(THRESHOLD_RULE_GROUP, ThresholdRule, _NOUN, THRESHOLD_RULES)  # type: ignore[type-abstract]
-"""Those, and what installed packages offer."""
+"""Foretail's own threshold rules, and those that installed packages offer."""

@@ -1,1 +1,1 @@
-"""What the command says of itself: help, completion of words, and what this machine has."""
+"""Descriptions that the command prints: help, completion of words, and what this machine has."""

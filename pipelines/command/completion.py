@@ -53,9 +53,9 @@ def words(line: str, commands: Sequence[str]) -> Iterator[str]:
     elif given[1] == "run" and len(given) == 2:
         yield from (name for name in experiments() if name.startswith(word))
     elif given[1] == "run" and given[2] in experiments():
-        yield from (found for found in _of_command(command_of(given[2]), word) if found.startswith(word))
+        yield from (completed for completed in _of_command(command_of(given[2]), word) if completed.startswith(word))
     elif given[1] in SCHEMAS:
-        yield from (found for found in _of_command(stage_command(given[1]), word) if found.startswith(word))
+        yield from (completed for completed in _of_command(stage_command(given[1]), word) if completed.startswith(word))
 
 
 def _of_command(command: Command, word: str) -> Iterator[str]:

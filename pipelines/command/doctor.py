@@ -37,7 +37,7 @@ class Finding:
     """One thing looked for."""
 
     what: str  #: its name
-    found: str | None  #: its version or place; None when it is missing
+    version: str | None  #: its version or place; None when it is missing
     fix: str  #: what to do when it is missing
     needed: bool = False  #: Foretail cannot work without it
 
@@ -62,12 +62,12 @@ def examine(folder: Path) -> tuple[Finding, ...]:
 
 
 def table(findings: tuple[Finding, ...]) -> Table:
-    """What was found, and the fix of what was not."""
-    missing = [finding for finding in findings if finding.found is None and finding.fix]
+    """Table of the findings, and the fix of what is missing."""
+    missing = [finding for finding in findings if finding.version is None and finding.fix]
     return Table(
         "This machine",
         ("what", "found"),
-        tuple((finding.what, finding.found or "-") for finding in findings),
+        tuple((finding.what, finding.version or "-") for finding in findings),
         tuple(f"{finding.what}{' (needed)' if finding.needed else ''}: {finding.fix}" for finding in missing),
     )
 
@@ -81,7 +81,7 @@ def _tried(what: str, find: Callable[[], str | None], fix: str, needed: bool = F
 
 def _extras() -> Iterator[Finding]:
     for extra, (packages, purpose) in EXTRAS.items():
-        versions = [f"{package} {found}" for package in packages if (found := version_of(package)) is not None]
+        versions = [f"{package} {version}" for package in packages if (version := version_of(package)) is not None]
         whole = bool(versions) if extra == "xgboost" else len(versions) == len(packages)
         fix = f"pip install 'foretail[{extra}]', for {purpose}"
         yield Finding(f"extra {extra}", ", ".join(versions) if whole else None, fix)

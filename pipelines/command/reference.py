@@ -1,4 +1,4 @@
-"""What ``foretail STAGE --help`` prints: groups, and every setting with its default, meaning, unit and range."""
+"""Text of ``foretail STAGE --help``: groups, and every setting with its default, meaning, unit and range."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_USED = 10
 LONGEST_DEFAULT = 48
 """Letters of a default; a longer list is counted instead."""
 NAME = {"policy": "NAME", "collect_policy": "NAME", "demand_predictor": "NAME", "designs": "NAME"}
-"""What stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
+"""Word that stands for the key of a mapping of nodes; ``SIZE`` where there is nothing here."""
 ALL = "all"
 LEAST_USED = ("experiment", "store_dir", "ns3_prefix", "figures", "allow_no_digest")
 """Settings that few experiments are given."""
@@ -140,7 +140,7 @@ def features_table() -> Table:
 
 
 def _most_used(command: Command, described: Sequence[SettingHelp]) -> list[SettingHelp]:
-    """Those of the table; of an experiment the first of its own, and its size."""
+    """Settings of the table; of an experiment the first of its own, and its size."""
     of_stage = USED.get(command.words[0])
     if of_stage is not None:
         by_name = {one.name: one for one in described}

@@ -76,11 +76,11 @@ class ArrivalsResult(Summarised):
         }
 
     def questions(self) -> dict[str, Questions]:
-        """What the policies of the table asked."""
+        """Questions that the policies of the table asked."""
         return shown_questions(self.comparison.questions, self.comparison.transmitted)
 
     def worth(self) -> PredictionScores:
-        """What the predictions are worth."""
+        """Scores of the predictions."""
         compared = self.comparison
         scores = {name: region_scores(getattr(compared, name), compared.ports) for name in ("whole", "asked")}
         return PredictionScores(
@@ -98,35 +98,38 @@ class ArrivalsResult(Summarised):
         )
 
     def verdict(self) -> list[str]:
-        """Who sends most beside LQD, and what the predictions are worth."""
+        """Sentences that tell which policy sends most beside LQD, and what the predictions are worth."""
         return self.worth().verdict(self.comparison.transmitted, self.baselines, self.chosen_on)
 
     def tables(self) -> list[Table]:
         """Policies, and the scores of the predictions."""
-        found, policies, titles = self.comparison, self._policies(), COLUMNS
-        if found.optimum is not None:
+        comparison, policies, titles = self.comparison, self._policies(), COLUMNS
+        if comparison.optimum is not None:
             titles = {**COLUMNS, "throughput_ratio_to_optimum": "ratio to optimum"}
             policies["optimum"] = {
-                "transmitted": found.optimum,
-                "dropped": found.arrivals - found.optimum,
-                "throughput_ratio_to_lqd": found.optimum / found.lqd,
+                "transmitted": comparison.optimum,
+                "dropped": comparison.arrivals - comparison.optimum,
+                "throughput_ratio_to_lqd": comparison.optimum / comparison.lqd,
                 "throughput_ratio_to_optimum": 1.0,
             }
-        note = f"{found.arrivals:,} packets to {found.ports} ports that share {found.buffer:,} packets of buffer"
+        note = (
+            f"{comparison.arrivals:,} packets to {comparison.ports} ports that share {comparison.buffer:,} packets of "
+            "buffer"
+        )
         worth = self.worth()
         return [policies_table(policies, titles, note), worth.table(), *worth.beside(self.baselines, self.chosen_on)]
 
     def _policies(self) -> dict[str, dict[str, Cell]]:
-        found, questions = self.comparison, self.questions()
+        comparison, questions = self.comparison, self.questions()
         return {
             policy: {
                 "transmitted": transmitted,
-                "dropped": found.arrivals - transmitted,
-                "throughput_ratio_to_lqd": found.ratio_to_lqd(policy),
-                "throughput_ratio_to_optimum": transmitted / found.optimum if found.optimum else None,
+                "dropped": comparison.arrivals - transmitted,
+                "throughput_ratio_to_lqd": comparison.ratio_to_lqd(policy),
+                "throughput_ratio_to_optimum": transmitted / comparison.optimum if comparison.optimum else None,
                 **asked_document(questions.get(policy)),
             }
-            for policy, transmitted in found.transmitted.items()
+            for policy, transmitted in comparison.transmitted.items()
         }
 
 
@@ -185,7 +188,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
 
 
 def _beside(config: ReplayConfig, batches: Iterator[Slotted], compared: Comparison) -> tuple[list[dict[str, Any]], str]:
-    """What tuned policies do with the same arrivals, the best first, and where their settings were chosen."""
+    """Rows of tuned policies on the same arrivals, the best first, and where their settings were chosen."""
     parameters, rules = config.parameters, Rules(**vars(config.rules))
     known = known_baselines(config.tracking, Store(config.store_dir))
     tried = known or candidates_for(parameters.count)

@@ -1,4 +1,4 @@
-"""What a run costs those whose traffic it carries: J, and what it is made of (``sim_bridge/packets/cost.py``)."""
+"""Cost J of a run to the users whose traffic it carries, and its parts (``sim_bridge/packets/cost.py``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foretail.sim_bridge.packets.queries import query_table
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run cost; None where it had no such traffic."""
+    """Cost of one run; None where it had no such traffic."""
 
     cost: float | None  #: J, at least about 1
     query: float | None  #: mean slowdown of queries
@@ -40,8 +40,11 @@ def run_cost(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any]) 
     """
     kinds, offered = slowdowns_by_kind(flows, end_ns, settings), flows[started(flows)]
     queries = query_table(flows, end_ns, settings)
-    means = {kind: float(found.mean()) for kind, found in kinds.items() if len(found)}
-    tails = {f"p99_{kind}": float(np.percentile(found, 99)) if len(found) else None for kind, found in kinds.items()}
+    means = {kind: float(slowdowns.mean()) for kind, slowdowns in kinds.items() if len(slowdowns)}
+    tails = {
+        f"p99_{kind}": float(np.percentile(slowdowns, 99)) if len(slowdowns) else None
+        for kind, slowdowns in kinds.items()
+    }
     finished = flows["size_bytes"][flows["fct_ns"] >= 0].sum()
     return RunCost(
         cost=float(cost_of(list(means.values()))) if means else None,

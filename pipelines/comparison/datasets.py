@@ -78,7 +78,7 @@ class DatasetsResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the model has seen, who sends most beside LQD, and what the predictions are worth."""
+        """Sentences: what the model has seen, who sends most beside LQD, and what the predictions are worth."""
         return self.seen_sentences() + self.worth.verdict(
             {policy: sent.bytes for policy, sent in self.transmitted.items()}, self.baselines, self.chosen_on
         )
@@ -187,19 +187,19 @@ def _replayed(
                     decider=decider,
                 )
             )
-    total = ReplayScores.together([found.scores for found in compared])
+    total = ReplayScores.together([one.scores for one in compared])
     queues = max(queues_of(dataset.manifest).count for dataset in datasets)
     tried = known or (() if model is None else candidates_for(queues))
     beside = judged(datasets, tried, total.lqd_bytes, total.accept_bytes)
     transmitted = {
-        policy: Sent.together([found.transmitted[policy] for found in compared]) for policy in compared[0].transmitted
+        policy: Sent.together([one.transmitted[policy] for one in compared]) for policy in compared[0].transmitted
     }
     questions = {
-        policy: sum((found.questions[policy] for found in compared), Questions()) for policy in compared[0].questions
+        policy: sum((one.questions[policy] for one in compared), Questions()) for policy in compared[0].questions
     }
     return DatasetsResult(
         datasets=tuple(_described(dataset, model is not None) for dataset in datasets),
-        offered=Sent.together([found.offered for found in compared]),
+        offered=Sent.together([one.offered for one in compared]),
         transmitted=transmitted,
         questions=shown_questions(questions, transmitted),
         baselines=beside if known else [beside[place] for place in best_of(tried, [one["sent"] for one in beside])],
@@ -234,11 +234,11 @@ def _rows(
     columns: tuple[str, ...] = ()
     if model is not None:
         columns = training_columns([item.name for item in model.features], config.own_queues)
-    labels, asked, predicted, score = [], [], [], []
+    labels, where_asked, predicted, score = [], [], [], []
     for batch in dataset.rows([*columns, "lqd_drop", "shadow_asked"]):
         values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
         labels.append(values["lqd_drop"])
-        asked.append(values["shadow_asked"])
+        where_asked.append(values["shadow_asked"])
         if model is not None:
             x = np.stack([values[name] for name in columns], axis=1)
             predicted.append(model.exceeds(x))
@@ -249,7 +249,7 @@ def _rows(
             predicted.append(values["lqd_drop"] & (source == "perfect"))
     return _Rows(
         lqd_drop=_joined(labels),
-        asked=_joined(asked),
+        asked=_joined(where_asked),
         predicted=_joined(predicted),
         score=np.concatenate([*score, np.empty(0)]) if model is not None else None,
     )

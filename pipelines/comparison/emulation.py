@@ -69,7 +69,7 @@ class EmulationResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the comparison comes to, and whether its runs can be believed."""
+        """Sentences: the result of the comparison, and whether its runs can be believed."""
         late = [run for run in self.runs if not run.is_valid]
         sentences = self.compared.verdict()[:1]
         if self.fidelity is not None:

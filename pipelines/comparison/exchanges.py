@@ -38,7 +38,7 @@ class ExchangeSummary:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> ExchangeSummary | None:
-        """Of a table of :mod:`foretail.sim_bridge.packets.queries`; None when it is empty."""
+        """Summarise a table of :mod:`foretail.sim_bridge.packets.queries`; None when it is empty."""
         if not len(table):
             return None
         p50_ns, p99_ns = (float(value) for value in np.percentile(table["time_ns"], (50, 99)))
@@ -56,9 +56,9 @@ def exchange_table(title: str, summaries: Mapping[str, Sequence[ExchangeSummary 
     """Means over the seeds of every policy; no row where there is nothing."""
     rows: list[tuple[str | float, ...]] = []
     for policy, of_seeds in summaries.items():
-        found = [summary for summary in of_seeds if summary is not None]
-        if found:
-            means = (float(np.mean([getattr(one, name) for one in found])) / unit for name, _, unit in _COLUMNS)
+        present = [summary for summary in of_seeds if summary is not None]
+        if present:
+            means = (float(np.mean([getattr(one, name) for one in present])) / unit for name, _, unit in _COLUMNS)
             rows.append((policy, *means))
     return Table(
         f"{title}, means over seeds",
@@ -71,7 +71,7 @@ def exchange_table(title: str, summaries: Mapping[str, Sequence[ExchangeSummary 
 def every_exchange(policy: str, seed: int, run: PacketRun) -> pd.DataFrame:
     """Every query and every round of a run."""
     parts = []
-    for kind, found in (("query", run.queries()), ("round", run.rounds())):
-        keys = pd.DataFrame({"policy": policy, "seed": seed, "kind": kind, "number": found.index})
-        parts.append(pd.concat([keys, found.reset_index(drop=True)], axis=1))
+    for kind, exchanges in (("query", run.queries()), ("round", run.rounds())):
+        keys = pd.DataFrame({"policy": policy, "seed": seed, "kind": kind, "number": exchanges.index})
+        parts.append(pd.concat([keys, exchanges.reset_index(drop=True)], axis=1))
     return pd.concat(parts, ignore_index=True)

@@ -27,7 +27,7 @@ METRICS = (
     ("drops", "drops"),
     ("retransmissions", "retransmissions"),
 )
-"""What runs are compared in as wholes: columns of the table, and the metrics behind them."""
+"""Figures in which whole runs are compared: columns of the table, and the metrics behind them."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Fidelity:
         pairs: dict[str, list[tuple[PolicyRun, PolicyRun]]] = {policy: [] for policy in emulated.policies}
         for run in emulated.runs:
             pairs[run.policy].append((run, beside[run.policy, run.seed]))
-        return cls({policy: _ratios(found) for policy, found in pairs.items()}, emulated, simulated)
+        return cls({policy: _ratios(runs) for policy, runs in pairs.items()}, emulated, simulated)
 
     def document(self) -> dict[str, Any]:
         """Every figure, JSON-like."""
         return {
             "ratios": {
-                policy: {name: asdict(one) for name, one in found.items()} for policy, found in self.ratios.items()
+                policy: {name: asdict(one) for name, one in ratios.items()} for policy, ratios in self.ratios.items()
             },
             "simulated": [{**asdict(run), "metrics": run.metrics()} for run in self.simulated.runs],
             "differences": {
@@ -73,7 +73,7 @@ class Fidelity:
         }
 
     def verdict(self) -> str:
-        """What it comes to, over all policies."""
+        """Result over all policies, in a sentence."""
         ratios = [one["all"] for one in self.ratios.values() if "all" in one]
         if not ratios:
             return "No flow ended without a timeout both here and in ns-3, so times cannot be compared."
@@ -90,8 +90,8 @@ class Fidelity:
             ("policy", "class", "flows", "mean less 1, %", "p10", "p50", "p90"),
             tuple(
                 (policy, name, one.flows, interval_text(one.percent), one.p10, one.p50, one.p90)
-                for policy, found in self.ratios.items()
-                for name, one in found.items()
+                for policy, ratios in self.ratios.items()
+                for name, one in ratios.items()
             ),
             ("of flows without a timeout in both; geometric mean of a seed, then mean and 95 % t interval over seeds",),
         )

@@ -41,7 +41,7 @@ CAPTIONS = {
     f"{FOLDER}/incast_slowdown": "Which share of the incast flows had at most which slowdown, by policy, all seeds "
     "together. A line further to the left is better; where lines meet, policies do the same.",
 }
-"""What is seen on each figure, the one first that tells most."""
+"""Captions of the figures, the one first that tells most."""
 
 
 def with_figures(result: FlowsResult, run_dir: Path) -> FlowsResult:
@@ -105,18 +105,18 @@ def _by_seed(result: FlowsResult, panels_of: Mapping[str, tuple[str, str]]) -> p
 @styled
 def _bars(frame: pd.DataFrame, panels_of: Mapping[str, tuple[str, str]]) -> Figure:
     """A panel per metric that has a value, in a row: means as bars with their intervals, seeds as dots."""
-    panels_of = {name: told for name, told in panels_of.items() if frame[name].notna().any()} or panels_of
+    panels_of = {name: panel for name, panel in panels_of.items() if frame[name].notna().any()} or panels_of
     place = {policy: position for position, policy in enumerate(frame["policy"].drop_duplicates())}
     figure, row = panels(len(panels_of), inches=(9, 1.4 + 0.3 * len(place)), grid="x", sharey=True)
     for axes, (name, (_, title)) in zip(row, panels_of.items(), strict=True):
         for policy, values in frame.groupby("policy")[name]:
-            found = mean_interval([None if np.isnan(value) else value for value in values.tolist()])
-            if found.mean is None:
+            interval = mean_interval([None if np.isnan(value) else value for value in values.tolist()])
+            if interval.mean is None:
                 continue
-            axes.barh(place[policy], found.mean, color="0.82", height=0.7)
-            if found.low is not None and found.high is not None:
+            axes.barh(place[policy], interval.mean, color="0.82", height=0.7)
+            if interval.low is not None and interval.high is not None:
                 # nothing here is below 0, whatever an interval says
-                axes.plot([max(found.low, 0), found.high], [place[policy]] * 2, color="0.35", linewidth=1.2)
+                axes.plot([max(interval.low, 0), interval.high], [place[policy]] * 2, color="0.35", linewidth=1.2)
         axes.plot(frame[name].to_numpy(), frame["policy"].map(place).to_numpy(), "o", color="C0", markersize=3.5)
         axes.set_xlim(left=0)
         axes.set_title(title)

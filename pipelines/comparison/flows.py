@@ -66,7 +66,7 @@ HEADLINES = (
 )
 """Columns of the table, and the metrics behind them."""
 OF_LOSSLESS = (("pauses", "pauses"), ("paused share", "paused_share"), ("lossless drops", "lossless_drops"))
-"""Those of runs in which some queues may not lose a packet."""
+"""Columns of runs in which some queues may not lose a packet."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,7 +163,7 @@ class FlowsResult(Summarised):
             sentence = "The model was trained or tuned on all of these seeds, which flatters it: judge it on others."
             return [sentence, *replace(self, seen=())._best_and_worth()]
         metric, what = "slowdown.incast.p95", "p95 slowdown of incast flows"
-        means = {policy: found.mean for policy, found in self.means(metric).items() if found.mean is not None}
+        means = {policy: interval.mean for policy, interval in self.means(metric).items() if interval.mean is not None}
         if len(means) < 2:
             return []
         best = min(means, key=lambda policy: means[policy])
@@ -217,7 +217,7 @@ class FlowsResult(Summarised):
             **{title: self._over_seeds(name) for name, title in ASKED.items()},
             "packets per CPU s": self._over_seeds("packets_per_cpu_second"),
         }
-        tables = [_by_policy(f"Policies{where}", means, lambda found: found.mean, notes)]
+        tables = [_by_policy(f"Policies{where}", means, lambda interval: interval.mean, notes)]
         for baseline in self.baselines if len(self.policies) > 1 else ():
             less = {title: self.differences(metric, baseline) for title, metric in HEADLINES[:6]}
             title = f"Difference to {baseline}, paired by seed, 95 % t intervals{where}"
@@ -226,8 +226,8 @@ class FlowsResult(Summarised):
             of_seeds = {name: [getattr(run, kind) for run in self.runs if run.policy == name] for name in self.policies}
             table = exchange_table(title, of_seeds)
             tables += [table] if table.rows else []
-        if (asked := self.predictor) is not None:
-            table = export_table(asked) if isinstance(asked, ExportedPredictor) else asked.tables()[0]
+        if (predictor := self.predictor) is not None:
+            table = export_table(predictor) if isinstance(predictor, ExportedPredictor) else predictor.tables()[0]
             tables.append(replace(table, notes=(*table.notes, *run_note(self.tracked))))
         return tables
 
@@ -247,7 +247,7 @@ def _by_policy(
 ) -> Table:
     """A row per policy, a column per figure."""
     policies = next(iter(columns.values()))
-    rows = tuple((policy, *(cell(found[policy]) for found in columns.values())) for policy in policies)
+    rows = tuple((policy, *(cell(column[policy]) for column in columns.values())) for policy in policies)
     return Table(title, ("policy", *columns), rows, tuple(notes))
 
 
@@ -264,8 +264,8 @@ def evaluate_flows(config: EvaluateConfig) -> FlowsResult:
         predictor = predictor_to_store(load_predictor(config.model, config.tracking, store), store)
         if isinstance(predictor, NetworkExport):
             say(predictor.sentence())
-    asked = predictor if function is None else function
-    return evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, config.compared_to)
+    decider = predictor if function is None else function
+    return evaluate_policies(config, config.scenario, config.policy, config.seeds, decider, config.compared_to)
 
 
 def check_taus(
@@ -287,7 +287,7 @@ def evaluate_policies(
     predictor: ExportedPredictor | NetworkExport | PythonPolicy | None = None,
     baselines: tuple[str, ...] = (),
 ) -> FlowsResult:
-    """As ``evaluate_flows``, with the predictor already exported or a function in Python."""
+    """Evaluate like ``evaluate_flows``, with the predictor already exported or a function in Python."""
     check_taus(policies, predictor)
     simulator = simulator_of(config)
     store, jobs = Store(config.store_dir), config.jobs or USUAL_JOBS
@@ -331,4 +331,4 @@ def say_unasked(runs: Iterable[PolicyRun]) -> None:
         if run.asked is not None and run.predicted_drops is not None:
             sofar = questions.get(run.policy, Questions())
             questions[run.policy] = sofar + Questions(run.asked, run.predicted_drops)
-    say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
+    say_if_unasked({policy: (one.asked, one.predicted_drops) for policy, one in questions.items()})

@@ -49,7 +49,9 @@ def open_runs(runs: Runs) -> list[Dataset]:
     []
     """
     several = [runs] if isinstance(runs, str | Path | Dataset) else runs
-    return [found for one in several for found in ([one] if isinstance(one, Dataset) else open_datasets([str(one)]))]
+    return [
+        dataset for one in several for dataset in ([one] if isinstance(one, Dataset) else open_datasets([str(one)]))
+    ]
 
 
 def judge(
@@ -105,12 +107,12 @@ def judge(
 
     judged, training = open_runs(runs), open_runs(tuned_on)
     _refuse_shared(judged, training)
-    asked = _asked(model, judged, features, threshold, store_dir)
+    predictor = _asked(model, judged, features, threshold, store_dir)
     for run in judged:
-        check_inputs(asked, run.manifest.cell_bytes, run.manifest.average_shift, f"the dataset {run.path} gives")
-    decider = decider_of(asked, policy)
+        check_inputs(predictor, run.manifest.cell_bytes, run.manifest.average_shift, f"the dataset {run.path} gives")
+    decider = decider_of(predictor, policy)
     if decider.scorer is None:
-        unknown = ", ".join(item.name for item in asked.features)
+        unknown = ", ".join(item.name for item in predictor.features)
         raise ForetailError(f"no replay computes all of {unknown}: judge the model in a network (foretail evaluate)")
     baselines = tuned(training)
     contenders: dict[str, Contender] = {

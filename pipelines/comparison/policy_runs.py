@@ -150,8 +150,8 @@ def simulate(simulation: Simulation, store: Store, simulator: Simulator, report:
     """The run, from the store or simulated now."""
 
     def build(folder: Path) -> PacketRun:
-        if (asked := simulation.function) is not None:
-            return write_live_native(simulation.document, asked.fresh().decide, asked.features, folder)
+        if (function := simulation.function) is not None:
+            return write_live_native(simulation.document, function.fresh().decide, function.features, folder)
         return simulate_flows(simulation.document, folder, simulator, report)
 
     return simulation.opened(store.get_or_build(simulation.key, build))

@@ -30,14 +30,14 @@ from foretail.sim_bridge.python_policies import PythonPolicy
 SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
 ASKED = {"asked": "asked", "predicted_drops": "predicted drops"}
 ASKED_COLUMNS = tuple(ASKED.values())
-"""Of tables of policies; a dash for those that ask no predictor."""
+"""Columns of tables of policies; a dash for policies that ask no predictor."""
 Scores = Mapping[str, Mapping[str, Score]]
 """Region (whole, asked) to name to score."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where predictions come from; what does not apply is None."""
+    """Source of predictions; what does not apply is None."""
 
     source: str  #: perfect, flipped, column, model or accept
     flip_probability: float | None = None  #: of flipped predictions
@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True)
 class PredictionScores:
-    """What predictions are worth."""
+    """Scores of predictions."""
 
     source: Source  #: where they come from
     unit: str  #: packets or bytes
@@ -142,18 +142,18 @@ class PredictionScores:
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:
-    """What a policy asked, for ``result.json``; None when it asks nobody."""
+    """Questions of a policy, for ``result.json``; None when it asks nobody."""
     return {name: None if questions is None else getattr(questions, name) for name in ASKED}
 
 
 def policies_table(policies: Mapping[str, Mapping[str, Cell]], titles: Mapping[str, str], note: str) -> Table:
     """A row per policy of what ``result.json`` says of it, with the titles of its columns."""
-    rows = tuple((policy, *(found.get(name) for name in titles)) for policy, found in policies.items())
+    rows = tuple((policy, *(figures.get(name) for name in titles)) for policy, figures in policies.items())
     return Table("Policies", ("policy", *titles.values()), rows, (note,))
 
 
 def shown_questions(questions: Mapping[str, Questions], policies: Iterable[str]) -> dict[str, Questions]:
-    """Those of the policies in a table; of one from outside that never asked nobody knows whether it would."""
+    """Questions of the policies in a table; none of one from outside that never asked, which may have no predictor."""
     asking = (policy for policy in policies if policy in questions)
     return {policy: questions[policy] for policy in asking if policy in POLICIES or questions[policy].asked}
 
@@ -164,7 +164,7 @@ def say_zeros(source: str, scores: Scores, questions: Mapping[str, Questions]) -
         return
     if source == "model":
         say_if_silent("the model", "these arrivals", scores["whole"])
-    say_if_unasked({policy: (found.asked, found.predicted_drops) for policy, found in questions.items()})
+    say_if_unasked({policy: (one.asked, one.predicted_drops) for policy, one in questions.items()})
 
 
 def source_of(config: ReplayConfig, has_column: bool = False) -> str:

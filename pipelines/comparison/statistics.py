@@ -47,26 +47,26 @@ class PairedDifference:
     pairs: int  #: seeds in which both values exist
 
 
-def interval_text(found: PairedDifference, sign: str = "+", digits: int = 3) -> str:
+def interval_text(difference: PairedDifference, sign: str = "+", digits: int = 3) -> str:
     """Mean and interval for a table; `sign` is that of Python's number format."""
-    if found.mean is None:
+    if difference.mean is None:
         return "-"
     form = f"{sign}.{digits}g"
-    if found.low is None or found.high is None:
-        return f"{found.mean:{form}}"
-    return f"{found.mean:{form}} [{found.low:{form}}, {found.high:{form}}]"
+    if difference.low is None or difference.high is None:
+        return f"{difference.mean:{form}}"
+    return f"{difference.mean:{form}} [{difference.low:{form}}, {difference.high:{form}}]"
 
 
-def chance_text(found: PairedDifference, of: str, above: str, below: str) -> str:
-    """What a difference comes to: `above` or `below` where the whole interval is, else that it may be chance.
+def chance_text(difference: PairedDifference, of: str, above: str, below: str) -> str:
+    """Words for a difference: `above` or `below` where the whole interval is, else that it may be chance.
 
     `of` is what makes it a pair, such as ``seed``.
     """
-    if found.low is None or found.high is None:
+    if difference.low is None or difference.high is None:
         return f"one {of} cannot tell whether that is chance"
-    if found.low <= 0 <= found.high:
+    if difference.low <= 0 <= difference.high:
         return f"which is not a difference that these {of}s can tell from chance"
-    return below if found.high < 0 else above
+    return below if difference.high < 0 else above
 
 
 def percent_change(log: float | None) -> float | None:

@@ -34,9 +34,9 @@ def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> Flo
     tag, model_sha256 = result.predictor.made_of
     compared = [[run.policy, run.seed, run.path.parent.name] for run in result.runs]
     sha256 = hashlib.sha256(canonical_json({"runs": compared, "model": model_sha256}).encode()).hexdigest()
-    found = tagged_run(COMPARISON_TAG, sha256, uri) if store_exists(uri) else None
-    if found is not None:
-        return replace(result, tracked={"run_id": found, "uri": uri})
+    run_id = tagged_run(COMPARISON_TAG, sha256, uri) if store_exists(uri) else None
+    if run_id is not None:
+        return replace(result, tracked={"run_id": run_id, "uri": uri})
     seeds = {run.seed for run in result.runs}
     name = f"{', '.join(result.policies)} on {config.scenario.name}, {len(seeds)} seeds"
     tags = {COMPARISON_TAG: sha256, f"used_{tag}": model_sha256}

@@ -1,1 +1,1 @@
-"""Where rows come from: simulations, workloads, imports, and datasets that are given."""
+"""Sources of rows: simulations, workloads, imports, and datasets that are given."""

@@ -43,7 +43,7 @@ DATASET = "dataset"
 
 
 FIGURES_FILE = "figures.json"
-"""What was found while a dataset was made without a run of packets, beside it."""
+"""File beside a dataset, with the figures that making it gave without a run of packets."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def dataset_table(runs: Sequence[CollectedRun]) -> Table:
 
 
 def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
-    """What a reader of an import's labels has to know."""
+    """Notes for a reader of an import's labels."""
     survey = imported["survey"]
     if not survey:
         return [f"{seed}: rows in the order of their fates, for training and scores only"]

@@ -56,9 +56,9 @@ class Simulator(ABC):
     """A simulator of packets of a stage: its program is built when the first run needs it."""
 
     name: ClassVar[str]
-    """What it is called."""
+    """Name of the simulator."""
     words: ClassVar[str]
-    """What its program is called."""
+    """Name of its program, in words."""
 
     def __init__(self) -> None:
         self._executable: Path | None = None
@@ -67,7 +67,7 @@ class Simulator(ABC):
     @property
     @abstractmethod
     def identity(self) -> dict[str, str]:
-        """What names it among all that a result depends on."""
+        """Fields that name it among all that a result depends on."""
 
     @property
     @abstractmethod
@@ -271,7 +271,7 @@ def packets_per_cpu_second(run: PacketRun) -> float | None:
 
 
 def reporting(report: Report) -> Callable[[Progress], None]:
-    """What passes the progress of a run on to `report`."""
+    """Function that passes the progress of a run on to `report`."""
 
     def passed_on(progress: Progress) -> None:
         done = progress.simulated_ns / progress.end_ns

@@ -25,8 +25,8 @@ def compare_predictors(config: DemandConfig, run_dir: Path) -> DemandResult:
     result = DemandResult(config, predictors, tuple(comparisons))
     if config.tracking.enabled:
         result = replace(result, tracked=track_comparison(config, result))
-    for found in result.comparisons:
-        write_predictors(found, run_dir)
+    for comparison in result.comparisons:
+        write_predictors(comparison, run_dir)
     numbers = runs_of(comparisons)
     return replace(
         result, files=write_figure(run_dir, FIGURE, draw_throughput(numbers), numbers), captions={FIGURE: CAPTION}

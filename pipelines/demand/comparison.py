@@ -71,7 +71,7 @@ class Comparison:
 
 @dataclass(frozen=True, repr=False)
 class DemandResult(Summarised):
-    """What predictors are worth."""
+    """Worth of predictors."""
 
     config: DemandConfig  #: the settings
     predictors: Mapping[str, DemandPredictor]  #: by name
@@ -91,21 +91,21 @@ class DemandResult(Summarised):
                 for name, predictor in self.predictors.items()
             },
             "workloads": {
-                found.workload: {
-                    "nodes": found.split.test[0].nodes,
-                    "runs": {side: [sequence.run for sequence in getattr(found.split, side)] for side in SIDES},
-                    "last_value": _figures(found.last_value),
-                    "best_on_validation": found.best,
+                comparison.workload: {
+                    "nodes": comparison.split.test[0].nodes,
+                    "runs": {side: [sequence.run for sequence in getattr(comparison.split, side)] for side in SIDES},
+                    "last_value": _figures(comparison.last_value),
+                    "best_on_validation": comparison.best,
                     "predictors": {
                         name: _figures(evaluation)
                         | {
-                            "theta_minus": plain(found.differences(name)),
-                            "theta_over_truth_by_trust": plain(found.ratios(name)),
+                            "theta_minus": plain(comparison.differences(name)),
+                            "theta_over_truth_by_trust": plain(comparison.ratios(name)),
                         }
-                        for name, evaluation in found.evaluations.items()
+                        for name, evaluation in comparison.evaluations.items()
                     },
                 }
-                for found in self.comparisons
+                for comparison in self.comparisons
             },
             "tracked": self.tracked,
             "files": self.files,
@@ -141,11 +141,11 @@ class DemandResult(Summarised):
             + (f", and {of_test.idle_steps} without demand" if of_test.idle_steps else "")
             + f"; k chosen from {', '.join(map(str, config.trusts))} on {_runs(first.split.validation, 'other')}.",
         ]
-        for found in self.comparisons:
-            less = {of: interval_text(difference) for of, difference in found.differences(found.best).items()}
+        for comparison in self.comparisons:
+            less = {of: interval_text(difference) for of, difference in comparison.differences(comparison.best).items()}
             notes.append(
-                f"{found.workload}: best on the validation runs is {found.best}, on the test runs {less['last_value']} "
-                f"against the last value and {less['truth']} against the truth."
+                f"{comparison.workload}: best on the validation runs is {comparison.best}, on the test runs "
+                f"{less['last_value']} against the last value and {less['truth']} against the truth."
             )
         by_trust = "Means over the test runs, with 95 % t intervals; least of a step: with the k above."
         columns = ("k", "error", "error of shape", "theta", "last value", "truth", "minus last value", "minus truth")
@@ -165,29 +165,29 @@ class DemandResult(Summarised):
         ]
 
     def _rows(self) -> Iterator[tuple[Cell, ...]]:
-        for found in self.comparisons:
-            last = worth_of(found.last_value)
-            for name, evaluation in found.evaluations.items():
+        for comparison in self.comparisons:
+            last = worth_of(comparison.last_value)
+            for name, evaluation in comparison.evaluations.items():
                 error, worth = evaluation.test.error, worth_of(evaluation)
                 figures = (error.relative, error.shape, worth.predicted, last.predicted, worth.true)
-                less = (interval_text(difference) for difference in found.differences(name).values())
-                yield found.workload, name, evaluation.trust, *figures, *less
+                less = (interval_text(difference) for difference in comparison.differences(name).values())
+                yield comparison.workload, name, evaluation.trust, *figures, *less
 
     def _ratio_rows(self) -> Iterator[tuple[Cell, ...]]:
-        for found in self.comparisons:
-            for name, evaluation in found.evaluations.items():
-                ratios = (interval_text(ratio, sign="") for ratio in found.ratios(name).values())
-                yield found.workload, name, *ratios, worth_of(evaluation).least_ratio
+        for comparison in self.comparisons:
+            for name, evaluation in comparison.evaluations.items():
+                ratios = (interval_text(ratio, sign="") for ratio in comparison.ratios(name).values())
+                yield comparison.workload, name, *ratios, worth_of(evaluation).least_ratio
 
 
 def _runs(side: Sequence[DemandSequence], which: str) -> str:
     return f"{len(side)} {which} run{'' if len(side) == 1 else 's'}"
 
 
-def write_predictors(found: Comparison, run_dir: Path) -> Path:
+def write_predictors(comparison: Comparison, run_dir: Path) -> Path:
     """The folder of the workload's predictors."""
-    folder = run_dir / PREDICTORS_FOLDER / found.workload
-    for name, text in found.files.items():
+    folder = run_dir / PREDICTORS_FOLDER / comparison.workload
+    for name, text in comparison.files.items():
         write_file(folder / f"{name}.json", text)
     return folder
 
@@ -238,7 +238,7 @@ def compare(
 
 
 def worth_of(evaluation: Evaluation, side: str = "test") -> ScheduleScore:
-    """What the schedules of a predictor carry on a side, with the trust and the routing that it has."""
+    """Score of a predictor's schedules on a side, with the trust and the routing that it has."""
     score: Score = getattr(evaluation, side)
     return score.schedules[evaluation.routing, evaluation.trust]
 
@@ -255,7 +255,7 @@ def _figures(evaluation: Evaluation) -> dict[str, Any]:
 
 def _score(score: Score) -> dict[str, Any]:
     by_trust = {
-        str(trust): _means(worth) | {"by_run": {run: asdict(found) for run, found in worth.by_run.items()}}
+        str(trust): _means(worth) | {"by_run": {run: asdict(throughput) for run, throughput in worth.by_run.items()}}
         for (_, trust), worth in score.schedules.items()
     }
     return {
@@ -277,34 +277,34 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
         if config.datasets:
             for described in describe_split(split_datasets(config.split, open_datasets(config.datasets))):
                 log_dataset(run, described)
-        for found in result.comparisons:
-            for name, evaluation in found.evaluations.items():
+        for comparison in result.comparisons:
+            for name, evaluation in comparison.evaluations.items():
                 run.log_nested(
-                    f"{found.workload} {name}",
+                    f"{comparison.workload} {name}",
                     {
-                        "workload": found.workload,
+                        "workload": comparison.workload,
                         "predictor": config.demand_predictor[name]["name"],
                         "parameters": plain(result.predictors[name].parameters()),
                         "trust": evaluation.trust,
                     },
                     {f"test/error/{key}": value for key, value in asdict(evaluation.test.error).items()}
                     | {f"test/theta/{key}": value for key, value in _means(worth_of(evaluation)).items()}
-                    | {"test/theta/last_value": worth_of(found.last_value).predicted}
+                    | {"test/theta/last_value": worth_of(comparison.last_value).predicted}
                     | {
                         f"test/theta_minus_{of}/{key}": value
-                        for of, difference in found.differences(name).items()
+                        for of, difference in comparison.differences(name).items()
                         for key, value in asdict(difference).items()
                         if value is not None
                     }
                     | {
                         f"test/theta_over_truth/{trust}": ratio.mean
-                        for trust, ratio in found.ratios(name).items()
+                        for trust, ratio in comparison.ratios(name).items()
                         if ratio.mean is not None
                     },
                 )
         with tempfile.TemporaryDirectory() as folder:
             run.log_file(write_result(Path(folder), result.document()))
-            for found in result.comparisons:
-                for file in sorted(write_predictors(found, Path(folder)).iterdir()):
-                    run.log_file(file, f"{PREDICTORS_FOLDER}/{found.workload}")
+            for comparison in result.comparisons:
+                for file in sorted(write_predictors(comparison, Path(folder)).iterdir()):
+                    run.log_file(file, f"{PREDICTORS_FOLDER}/{comparison.workload}")
     return address(run)

@@ -24,16 +24,16 @@ def runs_of(comparisons: Sequence[Comparison]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "workload": found.workload,
+                "workload": comparison.workload,
                 "predictor": name,
                 "k": evaluation.trust,
                 "run": run,
                 "theta": throughput.predicted,
                 "truth": throughput.true,
-                "last_value": worth_of(found.last_value).by_run[run].predicted,
+                "last_value": worth_of(comparison.last_value).by_run[run].predicted,
             }
-            for found in comparisons
-            for name, evaluation in found.evaluations.items()
+            for comparison in comparisons
+            for name, evaluation in comparison.evaluations.items()
             for run, throughput in worth_of(evaluation).by_run.items()
         ]
     )

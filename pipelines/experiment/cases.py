@@ -71,7 +71,7 @@ def measure_cases(
     points = [Point(name(case), Key(kind, depends_on(case)), partial(measure, case)) for case in cases]
     launcher = config.launcher if isinstance(config, PointSettings) else None
     measured = measure_points(title, points, Store(config.store_dir), config.jobs or 1, launcher)
-    return Measured(cases, [one.found for one in measured], [one.entry for one in measured])
+    return Measured(cases, [one.figures for one in measured], [one.entry for one in measured])
 
 
 def axes(case: Callable[..., Case], *values: Iterable[Any]) -> Iterator[Case]:

@@ -89,7 +89,7 @@ def sizes_of(name: str) -> list[str]:
 
 
 def declared(name: str) -> Experiment[Any]:
-    """What declares an experiment."""
+    """Object that declares an experiment."""
     one = listed(name)
     module, _, attribute = str(_inherited(one, "declaration")).rpartition(".")
     experiment: Experiment[Any] = getattr(importlib.import_module(f"{one.package}.{module}"), attribute)
@@ -142,7 +142,7 @@ def register_experiment(name: str, size: str) -> str:
 
 
 def _inherited(one: Listed, key: str) -> Any:
-    """Of an experiment's file, or of that which it is like."""
+    """Value of a key in an experiment's file, or in the file of the experiment that it is like."""
     if key not in one.document and "like" in one.document:
         return _inherited(listed(one.document["like"]), key)
     return one.document.get(key)

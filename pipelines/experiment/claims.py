@@ -14,25 +14,25 @@ VERDICTS = (REPRODUCED, IN_SHAPE, WEAKER, NOT, UNKNOWN)
 CLOSE, WORSE = "close", "worse"
 
 
-def verdict_of(says: float | str, found: PairedDifference) -> str:
+def verdict_of(says: float | str, change: PairedDifference) -> str:
     """The verdict on a change in percent where a paper says a number, that it is close, or that it is worse."""
-    if found.mean is None or found.low is None or found.high is None:
+    if change.mean is None or change.low is None or change.high is None:
         return UNKNOWN
     if says == CLOSE:
-        if max(-found.low, found.high) <= CLOSE_PERCENT:
+        if max(-change.low, change.high) <= CLOSE_PERCENT:
             return REPRODUCED
-        return IN_SHAPE if abs(found.mean) <= ROUGHLY_PERCENT else NOT
+        return IN_SHAPE if abs(change.mean) <= ROUGHLY_PERCENT else NOT
     if says == WORSE:
-        if found.low > CLOSE_PERCENT:
+        if change.low > CLOSE_PERCENT:
             return REPRODUCED
-        return IN_SHAPE if found.mean > CLOSE_PERCENT else NOT
+        return IN_SHAPE if change.mean > CLOSE_PERCENT else NOT
     percent = float(says)
-    if found.low <= 0 if percent > 0 else found.high >= 0:
+    if change.low <= 0 if percent > 0 else change.high >= 0:
         return NOT
-    near = found.low <= percent <= found.high or abs(found.mean - percent) <= CLOSE_PERCENT
+    near = change.low <= percent <= change.high or abs(change.mean - percent) <= CLOSE_PERCENT
     if near:
         return REPRODUCED
-    return IN_SHAPE if found.mean / percent >= WEAK_SHARE else WEAKER
+    return IN_SHAPE if change.mean / percent >= WEAK_SHARE else WEAKER
 
 
 CLOSE_RATIO, SHAPE_RATIO = 1.05, 2.0

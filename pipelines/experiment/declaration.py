@@ -1,4 +1,4 @@
-"""What an experiment declares: its settings, how it is measured, and what it shows.
+"""Declarations of experiments: the settings, how one is measured, and what it shows.
 
 Most experiments are a :class:`PointExperiment`: cases, one function that measures a case, one that makes rows of a
 measurement, and one that shows all rows. Everything else is the engine's: the store, jobs and clusters, tracking,
@@ -36,7 +36,7 @@ Case = TypeVar("Case")
 
 @dataclass(frozen=True)
 class Run:
-    """Where an experiment runs."""
+    """Place where an experiment runs."""
 
     folder: Path  #: the run folder
     store: Store
@@ -70,7 +70,7 @@ class Learned:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shown(Summarised):
-    """What an experiment shows."""
+    """Tables, figures and sentences that an experiment shows."""
 
     rows: pd.DataFrame  #: what was measured, as ``rows`` of ``result.json`` and as a Parquet file
     tables: Sequence[Table]
@@ -88,7 +88,7 @@ class Shown(Summarised):
 
     @classmethod
     def of_stage(cls, result: StageResult, rows: pd.DataFrame, folder: Path) -> Shown:
-        """What a stage shows, whose files are in the run folder, with its figures as rows."""
+        """Output of a stage, whose files are in the run folder, with its figures as rows."""
         details = result.document()
         files = [folder / name for name in details.pop("files", ())]
         captions = details.pop("captions", {})
@@ -106,7 +106,7 @@ class Experiment(Protocol[Settings]):
 
     @property
     def tracks_itself(self) -> bool:
-        """Whether it opens its run in MLflow itself, such as one that goes on with an earlier run."""
+        """True if it opens its run in MLflow itself, such as one that goes on with an earlier run."""
 
     def find(self, settings: Settings, run: Run) -> Shown:
         """Measure, and show."""
@@ -121,7 +121,7 @@ class FunctionExperiment(Generic[Settings]):
     tracks_itself: bool = False
 
     def find(self, settings: Settings, run: Run) -> Shown:
-        """What the function shows."""
+        """Return what the function shows."""
         return self.function(settings, run)
 
 

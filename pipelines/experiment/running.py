@@ -38,7 +38,7 @@ class ExperimentResult(Summarised):
     registered: RegisteredModel | None  #: the version of what it learned, or None
 
     def verdict(self) -> list[str]:
-        """What the experiment comes to."""
+        """Conclusions of the experiment."""
         return list(self.shown.verdict)
 
     def document(self) -> dict[str, Any]:

@@ -194,11 +194,11 @@ def _compared(rows: pd.DataFrame, settings: SweepSettings, one: Comparison) -> T
         some = rows[rows[beside] == other]
         for name, baseline in product(settings.axis(one.along), one.against):
             if name != baseline:
-                found = [
+                changes = [
                     paired(some, [condition], metric, (name, baseline), one.along, one.by) for metric in one.metrics
                 ]
                 words = (other,) if len(settings.axis(beside)) > 1 else ()
-                shown = [None if item.mean is None else text(item) for item in found]
+                shown = [None if item.mean is None else text(item) for item in changes]
                 cells.append((condition, *words, name, baseline, *shown))
     beside_column = (beside,) if len(settings.axis(beside)) > 1 else ()
     columns = (CONDITION, *beside_column, one.along, "against", *(settings.metrics[name] for name in one.metrics))

@@ -62,20 +62,22 @@ def asked_model(model: Ensemble | Network, store: Store) -> Ensemble | NetworkIn
     return NetworkInC(model, exported)
 
 
-def decider_of(asked: AskedModel, policy: str | None = None) -> Decider:
+def decider_of(predictor: AskedModel, policy: str | None = None) -> Decider:
     """Return a predictor as it decides in a replay, under `policy` or the one for which it was made.
 
     A function decides by itself unless `policy` says otherwise. NobodyDecides when a predictor cannot decide in a
     replay, and its answers would change what it reads.
     """
-    policy = policy or ("learned" if isinstance(asked, FunctionPredictor) else asking_policy(asked))
-    if not decides_in_replay(asked.features):
+    policy = policy or ("learned" if isinstance(predictor, FunctionPredictor) else asking_policy(predictor))
+    if not decides_in_replay(predictor.features):
         return Decider(policy)
-    if isinstance(asked, Ensemble):
-        return Decider(policy, scorer_of(asked))
-    if isinstance(asked, NetworkInC):
-        return Decider(policy, asked.scorer())
-    return Decider(policy, function_scorer([item.name for item in asked.features], lambda row: asked.exceeds(row)[0]))
+    if isinstance(predictor, Ensemble):
+        return Decider(policy, scorer_of(predictor))
+    if isinstance(predictor, NetworkInC):
+        return Decider(policy, predictor.scorer())
+    return Decider(
+        policy, function_scorer([item.name for item in predictor.features], lambda row: predictor.exceeds(row)[0])
+    )
 
 
 def decider_if_any(model: Ensemble | Network, store: Store) -> Decider | None:

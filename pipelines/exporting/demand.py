@@ -18,7 +18,7 @@ NAME = "demand_predictor"
 
 @dataclass(frozen=True)
 class DemandExport:
-    """What was written."""
+    """Files of an exported demand predictor."""
 
     folder: Path  #: holds the target's files, predictor.json and certificate.json
     certificate: DemandCertificate  #: what is known about them
@@ -61,7 +61,7 @@ class DemandExport:
 
 
 def is_demand_predictor(model: str) -> bool:
-    """Whether `model` is a file that says it holds a demand predictor."""
+    """True if `model` is a file that says it holds a demand predictor."""
     path = Path(model)
     return path.is_file() and f'"{SCHEMA}"'.encode() in path.read_bytes()
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 ENTRIES = ".entries.txtpb"
 
 MOST_TREES = 8
-"""Of a program that nobody gave a size, unless the model has more."""
+"""Trees of a program that nobody gave a size, unless the model has more."""
 
 
 @dataclass(frozen=True)
 class HeldModel:
-    """What a bank holds."""
+    """Model in a bank."""
 
     bank: str  #: ``a`` or ``b``
     decides: bool
@@ -47,7 +47,7 @@ class HeldModel:
 
 @dataclass(frozen=True, repr=False)
 class DeployResult(Summarised):
-    """What a switch holds after the command, and what was done."""
+    """Contents of a switch after the command, and the steps that were taken."""
 
     switch: str
     banks: tuple[HeldModel, ...]
@@ -71,11 +71,11 @@ class DeployResult(Summarised):
     def verdict(self) -> list[str]:
         """Which model decides, and how often the other one would have decided otherwise."""
         live = next(bank for bank in self.banks if bank.decides)
-        found, differ = self.decisions, self.decisions.other_drops + self.decisions.live_drops
+        decisions, differ = self.decisions, self.decisions.other_drops + self.decisions.live_drops
         deciding = "No model decides" if live.tag is None else f"Model {live.tag} decides"
         return [
             f"{deciding} at {self.switch}, in bank {live.bank}.",
-            f"The other bank differed on {differ:,} of {found.packets:,} packets.",
+            f"The other bank differed on {differ:,} of {decisions.packets:,} packets.",
         ]
 
     def tables(self) -> list[Table]:
@@ -117,17 +117,17 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
     ):
         started = time.monotonic()
 
-        def said(step: str) -> None:
+        def report(step: str) -> None:
             steps.append((time.monotonic() - started, step))
 
         if model is not None and config.program:
-            said(_put_program(client, model, config, run_dir / "program"))
+            report(_put_program(client, model, config, run_dir / "program"))
         info = client.program()
         if info is None:
             raise ForetailError(
                 f"the switch at {config.switch} has no program: put one onto it (model=... program=true)"
             )
-        switch = BankedSwitch(client, BankedProgram.of(info, config.control), config.drain_ms / 1000, said)
+        switch = BankedSwitch(client, BankedProgram.of(info, config.control), config.drain_ms / 1000, report)
         if model is not None:
             folder = _install(switch, model, tag_of(model.sha256), config, run_dir)
         elif config.rollback:

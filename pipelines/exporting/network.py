@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class NetworkExport(Summarised):
-    """What was written."""
+    """Files of an exported network."""
 
     folder: Path  #: holds the C files, the library, model.onnx and certificate.json
     name: str  #: prefix of the files
@@ -58,7 +58,7 @@ class NetworkExport(Summarised):
         return NETWORK_TAG, self.certificate.network_sha256
 
     def sentence(self, otherwise: int | None = None, rows: int | None = None) -> str:
-        """What the C is beside its network; on how many rows it decides otherwise, where that was counted."""
+        """Comparison of the C with its network; on how many rows it decides otherwise, where that was counted."""
         proof = self.certificate
         counted = (
             "on how many packets it decides otherwise, foretail replay datasets=[...] with this model counts"

@@ -79,7 +79,7 @@ class ExportedPredictor:
 
 @dataclass(frozen=True, repr=False)
 class ExportResult(Summarised):
-    """What ``export`` wrote: the predictor, and what the target reports beside the proof."""
+    """Result of ``export``: the predictor, and what the target reports beside the proof."""
 
     predictor: ExportedPredictor
     report: dict[str, Any] | None
@@ -88,16 +88,18 @@ class ExportResult(Summarised):
         return {"export": asdict(self.predictor), "report": self.report}
 
     def verdict(self) -> list[str]:
-        """What is proven of the code, and how large the model is."""
-        found, size = self.predictor.certificate, self.predictor
+        """Sentences: what is proven of the code, and how large the model is."""
+        certificate, size = self.predictor.certificate, self.predictor
         where = (
-            "on every input" if found.rounding is None else "wherever its sum is not within rounding of the threshold"
+            "on every input"
+            if certificate.rounding is None
+            else "wherever its sum is not within rounding of the threshold"
         )
         return [
-            f"The {found.target.upper()} code decides as the model does {where}: proven by {found.method}, of which "
-            f"there are {found.cells if found.boxes is None else found.boxes:,}.",
+            f"The {certificate.target.upper()} code decides as the model does {where}: proven by {certificate.method}, "
+            f"of which there are {certificate.cells if certificate.boxes is None else certificate.boxes:,}.",
             f"It has {size.trees} tree{'s' if size.trees > 1 else ''} with {size.leaves:,} leaves, and votes of "
-            f"{found.vote_bits} bit{'s' if found.vote_bits > 1 else ''}.",
+            f"{certificate.vote_bits} bit{'s' if certificate.vote_bits > 1 else ''}.",
         ]
 
     def tables(self) -> list[Table]:
@@ -239,8 +241,8 @@ def _c(config: ExportConfig, model: Ensemble) -> Target:
 def _p4(config: ExportConfig, model: Ensemble) -> Target:
     p4 = config.p4
     profile = p4.profile or ("tofino" if p4.arch == "tna" else "v1model")
-    if p4.arch not in (None, found := load_profile(profile).arch):
-        raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {found}: leave one of them out")
+    if p4.arch not in (None, arch := load_profile(profile).arch):
+        raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {arch}: leave one of them out")
     demo = demo_switch(p4.demo)
     frame = None if p4.banks.trees is None else frame_for(model, p4.banks.trees, p4.banks)
     settings = (p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)
@@ -317,7 +319,7 @@ def export_table(predictor: ExportedPredictor) -> Table:
 
 
 def tuning_table(tuning: dict[str, Any]) -> tuple[Table, ...]:
-    """What every form of the C code costs on the user's rows."""
+    """Costs of every form of the C code on the user's rows."""
     rows = tuple(
         (entry, form, nanoseconds, "chosen" if form == tuning[entry] else "")
         for entry, forms in tuning["nanoseconds"].items()
@@ -332,10 +334,10 @@ def p4_tables(report: dict[str, Any]) -> tuple[Table, ...]:
     chosen, profile = report["chosen"], report["profile"]
     columns = ("rows", "expanded_rows", "key_bits", "data_bits", "tcam_bits", "sram_bits")
     totals = tuple(chosen.get(column) for column in columns)
-    found = report["compiled"]
-    compiled = found and (
-        f"{found['program']} compiled by {found['compiler']}: {found['stages']} stages, {found['tables']} tables, "
-        f"{found['tcam_blocks']} TCAM and {found['sram_blocks']} SRAM blocks, {found['phv_bits']} bits of PHV",
+    build = report["compiled"]
+    compiled = build and (
+        f"{build['program']} compiled by {build['compiler']}: {build['stages']} stages, {build['tables']} tables, "
+        f"{build['tcam_blocks']} TCAM and {build['sram_blocks']} SRAM blocks, {build['phv_bits']} bits of PHV",
     )
     resources = Table(
         f"P4 tables on {profile['name']}",

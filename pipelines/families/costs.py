@@ -1,4 +1,4 @@
-"""What rules cost under conditions, seed by seed, and what they cost less than others."""
+"""Costs of rules under conditions, seed by seed, and how much less they are than those of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LQD, CS = Rule("lqd", DEFAULT), Rule("cs", DEFAULT)
 
 @dataclass
 class Costs:
-    """What was measured."""
+    """Measured costs."""
 
     #: by condition, rule and seed
     runs: dict[Condition, dict[Rule, dict[int, Mapping[str, Any]]]] = field(default_factory=dict)
@@ -35,20 +35,20 @@ class Costs:
         """How much was simulated, for a note below a table."""
         return f"{self.points:,} simulations, {self.reused:,} of them in the store"
 
-    def add(self, case: SharingCase, found: Mapping[str, Any]) -> None:
+    def add(self, case: SharingCase, figures: Mapping[str, Any]) -> None:
         """Take down a run; ForetailError when another rule was offered other flows on its seed."""
         rules = self.runs.setdefault(case.where, {})
         for rule, seeds in rules.items():
-            if case.seed in seeds and seeds[case.seed]["flows_sha256"] != found["flows_sha256"]:
+            if case.seed in seeds and seeds[case.seed]["flows_sha256"] != figures["flows_sha256"]:
                 raise ForetailError(
                     f"{rule} and {case.rule} were offered different flows in {case.where} on seed {case.seed}: the "
                     "driver is broken, nothing can be compared"
                 )
-        rules.setdefault(case.rule, {})[case.seed] = found
+        rules.setdefault(case.rule, {})[case.seed] = figures
 
     def logs(self, where: Condition, rule: Rule) -> dict[int, float]:
         """log J by seed."""
-        return {seed: math.log(found["cost"]) for seed, found in self.runs[where][rule].items()}
+        return {seed: math.log(figures["cost"]) for seed, figures in self.runs[where][rule].items()}
 
     def level(self, where: Condition, rule: Rule, seeds: Sequence[int]) -> float:
         """Mean of log J on some seeds; infinite when one is missing."""
@@ -59,15 +59,15 @@ class Costs:
         """log J of a rule less that of another, paired by seed."""
         return paired_difference(self.logs(where, rule), self.logs(where, other))
 
-    def family_difference(self, wheres: Sequence[Condition], rule: Rule, other: Rule) -> PairedDifference:
+    def family_difference(self, conditions: Sequence[Condition], rule: Rule, other: Rule) -> PairedDifference:
         """The same as a mean over conditions, on the seeds that all of them have."""
-        return self.difference_to(wheres, rule, dict.fromkeys(wheres, other))
+        return self.difference_to(conditions, rule, dict.fromkeys(conditions, other))
 
     def difference_to(
-        self, wheres: Sequence[Condition], rule: Rule, others: Mapping[Condition, Rule]
+        self, conditions: Sequence[Condition], rule: Rule, others: Mapping[Condition, Rule]
     ) -> PairedDifference:
         """The same, with another rule to compare with in each condition."""
-        pairs = [(self.logs(where, rule), self.logs(where, others[where])) for where in wheres]
+        pairs = [(self.logs(where, rule), self.logs(where, others[where])) for where in conditions]
         seeds = set.intersection(*(logs.keys() & other.keys() for logs, other in pairs))
         return mean_interval(
             [float(np.mean([logs[seed] - other[seed] for logs, other in pairs])) for seed in sorted(seeds)]
@@ -88,7 +88,7 @@ class Costs:
         return mean_interval([own[seed] - self.logs(where, best)[seed] for seed, best in fitted if seed in own])
 
     def noise_floor(self, where: Condition, rules: Sequence[Rule]) -> float | None:
-        """What the best of `rules` seems to regret if the best is chosen on the seeds that judge; None with one seed.
+        """Apparent regret of the best of `rules` if it is chosen on the seeds that judge; None with one seed.
 
         It is the mean of log J over seeds of the rule chosen on the other seeds, less that of the rule with the least.
         """

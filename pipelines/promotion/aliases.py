@@ -1,4 +1,4 @@
-"""Who holds the aliases of a registered model, and giving one back to a version that held it."""
+"""Aliases of a registered model: their versions, and giving one back to a version that held it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Aliases(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """Who is champion, or what moved."""
+        """Sentence on the champion, or on the alias that moved."""
         if self.restored is not None:
             return [self.restored.sentence() + "."]
         champion = next((one for one in self.versions if "champion" in one.aliases), None)

@@ -73,18 +73,22 @@ def _held_out_plan(config: PromoteConfig, store: Store, judging: Judging) -> Sha
     return replace(plan, rules={**rules, **plan.rules})
 
 
-def _check(found: PairedDifference, margin_percent: float | None, against: str) -> Check:
-    """Whether log J differs as wanted, by the whole interval."""
-    highest = math.inf if found.high is None else found.high
-    percent = [None if end is None else 100 * math.expm1(end) for end in (found.mean, found.low, found.high)]
-    shown = PairedDifference(percent[0], percent[1], percent[2], found.pairs)
+def _check(difference: PairedDifference, margin_percent: float | None, against: str) -> Check:
+    """Check that log J differs as wanted, by the whole interval."""
+    highest = math.inf if difference.high is None else difference.high
+    percent = [
+        None if end is None else 100 * math.expm1(end) for end in (difference.mean, difference.low, difference.high)
+    ]
+    shown = PairedDifference(percent[0], percent[1], percent[2], difference.pairs)
     if margin_percent is None:
         against = "Complete Sharing, which always accepts"
         passed, wanted = highest < 0, "has to lie below 0"
     else:
         passed, wanted = highest <= math.log1p(margin_percent / 100), f"must not lie above {margin_percent:g}"
     reason = f"cost J in % against {against}: {interval_text(shown)}, which {wanted}"
-    return Check("cost", passed, reason, found, None if margin_percent is None else math.log1p(margin_percent / 100))
+    return Check(
+        "cost", passed, reason, difference, None if margin_percent is None else math.log1p(margin_percent / 100)
+    )
 
 
 def _by_condition(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
@@ -108,8 +112,8 @@ def _by_condition(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Tabl
 def _by_rule(plan: SharingPlan, costs: Costs, seeds: Sequence[int]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for rule in plan.rules:
-        found = [_regret_percent(plan, costs, where, rule) for where in plan.scenarios]
-        regrets = [regret for regret in found if regret is not None]
+        percents = [_regret_percent(plan, costs, where, rule) for where in plan.scenarios]
+        regrets = [regret for regret in percents if regret is not None]
         within = f"{sum(regret <= 10 for regret in regrets)} of {len(regrets)}" if regrets else None
         mean, worst = (float(np.mean(regrets)), max(regrets)) if regrets else (None, None)
         rows.append((_words(rule), mean, worst, within))

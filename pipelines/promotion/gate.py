@@ -75,7 +75,7 @@ class HeldOutScores:
 
 @dataclass(frozen=True)
 class Judging:
-    """Who is judged against whom."""
+    """Opponents of a judgement: the model that is judged, and the one it is judged against."""
 
     model: Ensemble  #: the candidate
     lineage: Lineage  #: what it came from
@@ -86,7 +86,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a judge found."""
+    """Result of a judge."""
 
     checks: tuple[Check, ...]  #: of the gate
     held_out: Sequence[Mapping[str, Any]]  #: a document for every run, JSON-like

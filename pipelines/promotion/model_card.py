@@ -35,7 +35,7 @@ DATASET_COLUMNS = {
     **{name: name for name in ("rows", "drops")},
     "content_sha256": "SHA-256 of the rows",
 }
-"""What a card says of a dataset, and its columns."""
+"""Entries of a card on a dataset, and their columns."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 
 

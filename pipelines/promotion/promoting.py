@@ -51,12 +51,12 @@ HELD_OUT = "held-out"
 GATE_FILE = "gate.json"
 GATE_RUN_TAG = "gate_run_id"
 OWN_TAG = "model_of_ones_own"
-"""Of a run that registered a model from elsewhere: where it came from."""
+"""Tag of a run that registered a model from elsewhere: where it came from."""
 
 
 @dataclass(frozen=True, repr=False)
 class PromoteResult(Summarised):
-    """What the gate found, and what came of it."""
+    """Findings of the gate, and what came of them."""
 
     gate: Mapping[str, Any]  #: model, holder, checks and scores by run, JSON-like
     checks: tuple[Check, ...]  #: the conditions
@@ -75,9 +75,9 @@ class PromoteResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the gate decided, and the first check that failed, or the first of all."""
-        told = next((check for check in self.checks if not check.passed), self.checks[0])
-        first = f"On {len(self.gate['held_out'])} held-out runs, {told.reason.rstrip('.')}."
+        """Decision of the gate, and the first check that failed, or the first of all."""
+        check = next((check for check in self.checks if not check.passed), self.checks[0])
+        first = f"On {len(self.gate['held_out'])} held-out runs, {check.reason.rstrip('.')}."
         if self.promoted is None:
             failed = ", ".join(check.name for check in self.checks if not check.passed)
             return [f"The gate refused the model for {failed}.", first]
@@ -129,8 +129,8 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     if not baselines:
         baselines, chosen_on = tuned(datasets), HERE
     scores = [held_out_scores(judging.model, dataset, "the model", baselines) for dataset in datasets]
-    for dataset, found in zip(datasets, scores, strict=True):
-        say_if_silent("the model", str(dataset.path), found.scores["whole"])
+    for dataset, one in zip(datasets, scores, strict=True):
+        say_if_silent("the model", str(dataset.path), one.scores["whole"])
     holder = judging.holder
     theirs = None if holder is None else [held_out_scores(holder, each, f"the {config.to}") for each in datasets]
     compared = (
@@ -264,7 +264,7 @@ def _document(
     held_out: Sequence[Mapping[str, Any]],
     checks: Sequence[Check],
 ) -> dict[str, Any]:
-    """What was judged and what was found."""
+    """Document of what was judged, and of the findings."""
     document: dict[str, Any] = plain(
         {
             "model": {

@@ -25,14 +25,14 @@ def glossary(circuits: bool) -> dict[str, str]:
     """
     text = resources.files("foretail.pipelines.reporting").joinpath(GLOSSARY_FILE).read_text(encoding="utf-8")
     buffers, _, of_circuits = text.partition(_CIRCUITS)
-    found = {}
+    meanings = {}
     for row in _ROW.finditer(of_circuits if circuits else buffers):
         if row["terms"] in _NO_TERMS:
             continue
         meaning = _LINK.sub(lambda part: part[1] or part[2], row["meaning"]).replace(" ()", "")
         terms = [row["terms"]] if "%" in row["terms"] else row["terms"].split(", ")
-        found.update({term: meaning for term in terms if len(term) >= _SHORTEST})
-    return found
+        meanings.update({term: meaning for term in terms if len(term) >= _SHORTEST})
+    return meanings
 
 
 class Words:
@@ -45,12 +45,12 @@ class Words:
     def __call__(self, text: str) -> Markup:
         """`text` escaped, with its terms as ``abbr`` whose title is their meaning."""
         done, shown = 0, Markup()
-        for found in _pattern(self.circuits).finditer(text):
-            term, meaning = _by_lower(self.circuits)[found[0].lower()]
+        for match in _pattern(self.circuits).finditer(text):
+            term, meaning = _by_lower(self.circuits)[match[0].lower()]
             self.used[term] = meaning
-            shown += escape(text[done : found.start()])
-            shown += Markup('<abbr title="{}">{}</abbr>').format(meaning, found[0])
-            done = found.end()
+            shown += escape(text[done : match.start()])
+            shown += Markup('<abbr title="{}">{}</abbr>').format(meaning, match[0])
+            done = match.end()
         return shown + escape(text[done:])
 
     def meanings(self) -> list[tuple[str, str]]:

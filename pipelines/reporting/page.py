@@ -87,11 +87,11 @@ def varied(runs: Sequence[RunRecord]) -> list[str]:
     """
     if len({run.stage for run in runs}) > 1:
         return []
-    settings, said = [run.settings() for run in runs], swept(runs)
+    settings, varied = [run.settings() for run in runs], swept(runs)
     names = dict.fromkeys(name for each in settings for name in each if not name.startswith("tracking."))
     missing = object()
     differ = [name for name in names if any(each.get(name, missing) != settings[0].get(name) for each in settings)]
-    return [*said, *(name for name in differ if not f"{name}.".startswith(tuple(f"{one}." for one in said)))][
+    return [*varied, *(name for name in differ if not f"{name}.".startswith(tuple(f"{one}." for one in varied)))][
         :MOST_VARIED
     ]
 

@@ -33,7 +33,7 @@ RUN = "run"
 
 @dataclass(frozen=True)
 class _Written:
-    """What ``stage.run`` writes; older versions had no command, time, tables and verdict.
+    """Contents of a record by ``stage.run``; older versions had no command, time, tables and verdict.
 
     `finished` is ISO 8601. The verdict is empty where a stage draws no conclusion.
     """
@@ -151,7 +151,7 @@ class RunRecord(_Written):
         return " ".join([name, *named])
 
     def overrides(self) -> dict[str, str]:
-        """What its command sets, but for where it runs and lands; empty where there is none that a shell reads."""
+        """Settings in its command, but for where it runs and lands; empty where there is none that a shell reads."""
         try:
             words = [word.partition("=") for word in shlex.split(self.command or "")[2:]]
         except ValueError:  # whoever wrote the file

@@ -26,7 +26,7 @@ def shown_path(path: str, folder: Path) -> str:
 def without_absolute_paths(value: Any, folder: Path) -> Any:
     """A JSON-like value whose texts name no absolute path; keys stay."""
     if isinstance(value, str):
-        return _PATH.sub(lambda found: shown_path(found[0], folder), value.replace(f"{folder.resolve()}/", ""))
+        return _PATH.sub(lambda match: shown_path(match[0], folder), value.replace(f"{folder.resolve()}/", ""))
     if isinstance(value, list):
         return [without_absolute_paths(item, folder) for item in value]
     if isinstance(value, dict):

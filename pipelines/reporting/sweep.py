@@ -29,11 +29,11 @@ def sweep_of(runs: Sequence[RunRecord]) -> tuple[Table, list[str], RunFigure | N
     if len({(run.stage, run.folder.parent) for run in runs}) > 1 or len(scores) > 1 or "" in scores or not jobs:
         return None
     (score,) = scores
-    points = [(job.leaves, found) for job in jobs if job.leaves and (found := job.score(score)) is not None]
+    points = [(job.leaves, value) for job in jobs if job.leaves and (value := job.score(score)) is not None]
     figure = None
     if len(points) > 1:
         content = BytesIO()
-        _draw([float(leaves) for leaves, _ in points], [found for _, found in points], score).savefig(
+        _draw([float(leaves) for leaves, _ in points], [value for _, value in points], score).savefig(
             content, format="svg", metadata={"Date": None}
         )
         figure = RunFigure("sweep", "image/svg+xml", content.getvalue(), (), CAPTION)

@@ -105,7 +105,7 @@ def in_order(points: Iterable[str], outcomes: Mapping[str, Result]) -> dict[str,
 
 @dataclass(frozen=True)
 class _Failed:
-    """What became of a point that failed, in one sentence."""
+    """Reason why a point failed, in one sentence."""
 
     sentence: str
 
@@ -151,7 +151,7 @@ def _drive(pickled_points: bytes, address: str, results: Connection) -> None:
 
 
 def _check_cluster(address: str) -> None:
-    """Whether something answers at `address`."""
+    """Check that something answers at `address`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
@@ -192,7 +192,7 @@ def _run(point: Callable[[Callable[[float, str], None]], Result], code: str, fol
 
 
 def _unheard(fraction: float, words: str) -> None:
-    """What a point says of itself stays on its node."""
+    """Ignore a point's progress, which stays on its node."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What a command says beside its tables: the models that it used, aliases that moved, zeros to explain, early tables.
+"""Notes of a command beside its tables: models used, aliases that moved, zeros to explain, early tables.
 
 Whoever knows such a thing says it where it is known; :func:`foretail.pipelines.stage.run` prints all of it.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 ASKED = "asked: the packets at which Credence, told the true labels, asks"
-"""What scores of that region are of, for a note."""
+"""Note on the rows that scores of that region are of."""
 LABELLED_QUEUES = "the queues of a policy that knows the truth"
-"""Where scores of labels are taken, for a note: in a switch the model's own answers make the queues."""
+"""Note on where scores of labels are taken: in a switch the model's own answers make the queues."""
 
 
 @dataclass
 class Notes:
-    """What was said so far."""
+    """Notes so far."""
 
     #: in the order in which they were said, each once; all are printed
     sentences: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ def use_lineage(lineage: Lineage | None) -> None:
 
 
 def lineages() -> Sequence[Lineage]:
-    """What trained the models that the command has used so far."""
+    """Lineages of the models that the command has used so far."""
     notes = _NOTES.get()
     return notes.lineages if notes is not None else ()
 

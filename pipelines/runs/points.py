@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POINT_FILE = "point.json"
 NAMED = 5
-"""Of the points that failed, so many are named in the error."""
+"""Number of the failed points that the error names."""
 
 SoFar = Callable[[str], None]
 """Called while a point is measured, with a few words; raises when the sweep has to stop."""
@@ -37,7 +37,7 @@ SoFar = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """What is measured on its own."""
+    """One measurement of an experiment, measured on its own."""
 
     name: str  #: for the progress, and to say which one failed
     key: Key  #: everything that its measurement depends on
@@ -48,9 +48,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured at a point, as JSON gives it back, and its entry of the store."""
+    """Figures that were measured at a point, as JSON gives them back, and their entry of the store."""
 
-    found: Any
+    figures: Any
     entry: Entry
 
 
@@ -71,22 +71,22 @@ def measure_points(
     entries = {point.name: store.find(point.key) for point in points}
     if len(entries) < len(points):
         raise ValueError(f"{experiment}: points share a name")
-    found = {name: _read(entry) for name, entry in entries.items() if entry is not None}
-    missing = {point.name: partial(_measured, point, store) for point in points if point.name not in found}
+    measurements = {name: _read(entry) for name, entry in entries.items() if entry is not None}
+    missing = {point.name: partial(_measured, point, store) for point in points if point.name not in measurements}
     measured, failed = run_points(experiment, missing, jobs, launcher)
     for name, measurement in measured.items():
         if not measurement.entry.path.exists():
             raise ForetailError(f"a node measured {name}, but {store.folder} is not the folder in which it wrote")
-    found |= measured
-    if failed and not found and len(set(failed.values())) == 1 < len(failed):
+    measurements |= measured
+    if failed and not measurements and len(set(failed.values())) == 1 < len(failed):
         raise ForetailError(next(iter(failed.values())))  # no matter of points: the settings, the disk
     if failed:
         raise points_failed(failed, len(points))
-    return [found[point.name] for point in points]
+    return [measurements[point.name] for point in points]
 
 
 def points_failed(failed: Mapping[str, str], points: int) -> PointsFailed:
-    """Of so many points those that failed, by name with a sentence each."""
+    """Error that names the failed points among so many, with a sentence each."""
     named = [f"{name}: {reason.rstrip('.')}" for name, reason in itertools.islice(failed.items(), NAMED)]
     named += [f"{len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
     return PointsFailed(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RESULT_FILE = "result.json"
 COLUMNS = 80
-"""What is printed fits into so many columns."""
+"""Columns of printed text."""
 SENTENCE = 30
 """Cells up to this width, numbers with their intervals among them, stay in one line."""
 GAP = 2
@@ -57,7 +57,7 @@ class Table:
         return cls(title, tuple(columns.values()), tuple(rows), notes)
 
     def numeric(self, position: int) -> bool:
-        """Whether a column holds numbers, and belongs to the right."""
+        """True if a column holds numbers, and belongs to the right."""
         return any(isinstance(row[position], (int, float)) for row in self.rows)
 
     def natural(self, position: int) -> int:

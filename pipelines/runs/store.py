@@ -36,7 +36,7 @@ def canonical_json(document: Any) -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry depends on."""
+    """Key of an entry: all that it depends on."""
 
     kind: str  #: the folder of the entry, such as ``"dataset"``
     depends_on: Mapping[str, Any]  #: JSON-like document: settings that matter, hashes of inputs, digest of the code

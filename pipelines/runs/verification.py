@@ -25,7 +25,7 @@ _SQLITE = b"SQLite format 3\0"
 
 @dataclass
 class Verified:
-    """What was found below some paths; texts are sentences."""
+    """Findings below some paths; texts are sentences."""
 
     folders: int = 0  #: with a digest
     files: int = 0  #: that are as they were written
@@ -36,7 +36,7 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything could be checked and nothing is damaged."""
+        """True if everything could be checked and nothing is damaged."""
         return not self.damaged and not self.without_digest
 
     @property
@@ -78,48 +78,50 @@ def verify(paths: Sequence[str]) -> Verified:
     return verified
 
 
-def _verify_below(folder: Path, found: Verified) -> None:
+def _verify_below(folder: Path, verified: Verified) -> None:
     """Every folder with a digest, those that should have one, and tracking databases."""
     digests = {path.parent for path in folder.rglob(DIGEST_FILE)}
     for inside in sorted(digests):
-        found.folders += 1
+        verified.folders += 1
         try:
             examined = examine(inside)
         except ForetailError as error:
-            found.damaged.append(f"{error}.")
+            verified.damaged.append(f"{error}.")
             continue
-        found.files += len(examined.whole)
-        found.damaged += [f"{inside / name} was altered or damaged." for name in examined.damaged]
-        found.damaged += [f"{inside / name} is missing." for name in examined.missing]
-        found.foreign += [f"{inside / name} is not ours." for name in examined.foreign]
+        verified.files += len(examined.whole)
+        verified.damaged += [f"{inside / name} was altered or damaged." for name in examined.damaged]
+        verified.damaged += [f"{inside / name} is missing." for name in examined.missing]
+        verified.foreign += [f"{inside / name} is not ours." for name in examined.foreign]
     ours = {path.parent for path in files_below(folder) if path.name in OURS and ARTIFACTS not in path.parts}
     for inside in sorted(ours - digests):
         if not any(parent in digests for parent in inside.parents) or inside.name == CONTENT:
-            found.without_digest.append(f"{inside} has no {DIGEST_FILE}: an earlier version wrote it, or it is lost.")
+            verified.without_digest.append(
+                f"{inside} has no {DIGEST_FILE}: an earlier version wrote it, or it is lost."
+            )
     for path in files_below(folder):
         if path.suffix == ".db" and _is_tracking(path):
-            _verify_tracking(path, found)
+            _verify_tracking(path, verified)
 
 
 def _inside(path: Path) -> bool:
-    """Whether a folder above has a digest, as the entry of a store."""
+    """True if a folder above has a digest, as the entry of a store."""
     return any((parent / DIGEST_FILE).is_file() for parent in path.absolute().parents)
 
 
-def _verify_part(path: Path, found: Verified) -> None:
+def _verify_part(path: Path, verified: Verified) -> None:
     """A tracking database, or a file or folder inside a folder whose digest speaks for it."""
     if path.is_file() and _is_tracking(path):
-        _verify_tracking(path, found)
+        _verify_tracking(path, verified)
         return
     folder = next((parent for parent in path.parents if (parent / DIGEST_FILE).is_file()), path.parent)
     examined = examine(folder)
     for names, what, where in (
-        (examined.foreign, "is not ours.", found.foreign),
-        (examined.damaged, "was altered or damaged.", found.damaged),
-        (examined.missing, "is missing.", found.damaged),
+        (examined.foreign, "is not ours.", verified.foreign),
+        (examined.damaged, "was altered or damaged.", verified.damaged),
+        (examined.missing, "is missing.", verified.damaged),
     ):
         where += [f"{folder / name} {what}" for name in names if (folder / name).is_relative_to(path)]
-    found.files += sum((folder / name).is_relative_to(path) for name in examined.whole)
+    verified.files += sum((folder / name).is_relative_to(path) for name in examined.whole)
 
 
 def _is_tracking(path: Path) -> bool:
@@ -133,20 +135,20 @@ def _is_tracking(path: Path) -> bool:
         return True  # damaged: its own check will say so
 
 
-def _verify_tracking(path: Path, found: Verified) -> None:
+def _verify_tracking(path: Path, verified: Verified) -> None:
     """The database's own check, and every logged ensemble against the hash in its run."""
     from foretail.models.mlflow.registry import logged_ensembles
     from foretail.models.mlflow.store import SQLITE
 
-    found.damaged += [f"{path} is damaged ({reason})." for reason in _database_complaints(path)]
+    verified.damaged += [f"{path} is damaged ({reason})." for reason in _database_complaints(path)]
     try:
         for run, complaint in logged_ensembles(f"{SQLITE}{path.resolve()}"):
             if complaint is None:
-                found.models += 1
+                verified.models += 1
             else:
-                found.damaged.append(f"{path}, run {run}: {complaint}.")
+                verified.damaged.append(f"{path}, run {run}: {complaint}.")
     except ForetailError as error:
-        found.damaged.append(f"{error}.")
+        verified.damaged.append(f"{error}.")
 
 
 def _database_complaints(path: Path) -> Iterator[str]:

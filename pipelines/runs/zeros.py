@@ -10,11 +10,11 @@ from foretail.pipelines.runs.notes import say
 ANSWERS = {True: "drops every packet", False: "never drops"}
 
 
-def say_if_silent(whose: str, where: str, found: Mapping[str, Score]) -> None:
+def say_if_silent(whose: str, where: str, scores: Mapping[str, Score]) -> None:
     """Say that a model predicts no drop, if its scores are so, on rows such as ``the test side``, named by `where`."""
-    if found["rows"] and not predicted_drops_of(found):
+    if scores["rows"] and not predicted_drops_of(scores):
         say(
-            f"{whose} never drops on the {found['rows']:,} rows of {where}, so it does what always accepting does: "
+            f"{whose} never drops on the {scores['rows']:,} rows of {where}, so it does what always accepting does: "
             "lower its threshold, or train on more drops"
         )
 
@@ -34,14 +34,14 @@ def say_if_constant(whose: str, threshold: str, always: bool | None) -> None:
 
 def say_if_unasked(questions: Mapping[str, tuple[int, int]]) -> None:
     """Say which policies never asked their predictor or were never told to drop, from asked and predicted drops."""
-    for policy, (asked, predicted_drops) in questions.items():
-        if not asked:
+    for policy, (packets, predicted_drops) in questions.items():
+        if not packets:
             say(
                 f"{policy} never asked its predictor, so its figures say nothing of the predictions: give traffic that "
                 "fills the buffer"
             )
         elif not predicted_drops:
-            say(f"{policy} asked its predictor {asked:,} times and was never told to drop, so it always accepted")
+            say(f"{policy} asked its predictor {packets:,} times and was never told to drop, so it always accepted")
 
 
 def say_if_no_drops(drops: Mapping[int, tuple[int, int]]) -> None:

@@ -73,7 +73,7 @@ def composed_settings(config: str, overrides: tuple[str, ...] = ()) -> dict[str,
 
 
 def _composed(config: str, overrides: Sequence[str]) -> DictConfig:
-    """What Hydra composes, inside a command or outside of one."""
+    """Settings that Hydra composes, inside a command or outside of one."""
     with COMPOSING:
         return _composed_alone(config, with_policies(overrides))
 

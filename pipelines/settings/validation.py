@@ -70,7 +70,7 @@ def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _check_names(config: Stage) -> None:
-    """What workloads, jobs and predictors know of their settings; each import loads what other stages may not need."""
+    """Check names that workloads, jobs and predictors know; each import loads what other stages may not need."""
     if isinstance(config, (TrainConfig, SelectConfig, DemoConfig)):
         from foretail.pipelines.settings.predictors import check_predictor
 

@@ -15,7 +15,7 @@ from foretail.pipelines.runs.zeros import say_if_no_drops
 
 @dataclass(frozen=True, repr=False)
 class CollectResult(Summarised):
-    """What ``collect`` made, one run per seed."""
+    """Result of ``collect``, one run per seed."""
 
     runs: tuple[CollectedRun, ...]
 

@@ -78,7 +78,7 @@ class DemoResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What the forest is worth beside tuned policies, in both networks, and what the sharing rule costs."""
+        """Sentences: worth of the forest beside tuned policies, in both networks, and cost of the sharing rule."""
         return [
             *self.trained.verdict()[1:],
             *self.evaluated.verdict(),
@@ -107,7 +107,7 @@ class DemoResult(Summarised):
         return [*self.trained.tables(), *self.evaluated.tables(), *self.sending.tables()[:1], *more, steps]
 
     def _same_in_ns3(self) -> list[str]:
-        """Whether ns-3's TCP ends every flow at the same time, and what that costs."""
+        """Say whether ns-3's TCP ends every flow at the same time, and what that costs."""
         if self.referee is None:
             return []
         theirs = self.referee
@@ -119,8 +119,12 @@ class DemoResult(Summarised):
         ]
 
     def _cost_where_ports_compete(self) -> list[str]:
-        """Who has the least cost J on the second network, and what pushing out saves there."""
-        costs = {policy: found.mean for policy, found in self.contended.means("cost").items() if found.mean is not None}
+        """Say which policy has the least cost J on the second network, and what pushing out saves there."""
+        costs = {
+            policy: interval.mean
+            for policy, interval in self.contended.means("cost").items()
+            if interval.mean is not None
+        }
         if not {"lqd", "cs"} <= costs.keys():
             return []
         best = min(costs, key=lambda policy: costs[policy])
@@ -143,8 +147,8 @@ class DemoResult(Summarised):
 
 
 def _cost_of_learned(result: FlowsResult, what: str) -> list[str]:
-    """What the policy ``learned`` costs, against each policy beside it."""
-    costs = {policy: found.mean for policy, found in result.means("cost").items() if found.mean is not None}
+    """Cost of the policy ``learned``, against each policy beside it."""
+    costs = {policy: interval.mean for policy, interval in result.means("cost").items() if interval.mean is not None}
     if LEARNED not in costs:
         return []
     less = {policy: interval_text(result.differences("cost", policy)[LEARNED]) for policy in result.baselines}
@@ -191,10 +195,10 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
     )
 
 
-def _evaluated(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+def _evaluated(config: DemoConfig, predictor: ExportedPredictor) -> FlowsResult:
     """The policies on the scenario, tracked."""
     baselines = tuple(config.baselines)
-    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, asked, baselines)
+    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, predictor, baselines)
     return track_flows(config, result)
 
 
@@ -208,11 +212,11 @@ def _in_ns3(config: DemoConfig) -> PolicyRun | None:
     return evaluate_policies(in_ns3, config.scenario, {name: without[name]}, config.seeds[:1]).runs[0]
 
 
-def _with_learned(config: DemoConfig, asked: ExportedPredictor) -> FlowsResult:
+def _with_learned(config: DemoConfig, predictor: ExportedPredictor) -> FlowsResult:
     """The policy ``learned`` in the scenario, which asks this C; the policies beside it have run on the same flows."""
     beside = {name: config.policy[name] for name in BESIDE_LEARNED if name in config.policy}
     policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
-    result = evaluate_policies(config, config.scenario, policies, config.seeds, asked, tuple(beside))
+    result = evaluate_policies(config, config.scenario, policies, config.seeds, predictor, tuple(beside))
     return track_flows(config, result)
 
 

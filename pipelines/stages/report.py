@@ -37,7 +37,7 @@ class ReportResult(Summarised):
         }
 
     def tables(self) -> list[Table]:
-        """What the page shows of every run."""
+        """Tables of the page for every run."""
         rows = tuple(
             (str(run.folder), run.title, None if run.tables is None else len(run.tables), len(run.figures))
             for run in self.runs

@@ -177,7 +177,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
 
 
 def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
-    """What a demand predictor says of the step after the history."""
+    """Forecast of a demand predictor for the step after the history."""
     from foretail.features.demand.logs import Steps, read_demand_logs  # as long as all else together
     from foretail.models.demand.predictor_file import PREDICTORS, kind_of, load
 
@@ -200,7 +200,7 @@ def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
 
 
 def _guarantees(k: int, oblivious: int, is_predicted: bool) -> tuple[float, float]:
-    """What theorems promise of Vermilion, single-hop and multi-hop."""
+    """Bounds that theorems promise of Vermilion, single-hop and multi-hop."""
     trust = k / oblivious
     return (0.0, robustness(trust)) if is_predicted else (single_hop_guarantee(k, oblivious), consistency(trust))
 
@@ -235,7 +235,7 @@ def _multi_hop(demand: DemandMatrix, made: Schedule, config: ScheduleConfig) -> 
     saturated, scale = demand.scaled_to(made.degree), made.degree / demand.largest_sum
     with StageProgress() as progress:
         progress.update("multi-hop throughput", 0.0, f"{'linear program' if exact else 'flow'} of {demand.nodes} nodes")
-        found = multi_hop(saturated, made.capacity, 0.0 if exact else config.epsilon)
+        carried = multi_hop(saturated, made.capacity, 0.0 if exact else config.epsilon)
     if exact:
-        return found.theta * scale, found.theta * scale
-    return found.theta * scale, found.upper_bound(saturated, made.capacity) * scale
+        return carried.theta * scale, carried.theta * scale
+    return carried.theta * scale, carried.upper_bound(saturated, made.capacity) * scale

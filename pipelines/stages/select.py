@@ -66,7 +66,7 @@ class SelectResult(Summarised):
         """Every figure, JSON-like."""
         return {
             "collected": [asdict(run) for run in self.collected],
-            "importances": {name: asdict(found) for name, found in self.importances.items()},
+            "importances": {name: asdict(importance) for name, importance in self.importances.items()},
             "path": [asdict(step) for step in self.path],
             "ports": self.ports,
             "names": self.names,
@@ -75,7 +75,7 @@ class SelectResult(Summarised):
         }
 
     def verdict(self) -> list[str]:
-        """What was chosen, and which candidate the predictor of all needs most."""
+        """Chosen features, and the candidate that the predictor of all needs most."""
         last, of = self.path[-1], len(self.importances)
         most = max(self.importances, key=lambda name: self.importances[name].mean)
         return [
@@ -89,9 +89,9 @@ class SelectResult(Summarised):
         ordered = sorted(self.importances.items(), key=lambda one: -one[1].mean)
         costs: dict[str, FeatureCost] = {name: feature(name).cost for name in self.importances}
         rows = [
-            {"feature": name, "mean": found.mean, "deviation": found.deviation}
+            {"feature": name, "mean": importance.mean, "deviation": importance.deviation}
             | {"bits a queue": costs[name].queue_bits, "bits a switch": costs[name].switch_bits}
-            for name, found in ordered
+            for name, importance in ordered
         ]
         importances = Table.of_rows(
             "Permutation importance of all candidates together",
@@ -146,13 +146,13 @@ def draw_importances(importances: Mapping[str, Importance], chosen: Sequence[str
     """A bar per candidate, the greatest on top, the selected ones in colour; and its numbers."""
     rows = sorted(importances.items(), key=lambda one: one[1].mean)
     numbers = pd.DataFrame(
-        [{"feature": name, **asdict(found), "selected": name in chosen} for name, found in rows[::-1]]
+        [{"feature": name, **asdict(importance), "selected": name in chosen} for name, importance in rows[::-1]]
     )
     figure, (axes,) = panels(1, inches=(6.4, 0.9 + 0.26 * len(rows)), grid="x")
     axes.barh(
         [name for name, _ in rows],
-        [found.mean for _, found in rows],
-        xerr=[found.deviation for _, found in rows],
+        [importance.mean for _, importance in rows],
+        xerr=[importance.deviation for _, importance in rows],
         color=[BLUE if name in chosen else GREY for name, _ in rows],
         ecolor="0.3",
         capsize=2,

@@ -18,7 +18,7 @@ from foretail.sim_bridge.open_loop.baselines import Baseline
 from foretail.sim_bridge.open_loop.scores import shown_share
 
 TRAINED, HERE = "the runs that trained the model", "these very runs, for the model's own are not known"
-"""Where settings were chosen."""
+"""Runs on which settings were chosen, in words."""
 
 
 def known_baselines(tracking: Tracking, store: Store) -> tuple[Baseline, ...]:
@@ -26,8 +26,8 @@ def known_baselines(tracking: Tracking, store: Store) -> tuple[Baseline, ...]:
     uri = tracking_uri(tracking.uri, store.folder.parent)
     for run_id in (run for lineage in lineages() for run in lineage.runs):
         with suppress(ForetailError):  # of a run that logged none
-            if found := chosen_in(run_document(run_id, OUTCOME_FILE, uri)):
-                return found
+            if baselines := chosen_in(run_document(run_id, OUTCOME_FILE, uri)):
+                return baselines
     return ()
 
 

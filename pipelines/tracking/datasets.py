@@ -14,7 +14,7 @@ from foretail.models.mlflow.tracking import TrackedRun
 CAVEATS = ("open_loop", "drops_visible")
 
 
-"""What the scenario of an imported trace says beside its settings."""
+"""Fields of the scenario of an imported trace beside its settings."""
 
 
 def log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
@@ -32,12 +32,12 @@ def log_dataset(run: TrackedRun, described: Mapping[str, Any]) -> None:
 
 
 def describe_split(split: splits.Split) -> list[dict[str, Any]]:
-    """What was used of every dataset of a split, and what for."""
+    """Describe which rows of every dataset of a split were used, and for which side."""
     return [describe_dataset(selection, side) for side in splits.SIDES for selection in getattr(split, side)]
 
 
 def lineage_of(split: splits.Split) -> Lineage:
-    """What a model that is trained on a split is given."""
+    """Lineage of a model that is trained on a split."""
     used = [
         UsedDataset(str(dataset.path), side, dataset.manifest.content_sha256, traffic_sha256(dataset.manifest))
         for side in splits.SIDES
@@ -47,7 +47,7 @@ def lineage_of(split: splits.Split) -> Lineage:
 
 
 def describe_dataset(selection: splits.Selection, side: str) -> dict[str, Any]:
-    """What was used of a dataset, and what for."""
+    """Describe which rows of a dataset were used, and for which side."""
     manifest = selection.dataset.manifest
     return {
         "side": side,

@@ -62,7 +62,7 @@ class ModelIdentity:
 
 
 def identify(model: Ensemble | Network, address: str, tracking: Tracking, store: Store) -> ModelIdentity:
-    """What MLflow knows of a drop predictor; only its hash without tracking or without a store."""
+    """Identity of a drop predictor in MLflow; only its hash without tracking or without a store."""
     uri = tracking_uri(tracking.uri, store.folder.parent)
     kind, tag = ("ensemble", ENSEMBLE_TAG) if isinstance(model, Ensemble) else ("network", NETWORK_TAG)
     bare = ModelIdentity(address, model.sha256, kind)
@@ -82,7 +82,7 @@ def version_description(
     datasets: Sequence[Mapping[str, Any]],
     scores: Mapping[str, Mapping[str, Mapping[str, Score]]],
 ) -> str:
-    """What a version's page in MLflow says: what was trained, on which runs, and its F1 by side and region.
+    """Text of a version's page in MLflow: what was trained, on which runs, and its F1 by side and region.
 
     Parameters
     ----------

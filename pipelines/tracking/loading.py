@@ -1,4 +1,4 @@
-"""Where a stage's model comes from: a file, a run folder, or MLflow."""
+"""Models of stages: from a file, a run folder, or MLflow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_model(model: str, tracking: Tracking, store: Store, **reading: Any) -> 
 
 
 def is_predictor(model: str) -> bool:
-    """Whether it names a predictor, in a file, a folder or MLflow, and not a policy."""
+    """True if it names a predictor, in a file, a folder or MLflow, and not a policy."""
     return model.startswith(("models:/", "runs:/")) or Path(model).exists()
 
 

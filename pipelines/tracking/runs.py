@@ -54,14 +54,14 @@ def _job() -> str | None:
     return str(HydraConfig.get().job.num)
 
 
-def run_note(found: Mapping[str, Any] | None) -> tuple[str, ...]:
+def run_note(tracked: Mapping[str, Any] | None) -> tuple[str, ...]:
     """A note below a table that says which run in MLflow has it; none where there is no run."""
-    if found is None:
+    if tracked is None:
         return ()
     here = f"sqlite:///{Path.cwd()}/"
-    return (f"MLflow run {found['run_id']} in {found['uri'].removeprefix(here)}",)
+    return (f"MLflow run {tracked['run_id']} in {tracked['uri'].removeprefix(here)}",)
 
 
 def address(run: TrackedRun) -> dict[str, str]:
-    """Where MLflow keeps a run, for ``result.json``."""
+    """Address of a run in MLflow, for ``result.json``."""
     return {"run_id": run.run_id, "experiment_id": run.experiment_id, "uri": run.uri}

@@ -1,4 +1,4 @@
-"""What the models of a command were trained, tuned or given their threshold on, among the runs that judge them."""
+"""Runs that judge the models of a command and that also trained, tuned or gave them their threshold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEN = "on runs that the model has seen"
 
 
 def given_to_models(traffic_sha256: str, content_sha256: str = "") -> UsedDataset | None:
-    """What a model of the command was given of such a run, other than to test it; None if nothing, as far as known."""
+    """Use of such a run by a model of the command, other than to test it; None if there is none, as far as known."""
     given = (lineage.given(traffic_sha256, content_sha256) for lineage in lineages())
     return next(filter(None, given), None)
 

@@ -30,7 +30,7 @@ USUAL_PORT = 5000
 WORKERS = 2
 START_SECONDS = 120
 POSTGRES_USER = "postgres"
-"""Who runs PostgreSQL, which refuses root, when root starts the server; and the database's own user."""
+"""User that runs PostgreSQL, which refuses root, when root starts the server; and the database's own user."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,7 +127,7 @@ def postgres_programs() -> Path:
 
 
 def _owner() -> pwd.struct_passwd:
-    """Who runs PostgreSQL: this user, or its own user when this one is root, whom it refuses."""
+    """User that runs PostgreSQL: this user, or its own user when this one is root, whom it refuses."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     try:

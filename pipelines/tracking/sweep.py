@@ -35,7 +35,7 @@ from foretail.pipelines.tracking.runs import tracked
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 
 CLOSE = 0.95
-"""Of the best score: what comes so close may do."""
+"""Share of the best score that a simpler model may have."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Job:
 
     @property
     def leaves(self) -> int | None:
-        """What its model costs a switch, which tests a way to each; None where it is no trees."""
+        """Leaves of its model, whose cost to a switch is a path of tests to each; None where it is no trees."""
         file = self.folder / ENSEMBLE_FILE
         return sum(len(tree.leaves) for tree in Ensemble.load(file).trees) if file.is_file() else None
 
@@ -77,7 +77,7 @@ class Job:
 
 
 class Sweep(Callback):
-    """What happens before and after the jobs of a sweep."""
+    """Callback before and after the jobs of a sweep."""
 
     running: ClassVar[ExitStack | None] = None
     """Closes the run around the jobs of this process's sweep."""
@@ -171,11 +171,13 @@ def sweep_verdict(jobs: Sequence[Job], swept: Sequence[str], score: str | None) 
     scored = means_over_seeds(jobs, swept, score)
     if not scored:
         return []
-    found, best = max(scored, key=lambda one: one[0])  # of equals the first
+    highest, best = max(scored, key=lambda one: one[0])  # of equals the first
     of_best = f" with {best.leaves:,} leaves" if best.leaves else ""
     means = " in the mean over seeds" if any(_shown_means(jobs, swept, score)) else ""
-    first = f"Of {len(scored)} jobs the best by {score}{means} is job {best.number}: {found:.4g}{of_best}."
-    close = [(job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= CLOSE * found]
+    first = f"Of {len(scored)} jobs the best by {score}{means} is job {best.number}: {highest:.4g}{of_best}."
+    close = [
+        (job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= CLOSE * highest
+    ]
     if not close or best.leaves is None or min(close)[0] >= best.leaves:
         return [first]
     fewest, place = min(close)
@@ -230,10 +232,10 @@ def _digits(sha256: Any) -> str | None:
 def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, tracking: Tracking | None) -> list[str]:
     if tracking is None or not tracking.enabled or tracking.registered_model is None:
         return []
-    models = [(found, job) for found, job in scored if job.document.get("ensemble_sha256")]
+    models = [(value, job) for value, job in scored if job.document.get("ensemble_sha256")]
     if not models:
         return ["no job has an ensemble and the score tracking.best_by, so that no alias moved"] if scored else []
-    found, best = max(models, key=lambda one: one[0])  # of equals the first
+    highest, best = max(models, key=lambda one: one[0])  # of equals the first
     run = best.document["tracked"]
     registered = register_model(
         tracking.registered_model,
@@ -241,7 +243,7 @@ def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, track
         run["run_id"],
         run["uri"],
         version_description(
-            f"Best of {len(scored)} jobs by {score}, {found:.4g}: {' '.join(best.overrides)}",
+            f"Best of {len(scored)} jobs by {score}, {highest:.4g}: {' '.join(best.overrides)}",
             best.document["datasets"],
             best.document["scores"],
         ),

@@ -165,7 +165,7 @@ def _sampling(config: TrainConfig, side: splits.Side, labels: SideLabels | None)
 
 
 def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
-    """Whether the rows are too many for the predictor, and the settings do not say how to sample them."""
+    """True if the rows are too many for the predictor, and the settings do not say how to sample them."""
     holds_rows = predictor_class(config.predictor).holds_rows and config.objective.name != "sent"
     too_many = sum(selection.count() for selection in side) > config.trainer.rows_in_memory
     return holds_rows and too_many and config.sampling.others == 1

@@ -14,7 +14,7 @@ from foretail.features.rows.splits import Side
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 
 SideLabels = list[NDArray[np.bool_]]
-"""Of every selection of a side: bool[rows]."""
+"""Labels of every selection of a side: bool[rows]."""
 
 
 def training_labels(config: Labels, side: Side) -> SideLabels | None:

@@ -37,19 +37,19 @@ def sent_with(model: Ensemble | Network, side: Side, store: Store, setting: str)
     `side` holds whole traces, and `setting` names it in errors. ForetailError unless the model can decide in a replay.
     """
     require_runs(side, setting)
-    asked = asked_model(model, store)
+    predictor = asked_model(model, store)
 
     def decider(threshold: Fraction) -> Decider:
-        if isinstance(asked, Ensemble):
-            return decider_of(asked.with_threshold(threshold))
-        if isinstance(asked, NetworkInC):
-            return Decider(decider_of(asked).policy, asked.scorer(float(threshold)))
-        return decider_of(asked.with_threshold(float(threshold)))
+        if isinstance(predictor, Ensemble):
+            return decider_of(predictor.with_threshold(threshold))
+        if isinstance(predictor, NetworkInC):
+            return Decider(decider_of(predictor).policy, predictor.scorer(float(threshold)))
+        return decider_of(predictor.with_threshold(float(threshold)))
 
     def worth(thresholds: Sequence[Fraction]) -> list[float]:
         deciders = [decider(threshold) for threshold in thresholds]
         if any(one.scorer is None for one in deciders):
-            unknown = ", ".join(item.name for item in asked.features)
+            unknown = ", ".join(item.name for item in predictor.features)
             raise ForetailError(f"{setting} lets the predictor decide in a replay, which does not compute {unknown}")
         contenders = [(one.policy, None, one.scorer) for one in deciders]
         sent = [bytes_sent(selection.dataset, contenders) for selection in side]

@@ -1,4 +1,4 @@
-"""What a training left in the store: the model, its figures, and its run in MLflow."""
+"""Outcome of a training in the store: the model, its figures, and its run in MLflow."""
 
 from __future__ import annotations
 
@@ -81,8 +81,12 @@ class TrainResult(Summarised):
 
     def verdict(self) -> list[str]:
         """F1 where Credence asks, on the test side, and what the predictions are worth there."""
-        asked = self.outcome["scores"]["test"].get("asked")
-        region, where = (asked, "where Credence asks") if asked else (self.outcome["scores"]["test"]["whole"], "on all")
+        asked_scores = self.outcome["scores"]["test"].get("asked")
+        region, where = (
+            (asked_scores, "where Credence asks")
+            if asked_scores
+            else (self.outcome["scores"]["test"]["whole"], "on all")
+        )
         f1, precision, recall = (figure_text(region[name]) for name in ("f1", "precision", "recall"))
         first = (
             f"On the test side, which it never saw, F1 is {f1} {where} (precision {precision}, recall {recall}), on "
@@ -139,7 +143,7 @@ def say_zeros(whose: str, model: Ensemble | Network, scores: Mapping[str, Mappin
 
 
 def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What models are worth on the test runs, by their names, and the baselines that were tuned without them."""
+    """Worth of models on the test runs, by their names, and of the baselines that were tuned without them."""
     first = next(iter(replays.values()))
     accept = sent_percent_of_lqd(first["accept_bytes"], first["lqd_bytes"])
     rows = [
@@ -179,10 +183,10 @@ def _sampling_note(others: float) -> Iterator[str]:
 
 
 def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
-    for region, found in test.items():
+    for region, figures in test.items():
         yield (
-            f"test, {region}: expected calibration error {found['raw_expected_calibration_error']:.2g}, calibrated "
-            f"{found['calibrated_expected_calibration_error']:.2g}"
+            f"test, {region}: expected calibration error {figures['raw_expected_calibration_error']:.2g}, calibrated "
+            f"{figures['calibrated_expected_calibration_error']:.2g}"
         )
 
 
@@ -219,13 +223,13 @@ def track_model(
             for side, replay in (("validation", judged.validation_replay), ("test", judged.replay))
             for name, scores in replay_scores_of(f"{side}_replay", replay).items()
         }
-        for name, found in {**judged.scores, **replays, **(more_scores or {})}.items():
-            run.log_scores(name, found)  # after the model, so that they are its scores too
+        for name, scores in {**judged.scores, **replays, **(more_scores or {})}.items():
+            run.log_scores(name, scores)  # after the model, so that they are its scores too
     return address(run)
 
 
 def with_version(tracked: Mapping[str, Any] | None, registered: RegisteredModel | None) -> dict[str, Any] | None:
-    """Where MLflow has the run, and its model's version, for ``result.json``."""
+    """Place of the run in MLflow, and its model's version, for ``result.json``."""
     if tracked is None:
         return None
     # Not where the alias pointed before: the same command after a kill gives the same result.
@@ -249,7 +253,7 @@ def register(
 
 
 def run_name(config: TrainConfig | DistillConfig) -> str:
-    """What a run trains, in a few words: ``random forest 4x4 paper seed 1``."""
+    """Name of a run, in a few words on what it trains: ``random forest 4x4 paper seed 1``."""
     if isinstance(config, DistillConfig):
         student = config.student
         return f"student {student.trees}x{student.depth} seed {student.seed}"
@@ -313,6 +317,6 @@ def read_outcome(entry: Entry) -> dict[str, Any]:
 
 
 def _is_tracked(outcome: Mapping[str, Any]) -> bool:
-    """Whether the MLflow run of a stored model still exists, or none was wanted."""
+    """True if the MLflow run of a stored model still exists, or none was wanted."""
     tracked = outcome["tracked"]
     return tracked is None or run_exists(tracked["run_id"], tracked["uri"])

@@ -71,7 +71,7 @@ class JudgedSide:
 
     @property
     def regions(self) -> dict[str, Any]:
-        """What chooses the rows of each region: all of them, and those where Credence asks, where that is known."""
+        """Rows of each region: all of them, and those where Credence asks, where that is known."""
         return {"whole": slice(None)} | ({} if self.asked is None else {"asked": self.asked})
 
     def scores(self, ports: int, push_outs: PushOuts | None = None) -> dict[str, dict[str, Score]]:
@@ -170,7 +170,7 @@ def calibrate(model: RowPredictor, validation: Rows, test: JudgedSide) -> dict[s
 
 
 def replay_scores_of(name: str, replay: Mapping[str, Any] | None) -> dict[str, Mapping[str, Mapping[str, Score]]]:
-    """What MLflow keeps of a replay and of the baselines beside it, under a name; empty without one."""
+    """Scores that MLflow keeps of a replay and of the baselines beside it, under a name; empty without one."""
     if replay is None:
         return {}
     beside = {one["policy"]: {key: one[key] for key in SENT_SCORES} for one in replay["baselines"]}

@@ -31,9 +31,9 @@ from foretail.sim_bridge.open_loop.known import KnownRun
 
 SENT = "objective.name=sent"
 LOGITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
-"""Of the probabilities that are tried as threshold on the validation runs."""
+"""Logits of the probabilities that are tried as threshold on the validation runs."""
 OCTAVE = 8 * 256
-"""Of a rule's margin."""
+"""One octave of a rule's margin."""
 LEAST_WEIGHT = 0.02
 _SEARCHED: dict[tuple[Any, ...], Searched] = {}
 """By training runs of a workload, effort and seed: a process searches once, whatever learns the rule."""
@@ -146,12 +146,12 @@ def train_on_runs(
         "rules": [_rule_document(searched, condition, judges, policy) for condition, searched in rules.items()],
     }
     teachers = {condition: searched.rule.scorer() for condition, searched in rules.items()}
-    asked = teachers
+    deciding = teachers
     rounds: list[SendingRound] = []
     batches: list[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]] = []
     for number in range(objective.rounds):
         report(0.8 + 0.2 * number / objective.rounds, f"round {number + 1} of {objective.rounds}")
-        batches += _labelled(runs, objective, asked, teachers, columns, seed + number)
+        batches += _labelled(runs, objective, deciding, teachers, columns, seed + number)
         x, drops, weights = (np.concatenate(part) for part in zip(*batches, strict=True))
         if drops.all() or not drops.any():
             raise NothingToLearn(
@@ -162,7 +162,7 @@ def train_on_runs(
         predictor.fit(x, drops, weights)
         trained = _at_best_threshold(predictor, inputs, policy, judges, x)
         rounds.append(trained)
-        asked = dict.fromkeys(asked, scorer_of(trained.model))
+        deciding = dict.fromkeys(deciding, scorer_of(trained.model))
     return Sending(rounds, started)
 
 
@@ -195,7 +195,7 @@ def search_each(
     rules = {}
     for number, (condition, places) in enumerate(by_condition.items()):
 
-        def told(share: float, words: str, done: int = number) -> None:
+        def report_workload(share: float, words: str, done: int = number) -> None:
             report((done + share) / len(by_condition), f"workload {done + 1} of {len(by_condition)}: {words}")
 
         policy, trials = objective.policy, objective.trials
@@ -204,7 +204,7 @@ def search_each(
             own = [runs[place] for place in places]
             start = starting_rule(own, policy, _tuned_alpha(own)[0], seed)
             _SEARCHED[key] = search_threshold(
-                own, start, policy=policy, trials=trials, seed=seed, jobs=jobs, report=told
+                own, start, policy=policy, trials=trials, seed=seed, jobs=jobs, report=report_workload
             )
         rules[condition] = _SEARCHED[key]
     return rules
@@ -229,18 +229,18 @@ def _rule_document(searched: Searched, condition: str, judges: Sequence[KnownRun
 def _labelled(
     runs: Sequence[KnownRun],
     objective: Objective,
-    asked: Mapping[str, Scorer],
+    deciding: Mapping[str, Scorer],
     teachers: Mapping[str, Scorer],
     columns: Sequence[int],
     seed: int,
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.float64]]]:
-    """Of every run what the predictor sees, whether to drop, and how much that matters; scorers by condition."""
+    """Rows of every run: what the predictor sees, whether to drop, how much that matters; scorers by condition."""
     conditions = [run.condition for run in runs]
     features = [FEATURES[column].name for column in columns]
     for run in runs:
         seen = run.visited(
             objective.policy,
-            asked[run.condition],
+            deciding[run.condition],
             teacher=teachers[run.condition],
             rows=objective.rows,
             seed=seed,

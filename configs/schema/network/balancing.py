@@ -50,7 +50,7 @@ class Balancing:
 
     @property
     def reads_marks(self) -> bool:
-        """Whether the balancer needs congestion marks."""
+        """True if the balancer needs congestion marks."""
         return self.name == "flowbender" or (self.name == "rss" and self.metric == "marks")
 
     def check(self, where: str) -> None:

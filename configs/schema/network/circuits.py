@@ -128,7 +128,7 @@ class ScheduleConfig(Stage):
             _ = self.trust
 
     def unused(self) -> Mapping[str, str]:
-        """What this scheduler or this way to compute throughput does not read."""
+        """Settings that this scheduler or this way to compute throughput does not read."""
         others = ("scheduler_settings",) if self.scheduler == "vermilion" else ("k", "l", "diagonal")
         without = {"epsilon": f"multi_hop={self.multi_hop}"} if self.multi_hop in ("exact", "no") else {}
         return dict.fromkeys(others, f"scheduler={self.scheduler}") | without
@@ -221,7 +221,7 @@ class DemandConfig(Stage):
             )
 
     def unused(self) -> Mapping[str, str]:
-        """What generated demand alone has, where demand is given."""
+        """Settings that only generated demand has, where demand is given."""
         generated = ("collectives", "nodes", "noise", "placed_at_random", "mixture_period_steps", "job_seed")
         given = "datasets" if self.datasets else "logs" if self.logs else None
         return {} if given is None else dict.fromkeys(generated, f"{given}=[...]")

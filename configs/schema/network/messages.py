@@ -11,7 +11,7 @@ from foretail.configs.schema.fields import LARGEST_FLOW_BYTES, LONGEST_NS, PEERS
 from foretail.core.errors import ForetailError
 
 MOST_MESSAGES = 1_000_000
-"""Of a run, and what they wait for together: more would take gigabytes to write down."""
+"""Most messages of a run, and most that they wait for in all: more would take gigabytes to write down."""
 
 LARGEST_PART_BYTES = 2**26
 COLLECTIVES = ("all_to_all", "ring_all_reduce", "ring", "permutation")

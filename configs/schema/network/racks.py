@@ -13,7 +13,7 @@ MOST_RACKS = 250
 
 MOST_VOQ_PACKETS = 100_000
 MOST_HOSTS = 256
-"""Of an emulation, which has a process for each."""
+"""Most hosts of an emulation, which has a process for each."""
 
 LARGEST_PACKET_BYTES = 9000
 SHARED_POLICIES = ("cs", "dt", "lqd", "followlqd", "credence", "credence_accept")
@@ -105,7 +105,7 @@ class RackTraffic:
 
 @dataclass
 class RackTraces(RackTraffic):
-    """What a dataset of racks is made of: the VOQs of a rack share a buffer, and flows start at random."""
+    """Traffic of a dataset of racks: the VOQs of a rack share a buffer, and flows start at random."""
 
     start_within_ns: int = setting(
         1_400_000,

@@ -1,4 +1,4 @@
-"""Where datasets come from, beside networks."""
+"""Sources of datasets beside networks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ArtifactImport:
 
 @dataclass
 class EgressCapture:
-    """What left one port."""
+    """A capture of the packets that left one port."""
 
     file: str = setting(MISSING, "Capture file.")
     port: int = setting(MISSING, "Egress port, from 0.")

@@ -16,7 +16,7 @@ LOSS_BASED = ("cubic", "newreno")
 LAWS = ("theta_powertcp", "timely", "powertcp")
 
 RDMA = ("roce", "irn")
-"""Of these only the native network has the senders."""
+"""RDMA transports; only the native network has their senders."""
 
 OF_TCP = ("dctcp", *LOSS_BASED)
 """Beside these another transport can send the background."""
@@ -161,7 +161,7 @@ class Rc3:
 
 @dataclass
 class Transport:
-    """What servers send by; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
+    """Transport of the servers; defaults as in the paper's artifact, except for what ns-3 cannot do exactly."""
 
     name: str = setting(
         "dctcp", "Congestion control of TCP, or roce or irn, which send by RDMA without TCP.", one_of=TRANSPORTS
@@ -219,7 +219,7 @@ class Transport:
 
     @property
     def marks_packets(self) -> bool:
-        """Whether switches set ECN marks on the packets of all flows but the background of another transport."""
+        """True if switches set ECN marks on the packets of all flows but the background of another transport."""
         return self.mark_bytes > 0 and (self.name in OF_TCP or (self.name in RDMA and self.rdma.control == "dcqcn"))
 
     def check(self, where: str) -> None:

@@ -84,7 +84,7 @@ class AdaptiveThreshold:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search found."""
+    """Result of a search."""
 
     rule: AdaptiveThreshold  #: the best
     worth: float  #: its worth on the runs, as :func:`mean_log_sent`
@@ -173,19 +173,19 @@ def search_threshold(
             for _ in range(generations[step]):
                 drawn = [search.ask() for _ in range(population)]
                 rules = [centre + one @ directions for one in drawn]
-                found = worths(rules)
-                search.tell([(one, -value) for one, value in zip(drawn, found, strict=True)])
+                gains = worths(rules)
+                search.tell([(one, -value) for one, value in zip(drawn, gains, strict=True)])
                 tried += population
-                place = int(np.argmax(found))
-                if found[place] > worth:
-                    worth, best = found[place], rules[place]
+                place = int(np.argmax(gains))
+                if gains[place] > worth:
+                    worth, best = gains[place], rules[place]
                 words = f"{tried} rules tried, the best sends {100 * math.exp(worth):.3f} % of LQD"
                 report(tried / (total * population), words)
     return Searched(AdaptiveThreshold(tuple(best.tolist()), start.centres), worth, first, tried)
 
 
 def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
-    """What the search moves, in turn: directions [moved, numbers], their share of the trials, the spread."""
+    """Steps of the search, in turn: directions [moved, numbers], their share of the trials, the spread."""
     count = SETS * _OF_SET + len(TESTS)
     together = np.zeros((_OF_SET, count))
     for place in range(_OF_SET):

@@ -21,7 +21,7 @@ from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT
 
 SMALLEST_LEAF = 0.02
-"""Of all weight, so that no leaf stands for a few rows of one condition."""
+"""Least share of all weight in a leaf, so that no leaf stands for a few rows of one condition."""
 
 
 def fit_alpha_tree(

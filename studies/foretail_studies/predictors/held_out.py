@@ -127,10 +127,10 @@ def judge_held_out(
             condition,
             dataset.manifest.seed,
             seen,
-            Confusion(**one.found["whole"]),
-            Confusion(**one.found["asked"]),
-            one.found["average_precision"],
-            ReplayScores(**one.found["replay"]),
+            Confusion(**one.figures["whole"]),
+            Confusion(**one.figures["asked"]),
+            one.figures["average_precision"],
+            ReplayScores(**one.figures["replay"]),
         )
         for (dataset, name), one in zip(pairs, measured, strict=True)
     ]

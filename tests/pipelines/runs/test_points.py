@@ -45,7 +45,7 @@ def test_a_point_that_fails_is_named_and_only_it_is_measured_again(jobs: int, tm
     log.clear()
     measured = measure_points("squares", points(numbers, frozenset(), log), store, jobs)
     assert sorted(log) == [1, 3]
-    assert [one.found for one in measured] == [0, 1, 4, 9, 16]
+    assert [one.figures for one in measured] == [0, 1, 4, 9, 16]
     assert [one.entry.reused for one in measured] == [True, False, True, False, True]
 
 
