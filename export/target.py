@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretail.core.digest import DIGEST_FILE
+from foretail.core.errors import ForetailError
 from foretail.core.plugins import require, running
 from foretail.core.summary import Summarised
 from foretail.export.folder import CERTIFICATE, ENSEMBLE, check_folder, check_name, write_export
@@ -100,6 +101,11 @@ def export(
     prefix : of files and names in the code: a lower-case letter, then lower-case letters, digits and underscores
     any_tau, max_cells, effort : see :func:`lower`; `effort` watches plan and proof as well
     """
+    if not isinstance(model, Ensemble | Lowered):
+        raise ForetailError(
+            f"export takes an Ensemble, not a {type(model).__name__}: make one of a fitted estimator by "
+            "foretail.api.from_estimator(estimator, inputs)"
+        )
     check_name(prefix)
     check_folder(out_dir)
     effort = effort or Effort()

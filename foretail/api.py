@@ -19,6 +19,7 @@ from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, TreePredictor, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.frontends import from_estimator
 from foretail.models.estimator import DropClassifier
 from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
@@ -63,6 +64,7 @@ __all__ = [
     "compare_replays",
     "driver_config",
     "export",
+    "from_estimator",
     "judge",
     "open_runs",
     "parameter",

@@ -61,7 +61,7 @@ def judge(
     *,
     features: Sequence[str] | None = None,
     policy: str | None = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     store_dir: str = "outputs/store",
 ) -> pd.DataFrame:
     """Return what a switch sends while a model decides in it, beside policies that need no model.
@@ -70,7 +70,8 @@ def judge(
     accepting (FollowLQD) and for LQD. Columns: ``who``; ``sent_percent_of_lqd``, the geometric mean over runs of the
     data bytes that are sent, with ``low`` and ``high``, the ends of its 95 % t interval; ``gain_percent``,
     ``gain_low`` and ``gain_high``, the same of the ratio to the tuned policy that sends most on `tuned_on`, paired by
-    run; ``recovered_loss``, the share of what always accepting loses against LQD that is sent after all; ``runs``.
+    run; ``recovered_loss``, the share of what always accepting loses against LQD that is sent after all; ``runs``;
+    ``policy``, which asks the model in its row.
     Intervals are NaN with one run.
 
     ForetailError when a run is on both sides, when the model and the runs count in other units, and when nobody can say
@@ -86,8 +87,11 @@ def judge(
     tuned_on : other runs, on which the settings of policies are chosen: those that trained the model
     features : names of the catalog, in the order of the model's columns, where the model does not name them
     policy : the policy that asks: ``credence``, ``learned``, which lets the model decide about every packet, or
-        ``guarded``. By default the one for which the model was made; ``credence`` for labels, ``learned`` for functions
-    threshold : of the numbers that a function answers, above which it drops
+        ``guarded``. By default the one for which the model was made; ``credence`` for trees and networks of labels,
+        ``learned`` for functions and PyTorch modules, whose purpose nobody knows: for a module that learned labels give
+        ``credence``
+    threshold : of the numbers that a function or a module answers, above which it drops, such as 0 for logits; None:
+        they are probabilities, and it is 0.5. ForetailError on other numbers without it
     store_dir : where the C of a network is kept
 
     Examples
@@ -139,6 +143,7 @@ def judge(
                 "gain_high": _percent(gain.high),
                 "recovered_loss": recovered_loss(total[LQD], total[name], total[ACCEPT]),
                 "runs": len(judged),
+                "policy": contenders[name][0],
             }
         )
     return pd.DataFrame(rows)
@@ -161,7 +166,7 @@ def _refuse_shared(judged: Sequence[Dataset], training: Sequence[Dataset]) -> No
 
 
 def _asked(
-    model: Any, runs: Sequence[Dataset], features: Sequence[str] | None, threshold: float, store_dir: str
+    model: Any, runs: Sequence[Dataset], features: Sequence[str] | None, threshold: float | None, store_dir: str
 ) -> AskedModel:
     """Return whatever a user calls a model as it decides."""
     store = Store(store_dir)

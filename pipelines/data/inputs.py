@@ -26,6 +26,11 @@ def open_datasets(paths: Sequence[str]) -> list[Dataset]:
     return [Dataset.open(folder) for path in paths for folder in _dataset_folders(Path(path))]
 
 
+def open_dataset(path: str) -> Dataset:
+    """Open a dataset, or the first of those that `path` names as in :func:`open_datasets`."""
+    return open_datasets([path])[0]
+
+
 def _dataset_folders(path: Path) -> Iterator[Path]:
     if (path / MANIFEST_NAME).is_file() or not path.is_dir():
         yield path

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FunctionPredictor:
     """A function in Python, a PyTorch module or an estimator that decides in this process, packet by packet."""
 
-    def __init__(self, predictor: Any, features: Sequence[str], threshold: float = 0.5) -> None:
+    def __init__(self, predictor: Any, features: Sequence[str], threshold: float | None = None) -> None:
         names = training_columns(features, own_queues=True)
         self.features = tuple(FeatureInput(name, "", feature(name).bits) for name in names)
         self._ask = CheckedPredictor(predictor, threshold)

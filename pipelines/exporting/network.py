@@ -16,9 +16,9 @@ from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
-from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import NETWORK_TAG
+from foretail.pipelines.data.inputs import open_dataset
 from foretail.pipelines.exporting.predictor import (
     EXPORT,
     NAME,
@@ -163,7 +163,7 @@ def export_network_predictor(network: Network, config: ExportConfig, run_dir: Pa
     started = time.monotonic()
     from foretail.export.network import export_network  # its packages are an extra
 
-    rows = None if config.dataset is None else model_rows(network.features, Dataset.open(Path(config.dataset)))
+    rows = None if config.dataset is None else model_rows(network.features, open_dataset(config.dataset))
     out = Path(config.out) if config.out is not None else run_dir / config.target
     name = config.name or NAME
     proof = export_network(network, out, name, input_bits=config.c.input_bits, rows=rows)

@@ -38,7 +38,7 @@ from foretail.models.ensemble.model_files import Limits
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG
-from foretail.pipelines.data.inputs import column_inputs, dataset_columns, feature_inputs
+from foretail.pipelines.data.inputs import column_inputs, dataset_columns, feature_inputs, open_dataset
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
@@ -114,7 +114,7 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     store = Store(config.store_dir)
     inputs, rows = declared_inputs(config), None
     if inputs is not None and config.columns and config.dataset is not None:
-        rows, _ = model_rows(inputs, Dataset.open(Path(config.dataset)))
+        rows, _ = model_rows(inputs, open_dataset(config.dataset))
     model = load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
     if isinstance(model, Ensemble) and (beyond := model.origin.get("beyond_bits")):
         say(f"the model tests {beyond} beyond the bits that were declared, so it lost those tests: declare more bits")
@@ -203,7 +203,7 @@ def declared_inputs(config: ExportConfig) -> tuple[FeatureInput, ...] | None:
         raise ForetailError("columns are names in a dataset: set dataset=FOLDER, or describe each in inputs")
     if config.dataset is None:
         return None
-    dataset = Dataset.open(Path(config.dataset))
+    dataset = open_dataset(config.dataset)
     return column_inputs(config.columns, [dataset]) if config.columns else dataset_columns(dataset)
 
 
@@ -234,7 +234,7 @@ def demo_switch(demo: P4Demo) -> DemoSwitch | None:
 def _c(config: ExportConfig, model: Ensemble) -> Target:
     rows = None
     if config.c.tune and config.dataset is not None:
-        rows, _ = model_rows(model.features, Dataset.open(Path(config.dataset)))
+        rows, _ = model_rows(model.features, open_dataset(config.dataset))
     return C(config.c.shape, config.c.batch, rows)  # type: ignore[arg-type]  # the settings allow only its names
 
 

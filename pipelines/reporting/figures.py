@@ -52,7 +52,7 @@ def _figures_of(record: RunRecord, look: Look) -> dict[str, Figure]:
             figures[one.name] = DRAW[drawn[one.name]](pd.read_parquet(numbers[0]))
         elif record.stage == "demand" and one.name == FIGURE:
             figures[one.name] = draw_throughput(pd.read_csv(numbers[0]))
-        elif look != Look():
+        elif look not in (Look(), Look(**record.document["config"].get("figures", {}))):
             raise ForetailError(
                 f"{one.name} was drawn by its run and cannot be drawn again: run it again with "
                 f"figures.style={look.style}, which reuses what it measured"

@@ -93,7 +93,12 @@ class RunRecord(_Written):
     def open(cls, folder: Path) -> RunRecord:
         """Read a run folder; raises ForetailError when the result is damaged or foreign, or a file of it is missing."""
         path = folder / RESULT_FILE
-        content = _inside(folder, path).read_bytes()
+        try:
+            content = _inside(folder, path).read_bytes()
+        except OSError as error:
+            raise ForetailError(
+                f"{path} cannot be read ({error.strerror}): give the folder of one run, not of a sweep"
+            ) from None
         try:
             document = parse_json(without_passwords(content.decode("utf-8")))
             json.dumps(document, ensure_ascii=False).encode("utf-8")  # halves of characters, which JSON can hold

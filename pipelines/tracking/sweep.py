@@ -36,6 +36,10 @@ from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 
 CLOSE = 0.95
 """Share of the best score that a simpler model may have."""
+CLOSE_SENT = 0.999
+"""The same of packets sent, in % of LQD's, where policies without a model differ by a few percent."""
+CLOSE_SENT = 0.999
+"""The same of packets sent, in % of LQD\'s, where policies without a model differ by a few percent."""
 
 
 @dataclass(frozen=True)
@@ -175,14 +179,13 @@ def sweep_verdict(jobs: Sequence[Job], swept: Sequence[str], score: str | None) 
     of_best = f" with {best.leaves:,} leaves" if best.leaves else ""
     means = " in the mean over seeds" if any(_shown_means(jobs, swept, score)) else ""
     first = f"Of {len(scored)} jobs the best by {score}{means} is job {best.number}: {highest:.4g}{of_best}."
-    close = [
-        (job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= CLOSE * highest
-    ]
+    near = CLOSE_SENT if str(score).endswith("sent_percent_of_lqd") else CLOSE
+    close = [(job.leaves, place) for place, (other, job) in enumerate(scored) if job.leaves and other >= near * highest]
     if not close or best.leaves is None or min(close)[0] >= best.leaves:
         return [first]
     fewest, place = min(close)
     other, job = scored[place]
-    return [first, f"Job {job.number} comes within 5 % of it with {fewest:,} leaves: {other:.4g}."]
+    return [first, f"Job {job.number} comes within {100 * (1 - near):.3g} % of it with {fewest:,} leaves: {other:.4g}."]
 
 
 def means_over_seeds(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> list[tuple[float, Job]]:

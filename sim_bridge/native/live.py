@@ -60,7 +60,7 @@ def begin_live(runs: ClosedLoopRuns, index: int, document: Mapping[str, Any]) ->
 
 
 def run_live_native(
-    documents: Sequence[Mapping[str, Any]], predictor: Any, features: Sequence[str], *, threshold: float = 0.5
+    documents: Sequence[Mapping[str, Any]], predictor: Any, features: Sequence[str], *, threshold: float | None = None
 ) -> list[LiveNativeRun]:
     """Run simulations side by side; wherever a switch asks, `predictor` answers before its simulation goes on.
 
@@ -72,8 +72,8 @@ def run_live_native(
         As in :func:`foretail.sim_bridge.open_loop.live.run_live`.
     features : sequence of str
         Columns that the predictor sees, in this order.
-    threshold : float
-        Of numbers: 0.5 suits probabilities, 0 logits.
+    threshold : float or None
+        As in :func:`foretail.sim_bridge.open_loop.live.run_live`.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def run_live(
     predictor: Any,
     features: Sequence[str],
     *,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     policy: str = "credence",
     rules: Rules = DEFAULT_RULES,
     seed: int = 0,
@@ -88,7 +88,7 @@ def run_live(
         A callable gets int32[n, features] and returns bool[n], True = drop, or n numbers, drop iff above `threshold`.
         A module gets float32 and returns n numbers; an estimator gives the probability of its second class.
     features : columns that the predictor sees, from :data:`foretail.features.catalog.FEATURES`, in this order
-    threshold : of numbers: 0.5 suits probabilities, 0 logits
+    threshold : of numbers, above which they drop, such as 0 for logits; None: they are probabilities, and it is 0.5
     policy : one of ``foretail.sim_bridge.policies.ASKING``, who asks
     rules : how the virtual LQD chooses its victim
     seed : of random victims
@@ -153,7 +153,7 @@ def _require_units(predictor: Any, cell_bytes: int, average_shift: int) -> None:
 class CheckedPredictor:
     """A predictor of any kind as a function from int32[n, features] to bool[n], which refuses what is not an answer."""
 
-    def __init__(self, predictor: Any, threshold: float) -> None:
+    def __init__(self, predictor: Any, threshold: float | None) -> None:
         self._name = getattr(predictor, "__qualname__", type(predictor).__qualname__)
         self._ask = _function_of(predictor, self._name)
         self._threshold = threshold
@@ -170,7 +170,12 @@ class CheckedPredictor:
         if answer.dtype.kind == "f" and np.isnan(answer).any():
             row = rows[int(np.argmax(np.isnan(answer)))].tolist()
             raise self._fault(f"answered NaN to the features {row}", "return a number")
-        drop: NDArray[np.bool_] = answer if answer.dtype.kind == "b" else answer > self._threshold
+        if answer.dtype.kind == "b":
+            return answer
+        if self._threshold is None and (beyond := answer[(answer < 0) | (answer > 1)]).size:
+            fix = "return booleans, or give threshold=NUMBER above which it drops, which is 0 for logits"
+            raise self._fault(f"answered {beyond[0]:.6g}, which is no probability", fix)
+        drop: NDArray[np.bool_] = answer > (0.5 if self._threshold is None else self._threshold)
         return drop
 
     def _fault(self, what: str, fix: str) -> ForetailError:

@@ -344,3 +344,10 @@ def test_inputs_with_the_names_of_macros_compile(tmp_path: Path) -> None:
     lines = [*(f"#include {name}" for name in included), "int main(void) { return 0; }", ""]
     (tmp_path / "program.c").write_text("\n".join(lines))
     subprocess.run(["cc", "-c", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program.o"], check=True)
+
+
+def test_an_estimator_is_no_ensemble(tmp_path: Path) -> None:
+    with pytest.raises(
+        ForetailError, match=r"^export takes an Ensemble, not a list: make one .* by foretail\.api\.from_"
+    ):
+        export([], C(), tmp_path / "out")  # type: ignore[arg-type]

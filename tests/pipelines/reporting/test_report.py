@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.core.errors import printable
+from foretail.core.errors import ForetailError, printable
 from foretail.features.catalog import FEATURES
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
@@ -183,6 +183,11 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
     assert captions.count("Scores") == 1
     assert all(captions.count(f"Only {number}") == 1 for number in (3, 10))
     assert "not on this page: 2, 4, 5" in page.text("p")
+
+
+def test_a_folder_without_a_result_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"result\.json cannot be read .*: give the folder of one run, not"):
+        RunRecord.open(tmp_path)
 
 
 def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_every_kind_of_predictor_is_asked() -> None:
     assert any(Outcome.PREDICTED in run for run in expected)
     assert expected != outcomes(live(lambda x: np.zeros(len(x), np.bool_)))
     assert outcomes(live(lambda x: x[:, 0], threshold=7)) == expected
-    assert outcomes(live(lambda x: (x[:, 0] / 15.0).tolist())) == expected
+    assert outcomes(live(lambda x: (x[:, 0] / 15.0).tolist(), threshold=0.5)) == expected
     assert outcomes(live(Threshold().eval(), threshold=0)) == expected
     x = np.random.default_rng(1).integers(0, 41, (2000, 3)).astype(np.int32)
     y = rule(x)
@@ -237,6 +237,15 @@ def test_what_is_no_answer_is_one_sentence(predictor: Any, message: str, monkeyp
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     with pytest.raises(ForetailError, match=f"^{message}$"):
         live(predictor)
+
+
+def test_numbers_that_are_no_probabilities_need_a_threshold() -> None:
+    def logits(x: NDArray[np.int32]) -> NDArray[np.float64]:
+        return np.where(x[:, 0] > 3, 0.3, -5.0)
+
+    with pytest.raises(ForetailError, match=r"answered -5, which is no probability: return booleans, or give "):
+        live(logits)
+    assert outcomes(live(logits, threshold=0.0)) == outcomes(live(lambda x: x[:, 0] > 3))
 
 
 def test_an_interruption_is_none_of_a_predictor() -> None:
