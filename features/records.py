@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
-from foretail.features.counters import COUNTERS
+from foretail.features.catalog import COUNTERS, FEATURES
 
 Records = NDArray[np.void]
 

@@ -20,18 +20,21 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder, writing
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run, sha256_of
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.dataset.schema import (
     DATA_CLASSES,
     DROP_COSTS_SCHEMA,
     FATE_ORDER_SCHEMA,
+    MANIFEST_NAME,
     PAUSES_SCHEMA,
     ROW_GROUP_ROWS,
     SCHEMAS,
     Kind,
+    Manifest,
+    PartFile,
+    Run,
+    sha256_of,
 )
-from foretail.features.feature import VALUE_BITS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 
 if TYPE_CHECKING:

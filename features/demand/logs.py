@@ -24,9 +24,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.files import open_npy, read_by_kind, refuse_extremes
-from foretail.features.demand.matrix import MAX_NODES
-from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
+from foretail.features.demand.matrix import (
+    MAX_NODES,
+    DemandSequence,
+    no_demand,
+    open_npy,
+    read_by_kind,
+    refuse_extremes,
+    refuse_large,
+    uplinks,
+)
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
 
 if TYPE_CHECKING:
     import pandas as pd

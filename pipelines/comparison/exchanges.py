@@ -12,7 +12,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.packets.simulation import PacketRun
 
 EXCHANGES_FILE = "figures/queries.parquet"
-"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.queries`."""
+"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.cost`."""
 
 _COLUMNS = (
     ("count", "number", 1),
@@ -38,7 +38,7 @@ class ExchangeSummary:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> ExchangeSummary | None:
-        """Of a table of :mod:`foretail.sim_bridge.packets.queries`; None when it is empty."""
+        """Of a table of :mod:`foretail.sim_bridge.packets.cost`; None when it is empty."""
         if not len(table):
             return None
         p50_ns, p99_ns = (float(value) for value in np.percentile(table["time_ns"], (50, 99)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.training import Labels
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Victim
+from foretail.features.dataset.schema import Victim
 from foretail.features.rows.splits import Side
 from foretail.models.drop.reassignment import best_reassignment, reassignments
 from foretail.pipelines.training.scores import side_push_outs

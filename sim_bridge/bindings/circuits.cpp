@@ -8,12 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings/columns.hpp"
 #include "bindings/module.hpp"
-#include "buffer/names.hpp"
-#include "circuits/schedules/matchings.hpp"
-#include "circuits/schedules/matrix_rounding.hpp"
-#include "circuits/throughput/concurrent_flow.hpp"
+#include "buffer/types.hpp"
+#include "circuits/concurrent_flow.hpp"
+#include "circuits/matchings.hpp"
 
 namespace foretail::bindings {
 

@@ -9,9 +9,7 @@
 #include <optional>
 
 #include "bindings/module.hpp"
-#include "bindings/open_loop/recorded_arrivals.hpp"
-#include "bindings/open_loop/runs.hpp"
-#include "bindings/run_settings.hpp"
+#include "bindings/runs.hpp"
 
 namespace foretail::bindings {
 

@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "buffer/counters/interval_counters.hpp"
-#include "buffer/features/features.hpp"
+#include "buffer/features.hpp"
 
 namespace foretail::buffer {
 

@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "buffer/lqd/slotted_lqd.hpp"
+#include "buffer/lqd/virtual_lqd.hpp"
 #include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/credence.hpp"
-#include "buffer/policies/dynamic_thresholds.hpp"
-#include "buffer/policies/learned.hpp"
-#include "buffer/policies/lqd.hpp"
-#include "buffer/queues/circuit_times.hpp"
+#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/policy.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/queues/slot_queues.hpp"
 
 namespace foretail::buffer {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/features/features.hpp"
+#include "buffer/features.hpp"
 #include "buffer/policies/policy.hpp"
-#include "buffer/predictor/scorer.hpp"
+#include "buffer/predictor/predictor.hpp"
 #include "buffer/switch.hpp"
 #include "buffer/types.hpp"
 

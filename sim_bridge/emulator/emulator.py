@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.sim_bridge.guest_policies import SimulatorProgram
+from foretail.sim_bridge.builds import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 EMULATOR = SimulatorProgram("emulator", "foretail-emulator", "the emulator")

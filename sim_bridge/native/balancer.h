@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "native/hosts/frame.h"
-#include "packets/random.h"
 #include "packets/settings/settings.h"
+#include "packets/traffic.h"
 
 namespace foretail::packets::native {
 

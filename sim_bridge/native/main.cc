@@ -11,8 +11,7 @@
 #include <string>
 
 #include "native/simulation.h"
-#include "packets/cpu_seconds.h"
-#include "packets/records/summary_file.h"
+#include "packets/records/records.h"
 #include "packets/settings/settings_group.h"
 
 namespace foretail::packets::native {

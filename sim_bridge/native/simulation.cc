@@ -13,16 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "native/hosts/flows.h"
 #include "native/hosts/frame.h"
 #include "native/hosts/stack.h"
-#include "packets/alpha_predictor.h"
 #include "packets/branches.h"
 #include "packets/network/leaf_spine.h"
 #include "packets/predictor.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/records/record_file.h"
-#include "packets/records/switch_counts.h"
+#include "packets/records/records.h"
 #include "packets/settings/settings_group.h"
 #include "packets/traffic.h"
 

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "buffer/counters/interval_counters.hpp"
-#include "buffer/features/features.hpp"
+#include "buffer/features.hpp"
 #include "packets/racks/rack_settings.h"
 #include "packets/records/flow_ledger.h"
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.builds import cached, is_cached, sources_digest
-from foretail.sim_bridge.guest_policies import build_simulator
+from foretail.sim_bridge.builds import build_simulator, cached, is_cached, sources_digest
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 OLDEST_NS3 = (3, 44)

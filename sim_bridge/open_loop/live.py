@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError, users_code
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import CELL_BYTES, arithmetic_of
-from foretail.features.catalog import training_columns
-from foretail.features.dataset.manifest import Rules
+from foretail.features.catalog import CELL_BYTES, arithmetic_of, training_columns
+from foretail.features.dataset.schema import Rules
 from foretail.sim_bridge._native import LiveRuns, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
+from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
 from foretail.sim_bridge.policies import ASKING

@@ -34,8 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run, Victim
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.replay import (

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
-from foretail.features.dataset.manifest import LosslessQueues, Run
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import LosslessQueues, Run
 from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
-from foretail.sim_bridge.guest_policies import native_policy
+from foretail.sim_bridge.builds import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, may_ask, policy_name

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import CELL_BYTES
-from foretail.features.catalog import REAL_FEATURES
-from foretail.features.dataset.manifest import Rules
+from foretail.features.catalog import CELL_BYTES, REAL_FEATURES
+from foretail.features.dataset.schema import Rules
 from foretail.features.records import Outcome
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, Slotted, slots_shift
-from foretail.sim_bridge.guest_policies import native_policy
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted, slots_shift
+from foretail.sim_bridge.builds import native_policy
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, may_ask, policy_name

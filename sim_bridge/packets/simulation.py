@@ -1,4 +1,4 @@
-"""A run of a network of packets, simulated or emulated: the process that makes it, and the files that it leaves."""
+"""Runs of a network of packets: their progress, their files, and the first event in which two runs differ."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib.metadata
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +20,59 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
-from foretail.features.records import COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
-from foretail.sim_bridge.guest_policies import with_compiled_policy
-from foretail.sim_bridge.packets.queries import query_table, round_table
+from foretail.features.records import (
+    ARRIVAL_DTYPE,
+    COUNTER_DTYPE,
+    FLOW_DTYPE,
+    OCCUPANCY_DTYPE,
+    Records,
+    read_records,
+)
+from foretail.sim_bridge.builds import with_compiled_policy
+from foretail.sim_bridge.packets.cost import query_table, round_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Whether switches that pause each other can stop for ever: a cycle of queues at ingress that wait for the next.
+#
+# A route is the sequence of queues at ingress through which its packets go, each as (switch, port). With priority flow
+# control a queue that is full waits for the next one on every route through it. Routes that go up to a spine and down
+# again have no cycle; those around a ring do.
+
+QueueAtIngress: TypeAlias = tuple[int, int]
+"""A switch, and the port by which packets come in."""
+
+
+def find_cycle(routes: Iterable[Sequence[QueueAtIngress]]) -> list[QueueAtIngress] | None:
+    """Return queues of which each waits for the next and the last for the first, or None if there are none.
+
+    Examples
+    --------
+    >>> find_cycle([[(0, 1), (1, 1)], [(1, 1), (2, 1)]])
+    >>> find_cycle([[(0, 1), (1, 1)], [(1, 1), (2, 1)], [(2, 1), (0, 1)]])
+    [(0, 1), (1, 1), (2, 1)]
+    """
+    waits: TopologicalSorter[QueueAtIngress] = TopologicalSorter()
+    for route in routes:
+        for queue, following in pairwise(route):
+            waits.add(queue, following)
+    try:
+        waits.prepare()
+    except CycleError as error:
+        backwards: list[QueueAtIngress] = error.args[1][1:]
+        first = min(range(len(backwards)), key=lambda place: backwards[place])
+        return [backwards[first - place] for place in range(len(backwards))]
+    return None
+
+
+def require_no_cycle(routes: Iterable[Sequence[QueueAtIngress]]) -> None:
+    """Raise ForetailError if switches with these routes could wait for each other for ever."""
+    cycle = find_cycle(routes)
+    if cycle is not None:
+        names = " waits for ".join(f"port {port} of switch {switch}" for switch, port in [*cycle, cycle[0]])
+        raise ForetailError(f"these routes can stop for ever: {names}: take one of the routes through them away")
 
 
 @dataclass(frozen=True)
@@ -83,11 +132,11 @@ class PacketRun(Summarised):
         return _read_json(self.folder / "settings.json")
 
     def queries(self) -> pd.DataFrame:
-        """Return what became of every query as a whole: :func:`foretail.sim_bridge.packets.queries.query_table`."""
+        """Return what became of every query as a whole: :func:`foretail.sim_bridge.packets.cost.query_table`."""
         return query_table(self.flows(), self.summary["end_ns"], self.settings())
 
     def rounds(self) -> pd.DataFrame:
-        """Return the same of every round of a collective: :func:`foretail.sim_bridge.packets.queries.round_table`."""
+        """Return the same of every round of a collective: :func:`foretail.sim_bridge.packets.cost.round_table`."""
         return round_table(self.flows(), self.summary["end_ns"], self.settings())
 
     def counters(self) -> Records:
@@ -159,3 +208,106 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ForetailError(f"{path.parent} contains no complete simulation ({error}): run it again") from None
     return document
+
+
+FILES = {
+    "arrivals.bin": ARRIVAL_DTYPE,
+    "flows.bin": FLOW_DTYPE,
+    "occupancy.bin": OCCUPANCY_DTYPE,
+    "counters.bin": COUNTER_DTYPE,
+}
+"""The files of a run whose records are compared, in this order."""
+DECIDED_LATER = ("fate_time_ns", "lqd_drop")
+"""Fields of an arrival that are known only after later events."""
+OF_THE_MACHINE = ("ns3_version", "events", "simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds")
+"""What a summary says of how it was made."""
+WHEN_AND_WHERE = ("time_ns", "start_ns", "switch", "port", "flow")
+"""Fields that say of a record when and where it happened."""
+
+
+def first_difference(runs: Mapping[str, PacketRun]) -> str | None:
+    """Return where two runs of one document differ first, in one sentence; None when they have the same bytes.
+
+    Runs with a trace name the first arrival at a switch that differs, which is the first event that does. Without one
+    the first flow is named, else the first sample of a buffer, the first interval, or the first entry of the summary.
+
+    Parameters
+    ----------
+    runs : both, by what their networks are called
+
+    Raises
+    ------
+    ForetailError
+        If a file of a run cannot be read.
+    """
+    one, other = runs.values()
+    names = tuple(runs)
+    files = [sorted(path.name for path in run.folder.iterdir() if path.name in FILES) for run in (one, other)]
+    if files[0] != files[1]:
+        return f"{names[0]} wrote {', '.join(files[0])}, {names[1]} {', '.join(files[1])}"
+    for file in (name for name in FILES if name in files[0]):
+        paths = one.folder / file, other.folder / file
+        if paths[0].read_bytes() != paths[1].read_bytes():
+            records = [read_records(path, FILES[file]) for path in paths]
+            return _first_record(file, records[0], records[1], names)
+    summaries = [{k: v for k, v in run.summary.items() if k not in OF_THE_MACHINE} for run in (one, other)]
+    entry = next(_entries(summaries[0], summaries[1], ""), None)
+    return (
+        None if entry is None else f"summary.json differs in {entry[0]}: {names[0]} {entry[1]}, {names[1]} {entry[2]}"
+    )
+
+
+def first_event(
+    document: Mapping[str, Any], folder: Path, networks: Mapping[str, Callable[[Mapping[str, Any], Path], PacketRun]]
+) -> str | None:
+    """Run a document again with a trace, and return the first arrival that differs as :func:`first_difference` does.
+
+    Parameters
+    ----------
+    folder : an existing folder, in which each network gets one of its name
+    networks : two functions that run a document, by what their networks are called
+    """
+    runs = {}
+    for name, run in networks.items():
+        (folder / name).mkdir()
+        runs[name] = run({**document, "trace": True}, folder / name)
+    return first_difference(runs)
+
+
+def _first_record(file: str, one: Records, other: Records, names: tuple[str, ...]) -> str:
+    common, fields = min(len(one), len(other)), FILES[file].names or ()
+    at_once = [name for name in fields if name not in DECIDED_LATER]
+    for compared in (at_once, fields):
+        different = np.zeros(common, np.bool_)
+        for name in compared:
+            different |= (one[name][:common] != other[name][:common]).reshape(common, -1).any(axis=1)
+        if different.any():
+            place = int(np.argmax(different))
+            return f"{file}, {_when(one[place], place)}: {_unlike(one[place], other[place], names)}"
+    longer, records = (names[0], one) if len(one) > len(other) else (names[1], other)
+    return f"{file}, {_when(records[common], common)}: only {longer} has it, and {len(records) - common - 1:,} after it"
+
+
+def _unlike(one: np.void, other: np.void, names: tuple[str, ...]) -> str:
+    """What two records have in the fields that differ."""
+    fields = [name for name in one.dtype.names or () if one[name].tobytes() != other[name].tobytes()]
+    has = (", ".join(f"{name} = {record[name].tolist()}" for name in fields) for record in (one, other))
+    return "; ".join(f"{name} has {values}" for name, values in zip(names, has, strict=True))
+
+
+def _when(record: np.void, place: int) -> str:
+    """Which record it is, and where and when it happened."""
+    known = (f"{name} {record[name]}" for name in WHEN_AND_WHERE if name in (record.dtype.names or ()))
+    return f"record {place:,} ({', '.join(known)})"
+
+
+def _entries(one: Any, other: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """The entries that differ, by their dotted names."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in dict.fromkeys([*one, *other]):
+            yield from _entries(one.get(name), other.get(name), f"{path}.{name}".lstrip("."))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from _entries(*pair, f"{path}[{number}]")
+    elif one != other:
+        yield path, one, other

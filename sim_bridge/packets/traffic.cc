@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "buffer/queues/port_queues.hpp"
-#include "packets/random.h"
 
 namespace foretail::packets {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "buffer/queues/containers.hpp"
 #include "buffer/queues/slot_queues.hpp"
-#include "buffer/queues/tournament.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {

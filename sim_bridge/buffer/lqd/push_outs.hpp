@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/lqd/longest_queue_drop.hpp"
+#include "buffer/lqd/virtual_lqd.hpp"
+#include "buffer/queues/containers.hpp"
 #include "buffer/queues/port_queues.hpp"
-#include "buffer/queues/ring.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::buffer {

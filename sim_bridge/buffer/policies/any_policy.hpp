@@ -14,7 +14,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "buffer/policies/lossless/lossless.hpp"
 #include "buffer/policies/policy.hpp"
 #include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "buffer/names.hpp"
 #include "buffer/policies/any_policy.hpp"
+#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

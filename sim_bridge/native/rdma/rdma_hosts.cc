@@ -5,7 +5,6 @@
 #include <limits>
 #include <span>
 
-#include "native/hosts/flows.h"
 #include "native/hosts/stack.h"
 
 namespace foretail::packets::native {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "buffer/queues/ring.hpp"
-#include "native/tcp/sequence.h"
+#include "buffer/queues/containers.hpp"
+#include "native/hosts/frame.h"
 
 namespace foretail::packets::native {
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/queues/line_rate.hpp"
-#include "packets/random.h"
+#include "buffer/queues/port_queues.hpp"
+#include "packets/traffic.h"
 
 namespace foretail::packets {
 namespace {

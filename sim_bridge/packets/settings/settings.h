@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/features/shift_average.hpp"
+#include "buffer/features.hpp"
 #include "buffer/policies/any_policy.hpp"
 #include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/line_rate.hpp"
+#include "buffer/queues/port_queues.hpp"
 #include "buffer/types.hpp"
 
 namespace foretail::packets {

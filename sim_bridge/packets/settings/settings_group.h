@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "buffer/names.hpp"
+#include "buffer/types.hpp"
 
 namespace foretail::packets {
 

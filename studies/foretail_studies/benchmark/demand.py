@@ -21,7 +21,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import to_json
 from foretail.models.demand.scores import score

@@ -16,7 +16,7 @@ from foretail.pipelines.experiment.cases import measure_cases
 from foretail.pipelines.families.conditions import DEFAULT, SharingCase, SharingPlan, cost_document
 from foretail.pipelines.families.costs import Costs
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.native.live import run_live_native
+from foretail.sim_bridge.native.network import run_live_native
 from foretail.sim_bridge.python_policies import PythonPolicy
 
 

@@ -21,8 +21,7 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
-from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
+from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, next_period_factor, single_hop_guarantee
 from foretail_studies.circuits.figures import designs_of, draw_designs, draw_sizes
 from foretail_studies.engines.circuits import DESIGNS, evaluation_matrix, outcomes_of
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
 from foretail.models.scoring.figure_style import MARKERS, legend, panels, styled, with_legend
-from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness
+from foretail.sim_bridge.circuits.schedules import consistency, robustness
 from foretail_studies.circuits.smoothness import hyperbola
 
 BAND = "bands: least to\nlargest of the seeds"

@@ -20,8 +20,8 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.demand.matrices import random_hose
-from foretail.sim_bridge.circuits.schedules.vermilion import (
+from foretail.sim_bridge.circuits.demand import random_hose
+from foretail.sim_bridge.circuits.schedules import (
     Diagonal,
     consistency,
     randomised_consistency,
@@ -30,7 +30,7 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     single_hop_guarantee,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from foretail_studies.circuits.figures import draw_tradeoff
 from foretail_studies.circuits.noise import TrustedSettings, error_of_shape
 from foretail_studies.engines.circuits import best_distribution, elsewhere, evaluation_matrix, placed, worst_prediction

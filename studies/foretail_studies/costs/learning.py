@@ -17,8 +17,8 @@ from foretail.configs.schema.policies import Policy
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import feature
-from foretail.features.dataset.manifest import Run, traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run, traffic_sha256
 from foretail.features.dataset.writer import write_drop_costs
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun

@@ -24,7 +24,7 @@ from foretail.pipelines.settings.compose import compose_training
 from foretail.pipelines.settings.predictors import untrained, window_of
 from foretail.pipelines.training.fitting import SENDING, train_model
 from foretail.pipelines.training.sending import train_on_runs
-from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
+from foretail.sim_bridge.arrivals.files import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.predictors.promise import PromiseSettings, all_collected, in_percent

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.export.p4.profile import load_profile
-from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.families.conditions import Condition, SharingCase

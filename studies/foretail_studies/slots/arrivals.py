@@ -19,15 +19,14 @@ from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
 from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
-from foretail.features.dataset import manifest
+from foretail.features.dataset import schema
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.guest_policies import native_policy, policy_identity
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, LowerBound
+from foretail.sim_bridge.builds import native_policy, policy_identity
 from foretail.sim_bridge.open_loop.slotted import compare, flipped
 
 FLIP_SEED = 2**32
@@ -156,7 +155,7 @@ def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum:
         case.buffer,
         sorted(settings.policies),
         flipped(case.flip_probability, FLIP_SEED + case.seed),
-        rules=manifest.Rules(**asdict(settings.rules)),
+        rules=schema.Rules(**asdict(settings.rules)),
         parameters=settings.parameters,
         seed=settings.rules_seed,
         optimum=optimum,

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.experiment.declaration import Drawn, Shown
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, LowerBound
 from foretail.sim_bridge.policy_settings import policy_words
 from foretail_studies.slots.arrivals import LINE, LQD_RATIO, SlotSettings, policies_of, slot_experiment
 

@@ -17,7 +17,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import scorer_of
 from foretail.pipelines.training.sending import NothingToLearn, train_on_runs
 from foretail.sim_bridge._native import Scorer
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.slots.prediction_map_traffic import CELL_BYTES, Traffic

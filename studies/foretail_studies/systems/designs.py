@@ -22,12 +22,9 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation
-from foretail.sim_bridge.circuits.schedules.mars import mars
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation
+from foretail.sim_bridge.circuits.schedules import mars, round_robin, vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.cells import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows

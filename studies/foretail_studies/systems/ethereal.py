@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.ns3.messages.collectives import collective
-from foretail.sim_bridge.ns3.messages.ethereal import assigned, pieces
-from foretail.sim_bridge.ns3.messages.message import Message
+from foretail.sim_bridge.ns3.messages import Message, assigned, collective, pieces
 from foretail_studies.systems.native_run import completion_times_us
 from foretail_studies.systems.system import Published, System, change_percent
 

@@ -11,22 +11,24 @@ from __future__ import annotations
 import numpy as np
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.circuits.demand.placed_jobs import placed_demand, with_other_rates
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import single_hop
-from foretail.sim_bridge.inference_jobs.architectures import ARCHITECTURES
-from foretail.sim_bridge.inference_jobs.cluster_run import (
+from foretail.sim_bridge.circuits.demand import placed_demand, with_other_rates
+from foretail.sim_bridge.circuits.schedules import vermilion
+from foretail.sim_bridge.circuits.throughput import single_hop
+from foretail.sim_bridge.inference_jobs import (
+    ARCHITECTURES,
+    Cluster,
     DrawnPlacements,
     FairShare,
+    JobClass,
+    JobGraph,
     JobTimes,
+    Model,
     RandomServers,
     Scheduler,
     apart,
     run_jobs,
     together,
 )
-from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
-from foretail.sim_bridge.inference_jobs.placement import Cluster, JobClass, Model
 from foretail_studies.systems.system import System, change_percent, published
 
 OPERATIONS_PER_S = 1e12

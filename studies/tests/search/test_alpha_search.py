@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.counters import COUNTERS
+from foretail.features.catalog import COUNTERS
 from foretail.features.records import COUNTER_DTYPE
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents
 from foretail.models.ensemble.ensemble import Ensemble

@@ -21,8 +21,8 @@ from foretail.sim_bridge._native import (
     slotted,
     tree_leaves,
 )
-from foretail.sim_bridge.native_parameters import Units, native_names, native_parameters
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS, POLICIES
+from foretail.sim_bridge.policy_settings import Units, native_names, native_parameters
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",

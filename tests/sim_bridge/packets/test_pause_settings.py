@@ -18,7 +18,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.packets.buffer_cycles import find_cycle, require_no_cycle
+from foretail.sim_bridge.packets.simulation import find_cycle, require_no_cycle
 from tests.examples import draws
 from tests.scenarios import settings
 from tests.sim_bridge.packets.paused_runs import (
