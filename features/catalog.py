@@ -63,7 +63,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class FeatureCost:
-    """What a feature alone costs beyond Credence; as :class:`Registers`, operations of reading it included."""
+    """Cost of a feature alone beyond Credence; as :class:`Registers`, operations of reading it included."""
 
     queue_bits: int
     switch_bits: int
@@ -73,7 +73,7 @@ class FeatureCost:
 
 @dataclass(frozen=True)
 class SelectionCost:
-    """What features together cost on one switch beyond Credence: register bits, and operations per packet."""
+    """Cost of features together on one switch beyond Credence: register bits, and operations per packet."""
 
     register_bits: int
     operations: int
@@ -106,13 +106,13 @@ class Feature:
 
     @property
     def cost(self) -> FeatureCost:
-        """What the feature alone costs; raise :class:`ForetailError` if no switch can know it."""
+        """Cost of the feature alone; raise :class:`ForetailError` if no switch can know it."""
         if self.study_only:
             raise ForetailError(f"feature {self.name!r} has no cost, no switch can know it: it is for studies only")
         return FeatureCost(
-            sum(kept.queue_bits for kept in self.registers),
-            sum(kept.switch_bits for kept in self.registers),
-            self.operations + sum(kept.operations for kept in self.registers),
+            sum(one.queue_bits for one in self.registers),
+            sum(one.switch_bits for one in self.registers),
+            self.operations + sum(one.operations for one in self.registers),
             self.operations_per_queue,
         )
 
@@ -427,13 +427,13 @@ STUDY_FEATURES: tuple[Feature, ...] = (
         study_only=True,
     ),
 )
-"""What only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
+"""Features that only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
 
 PAPER_FEATURES: tuple[str, ...] = ("queue", "queue_average", "occupancy", "occupancy_average")
 """The four features of the paper."""
 
 REAL_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "real")
-"""Those of the policy's own queues; they come first."""
+"""Features of the policy's own queues; they come first."""
 
 VIRTUAL_FEATURES: tuple[str, ...] = (
     "threshold",
@@ -444,7 +444,7 @@ VIRTUAL_FEATURES: tuple[str, ...] = (
     "queues_over_share",
     "since_push_out",
 )
-"""Those of the virtual LQD that the P4 demo program computes too."""
+"""Features of the virtual LQD that the P4 demo program computes too."""
 
 SWITCH_FEATURES: tuple[str, ...] = (
     *VIRTUAL_FEATURES,
@@ -456,14 +456,14 @@ SWITCH_FEATURES: tuple[str, ...] = (
     "arrivals_rate",
     "since_any_push_out",
 )
-"""Those of the virtual LQD and two rates of arrivals: the same in training and in every switch, without a tag from the
-hosts. A trained model depends on their order, which is not that of the catalog."""
+"""Features of the virtual LQD and two rates of arrivals: the same in training and in every switch, without a tag from
+the hosts. A trained model depends on their order, which is not that of the catalog."""
 
 TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
-"""Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
+"""Features of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
 
 FLOW_FEATURES: tuple[str, ...] = ("short_packet", "flow_sent", "left_like_last")
-"""What a switch counts of flows: they are known in simulated and emulated networks, not in slots or replays."""
+"""Counts of flows: they are known in simulated and emulated networks, not in slots or replays."""
 
 THRESHOLD_FEATURES: tuple[str, ...] = (
     "pressure",
@@ -473,10 +473,10 @@ THRESHOLD_FEATURES: tuple[str, ...] = (
     "arrivals_rate",
     "arrivals_rate_slow",
 )
-"""Those of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
+"""Features of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
 
 LOSSLESS_FEATURES: tuple[str, ...] = ("lossless_occupancy", "paused_queues")
-"""What lossy packets share the buffer with, in switches that pause senders."""
+"""Lossless traffic beside lossy packets, in switches that pause senders."""
 
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
@@ -488,12 +488,12 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "classes": (*THRESHOLD_FEATURES, *LOSSLESS_FEATURES),
     "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
-"""By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
-an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes`` how much of the buffer
-lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the queues
-of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most switches. ``queue_share``,
-``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out too, since columns and their
-order decide the models of docs/guide/predictors.md."""
+"""Groups of features by the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for
+predictors that act as an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes``
+how much of the buffer lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells
+the label on the queues of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most
+switches. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out
+too, since columns and their order decide the models of docs/guide/predictors.md."""
 
 
 def group_of(names: Sequence[str]) -> str:
@@ -556,7 +556,7 @@ def _chosen(names: Iterable[str]) -> list[Feature]:
 
 
 def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
-    """What the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.
+    """Return what the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.
 
     `params` is by feature name. ForetailError unless all of them have one arithmetic, in cells of a power of two.
     """
@@ -590,7 +590,7 @@ def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
 # additions and comparisons per packet, and all else happens once per interval.
 
 COUNTER_BITS = 8
-"""Of every counter."""
+"""Bits of every counter."""
 
 _BYTES, _FLOWS = 48, 64
 

@@ -20,7 +20,7 @@ Records = NDArray[np.void]
 
 
 class FlowClass(IntEnum):
-    """What a packet belongs to; ``control`` packets (pure ACK, SYN, FIN) share the buffer but are never labelled."""
+    """Kinds of packets; ``control`` packets (pure ACK, SYN, FIN) share the buffer but are never labelled."""
 
     CONTROL = 0
     BACKGROUND = 1
@@ -28,7 +28,7 @@ class FlowClass(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What the run's own policy did with the packet; ``PUSHED_OUT`` was accepted first (LQD only)."""
+    """The decision of the run's own policy about the packet; ``PUSHED_OUT`` was accepted first (LQD only)."""
 
     ACCEPTED = 0
     OVER_THRESHOLD = 1
@@ -38,7 +38,7 @@ class Outcome(IntEnum):
 
 
 class Asked(IntEnum):
-    """Whether the predictor was consulted; ``NEVER``: this policy asks no predictor at all."""
+    """The states of a question to the predictor; ``NEVER``: this policy asks no predictor at all."""
 
     NO = 0
     YES = 1
@@ -126,7 +126,7 @@ REPLAY_DTYPE = np.dtype(
         ("pad", "u1", (2,)),
     ]
 )
-"""What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""
+"""Fields of an arrival that a byte replay needs; ``Dataset.arrivals`` yields arrays of it."""
 
 COUNTER_DTYPE = np.dtype(
     [

@@ -34,7 +34,7 @@ ROOM = Path(__file__).parent
 
 _STEP = re.compile(r"\[(\d+)/(\d+)\]")
 _ERROR = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
+    r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<message>.+)$", re.MULTILINE
 )
 
 
@@ -47,9 +47,9 @@ def compiler() -> str:
     """Return the C++ compiler: ``$CXX``, else the first of c++, g++, clang++; ForetailError when there is none."""
     wanted = os.environ.get("CXX")
     for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
 
 
@@ -112,7 +112,8 @@ def first_error(output: str, header: Path | None = None) -> str:
     inside = [error for error in errors if header is not None and Path(error["file"]).name == header.name]
     if errors:
         error = (inside or errors)[0]
-        return f"{Path(error['file']).name}, line {error['line']}: {error['said']}" if error["line"] else error["said"]
+        place = f"{Path(error['file']).name}, line {error['line']}: " if error["line"] else ""
+        return place + error["message"]
     return next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
 
 
@@ -143,18 +144,18 @@ class GuestPolicy:
         if not is_guest(policy):
             return None
         header, kind = header_and_type(policy)
-        found = cls(header.absolute(), kind)
+        guest = cls(header.absolute(), kind)
         if re.fullmatch(r"[\w.+-]+", header.name, re.ASCII) is None:
             raise ForetailError(
                 f"the header {header.name!r} of a policy has odd characters: rename it with letters and digits"
             )
-        other = _INCLUDED.search(found.content)
+        other = _INCLUDED.search(guest.content)
         if other is not None:
             raise ForetailError(
                 f"{header} includes {other[1].decode(errors='replace')!r}: keep a policy in one header, which may "
                 f"include <...> and buffer/..."
             )
-        return found
+        return guest
 
     @property
     def name(self) -> str:
@@ -171,7 +172,7 @@ class GuestPolicy:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the header, of every other file that the compiler reads for it but Foretail's own, and of ``$CXXFLAGS``.
+        """Hash of the header, of other files that the compiler reads for it but Foretail's own, and of ``$CXXFLAGS``.
 
         ForetailError when the header names a file that is not there.
         """
@@ -221,7 +222,7 @@ class GuestPolicy:
 
 
 _READ: dict[tuple[bytes, str, str], dict[Path, str]] = {}
-"""By header, type and flags, the files that the compiler read with them, and what these held."""
+"""Files by header, type and flags that the compiler read with them, and what these held."""
 
 
 def _digests(files: Iterable[Path]) -> dict[Path, str]:
@@ -289,8 +290,7 @@ class SimulatorProgram:
 
         Parameters
         ----------
-        report : callable, optional
-            Hears how many of how many steps of the build are done.
+        report : hears how many of how many steps of the build are done
 
         Raises
         ------

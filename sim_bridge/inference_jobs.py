@@ -126,7 +126,7 @@ _NUMBER_BYTES = 4
 
 @dataclass
 class _Tensor:
-    """What an operator gives: its task, channels, and rows, which are as many as columns."""
+    """The output of an operator: its task, channels, and rows, which are as many as columns."""
 
     task: int
     channels: int
@@ -308,7 +308,7 @@ class Choice:
 
 def choices(classes: Sequence[JobClass]) -> tuple[Choice, ...]:
     """Return what there is to choose, with all partitions; ForetailError when a part of a job has too many tasks."""
-    found = []
+    choices = []
     for number, job in enumerate(classes):
         cuts = job.graph.bottlenecks
         for first, last in pairwise(cuts):
@@ -317,8 +317,8 @@ def choices(classes: Sequence[JobClass]) -> tuple[Choice, ...]:
                 raise ForetailError(
                     f"job {number} has {len(tasks)} tasks from one bottleneck to the next: contract it to {MOST_TASKS}"
                 )
-            found.append(Choice(number, tasks, tuple(_partitions(len(tasks)))))
-    return tuple(found)
+            choices.append(Choice(number, tasks, tuple(_partitions(len(tasks)))))
+    return tuple(choices)
 
 
 def _partitions(count: int) -> Iterator[Groups]:
@@ -344,7 +344,7 @@ class Model:
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        """What there is to choose."""
+        """All choices."""
         return choices(self.classes)
 
     @cached_property
@@ -486,7 +486,7 @@ class RandomServers(Scheduler):
 
 @dataclass(frozen=True)
 class FairShare(Scheduler):
-    """As Spark: every running job may have as many servers as the others.
+    """The policy of Spark: every running job may have as many servers as the others.
 
     A task goes to an idle server of its job, or to another one while the job has fewer than its share. With `spreads`
     it goes to another one whenever it may.
@@ -506,7 +506,7 @@ class FairShare(Scheduler):
 
 @dataclass(frozen=True)
 class DrawnPlacements(Scheduler):
-    """As Nona: a job's first task on any server, and groups of the others drawn by probabilities."""
+    """The policy of Nona: a job's first task on any server, and groups of the others drawn by probabilities."""
 
     choices: Sequence[Choice]
     probabilities: Sequence[FloatArray]  #: of the placements of each choice
@@ -540,7 +540,7 @@ def _only(choice: Choice, placement: Groups) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class JobTimes:
-    """What became of the jobs of a run."""
+    """Outcomes of the jobs of a run."""
 
     kind: npt.NDArray[np.int64]  #: int64[jobs], the class of each
     completion_s: FloatArray  #: float64[jobs], from its arrival

@@ -21,7 +21,6 @@ from foretail.sim_bridge.policies import (
     POLICIES,
     READ_TAGS,
     SCHEDULERS,
-    SEE_INGRESS,
     VICTIMS,
     policy_name,
 )
@@ -102,7 +101,7 @@ class NetworkParameters(CommonParameters):
 
 @dataclass
 class SwitchParameters(NetworkParameters):
-    """And those of a switch in a simulated network: which queues have what, how it chooses victims, whom it asks."""
+    """Parameters of a switch in a simulated network: which queues have what, how it chooses victims, whom it asks."""
 
     alpha_interval_ns: int = parameter(
         ("dt",),
@@ -299,7 +298,7 @@ class SlotParameters(CommonParameters):
         return self.queues or len(self.alpha)
 
     def in_network(self) -> NetworkParameters:
-        """Those that mean the same in bytes, with the first alpha."""
+        """Return the parameters that mean the same in bytes, with the first alpha."""
         same = {one.name: getattr(self, one.name) for one in fields(CommonParameters)}
         return NetworkParameters(alpha=self.alpha[0], **same)
 
@@ -358,31 +357,31 @@ _VARIANTS = {
     "sparing": "sparing the last of a message",
     "tuned": "tuned",
 }
-"""What the options of the group ``policy`` add to the name of a policy, and its words."""
+"""Suffixes that options of the group ``policy`` add to the name of a policy, and their words."""
 
 
 def policy_words(policy: str) -> str:
-    """What figures and sentences call a policy: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
-    if (found := settings_in_name(policy)) is not None:
-        settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
-        return f"{policy_words(found[0])}, {settings}"
+    """Return the words for a policy in sentences: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
+    if (named := settings_in_name(policy)) is not None:
+        settings = ", ".join(f"{setting} {value:g}" for setting, value in named[1].items())
+        return f"{policy_words(named[0])}, {settings}"
     if policy in POLICIES:
         return POLICIES[policy].words or POLICIES[policy].title
     base, _, suffix = policy.partition("_")
     if base in POLICIES and suffix in _VARIANTS:
         return f"{policy_words(base)}, {_VARIANTS[suffix]}"
-    base, _, asked = policy.partition(", ")
-    return f"{policy_words(base)}, {asked}" if asked and base in ASKING else policy_name(policy)
+    base, _, model = policy.partition(", ")
+    return f"{policy_words(base)}, {model}" if model and base in ASKING else policy_name(policy)
 
 
 def takes_alpha(policy: str) -> bool:
-    """Whether a predictor may set a policy's alphas, once per interval, in ns-3."""
+    """Return whether a predictor may set a policy's alphas, once per interval, in ns-3."""
     return policy in _SETTINGS["alpha_interval_ns"].metadata["heeding"]
 
 
 @dataclass
 class _InBytes(NetworkParameters):
-    """What a native run in bytes takes; in ns-3 the round trip is that of the network."""
+    """Parameters of a native run in bytes; in ns-3 the round trip is that of the network."""
 
     rtt_ns: int = parameter(IN_INTERVALS, 2**15, "as rtt_slots, in nanoseconds", at_least=1, at_most=2**40)
     artifact_cut_bytes: int = parameter(
@@ -392,7 +391,7 @@ class _InBytes(NetworkParameters):
 
 @dataclass
 class _InSlots(SlotParameters):
-    """What a native run in slots takes."""
+    """Parameters of a native run in slots."""
 
     artifact_cut_packets: int = parameter(
         ("credence_artifact",), 1, "what the largest threshold loses at a time", at_least=1, at_most=2**40
@@ -446,16 +445,3 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
             require_within(name, one, table[name].metadata)
         values[without_unit(name)] = numbers if name == "alpha" else value
     return values
-
-
-def native_names(policy: str) -> list[str]:
-    """The names that the parameters of a policy have in C++."""
-    names = {
-        without_unit(name)
-        for table in NATIVE.values()
-        for name, one in table.items()
-        if policy in one.metadata["heeding"]
-    }
-    if policy in SEE_INGRESS:  # which only networks run, where incast_alpha is one of the alphas
-        names |= {without_unit(name) for name in heeded_settings(policy) if name != "incast_alpha"}
-    return sorted(names)

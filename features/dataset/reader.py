@@ -114,7 +114,7 @@ class Dataset(Summarised):
 
     @property
     def is_trace(self) -> bool:
-        """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
+        """True if the rows have arrival order, time, port and size, as replays and splits by time need."""
         return self.manifest.kind in TRACES
 
     def rows(

@@ -92,11 +92,7 @@ ROWS_SCHEMA: pa.Schema = _schema(
 
 CONTROL_SCHEMA: pa.Schema = _schema(
     "control",
-    [
-        *_PLACE,
-        _column("first_rtt", pa.bool_(), "", "The packet belongs to its flow's first round trip."),
-        _LQD_DROP,
-    ],
+    [*_PLACE, _column("first_rtt", pa.bool_(), "", "The packet belongs to its flow's first round trip."), _LQD_DROP],
 )
 
 _INGRESS = _column("ingress", pa.int16(), "", "Port by which it came.")
@@ -119,11 +115,7 @@ PAUSES_SCHEMA: pa.Schema = _schema(
 """Pauses of a switch's ports by those at the other ends of their links, in order of time."""
 
 FATE_ORDER_SCHEMA: pa.Schema = _schema(
-    "rows",
-    [
-        *(_column(name, pa.int32(), "bytes", feature(name).description) for name in PAPER_FEATURES),
-        _LQD_DROP,
-    ],
+    "rows", [*(_column(name, pa.int32(), "bytes", feature(name).description) for name in PAPER_FEATURES), _LQD_DROP]
 )
 """Rows in the order in which LQD settled their fates: no time, place or size, features in the arithmetic of others."""
 
@@ -152,7 +144,7 @@ DROP_COSTS_SCHEMA: pa.Schema = _schema(
 """Sampled arrivals, each with the difference of the run's cost between two decisions on it."""
 
 Kind = Literal["trace", "lossless_trace", "rows_in_order_of_fate", "drop_costs"]
-"""What a dataset holds."""
+"""Kinds of datasets."""
 
 SCHEMAS: dict[Kind, dict[str, pa.Schema]] = {
     "trace": {"rows": ROWS_SCHEMA, "control": CONTROL_SCHEMA},
@@ -209,7 +201,7 @@ class Rules:
 
     @property
     def takes_tails(self) -> bool:
-        """Whether labels are those of LQD from the tail of the longest queue, whose freedom is known."""
+        """True if labels are those of LQD from the tail of the longest queue, whose freedom is known."""
         return (self.oracle, self.victim, self.order) == ("lqd", "tail", "longest_queue")
 
     def require_lqd(self, what: str) -> None:
@@ -255,7 +247,7 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known about a run before its first row."""
+    """Facts about a run before its first row."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     scenario: dict[str, Any]  #: the resolved scenario, JSON values only
@@ -301,8 +293,8 @@ class Manifest(Run):
     def to_json(self) -> str:
         """Return the manifest as indented JSON; raise :class:`ForetailError` if the run holds anything JSON cannot."""
         try:
-            said = {name: value for name, value in asdict(self).items() if name != "lossless" or value is not None}
-            return json.dumps(said, indent=1, allow_nan=False) + "\n"
+            entries = {name: value for name, value in asdict(self).items() if name != "lossless" or value is not None}
+            return json.dumps(entries, indent=1, allow_nan=False) + "\n"
         except (TypeError, ValueError) as error:
             raise ForetailError(f"the run cannot be described in a manifest: {error}") from error
 

@@ -68,7 +68,7 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
 
 @contextmanager
 def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWriter]:
-    """As :func:`write_dataset`, for rows that came without arrival order, time, port and size."""
+    """Write a dataset as :func:`write_dataset` does, for rows that came without arrival order, time, port and size."""
     with _written(path, run, FateOrderWriter) as writer:
         yield writer
 
@@ -102,7 +102,7 @@ def _written(path: Path, run: Run, kind_of_writer: type[AnyWriter]) -> Iterator[
 
 
 class _Writer:
-    """What the writers of all kinds share: their tables and the number of rows labelled drop."""
+    """Parts that the writers of all kinds share: their tables and the number of rows labelled drop."""
 
     kind: ClassVar[Kind]
 

@@ -38,10 +38,10 @@ from foretail.features.demand.matrix import (
 FloatArray = npt.NDArray[np.float64]
 
 MAX_ROWS = 1 << 24
-"""Of a file with one row per entry."""
+"""Most rows of a file with one row per entry."""
 
 MAX_LINE_BYTES = 1 << 24
-"""Of the emulator's answers: beyond 900 racks."""
+"""Longest line of the emulator's answers: beyond 900 racks."""
 
 _ENDS = ("source", "destination")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -53,7 +53,7 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Steps:
-    """How logs are cut into steps, and what their bytes are worth."""
+    """The steps that logs are cut into, and the worth of their bytes."""
 
     interval_ns: int | None = None  #: time of a step, positive; needed for times and for bytes
     uplink_bps: int | None = None  #: rate of an uplink, positive; needed for bytes, and refused without them

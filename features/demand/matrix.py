@@ -254,7 +254,7 @@ def _refuse_large(path: Path, *shape: int) -> None:
 # leaf ``s // servers_per_leaf``; traffic inside a rack needs no uplink and is left out.
 
 MAX_ENTRIES = 1 << 27
-"""Of all matrices of a run: 1 GiB."""
+"""Most entries of all matrices of a run: 1 GiB."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -437,7 +437,7 @@ def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: in
 
 
 def is_etalon(dataset: Dataset) -> bool:
-    """Whether a dataset is an imported packet log of Etalon."""
+    """Return whether a dataset is an imported packet log of Etalon."""
     return dataset.manifest.scenario.get("source") == "etalon"
 
 

@@ -226,7 +226,7 @@ class Sampling:
 
 
 def _always_kept(rows: Rows) -> NDArray[np.bool_]:
-    """Which rows every sample keeps."""
+    """Return a mask of the rows that every sample keeps."""
     return rows.lqd_drop if rows.asked is None else rows.lqd_drop | rows.asked
 
 

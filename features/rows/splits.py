@@ -42,11 +42,11 @@ class Selection:
         return before if after is None else after
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """As :meth:`Dataset.rows`, only the selected rows."""
+        """Yield what :meth:`Dataset.rows` does, only the selected rows."""
         return self.dataset.rows(columns, self.where)
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """As :meth:`Dataset.frame`, only the selected rows."""
+        """Return what :meth:`Dataset.frame` does, only the selected rows."""
         return self.dataset.frame(columns, self.where)
 
     def count(self) -> int:
@@ -122,10 +122,7 @@ def drawn_sides(runs: Collection[str], validation: float, test: float, seed: int
 
 
 def split_by_seed(
-    datasets: Sequence[Dataset],
-    train: Collection[int],
-    validation: Collection[int],
-    test: Collection[int],
+    datasets: Sequence[Dataset], train: Collection[int], validation: Collection[int], test: Collection[int]
 ) -> Split:
     """Put every run on the side that lists its seed.
 

@@ -175,7 +175,7 @@ class ArrivalFile:
             raise ForetailError(f"{self.path} cannot be read as CSV ({first_line(error)}): write it again") from None
 
     def _csv_fault(self, names: Sequence[str], flags: Sequence[str], error: Exception) -> ForetailError:
-        """What is wrong with the file: arrow does not tell the row, so it is looked for slowly."""
+        """Return the fault of the file: arrow does not tell the row, so it is looked for slowly."""
         places = {name: self.columns.index(name) for name in names}
         row = 0
         try:

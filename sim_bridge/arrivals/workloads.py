@@ -812,7 +812,7 @@ WORKLOADS: MappingProxyType[str, type[Workload]] = MappingProxyType(
 """The workloads by name; the parameters of each are the fields of its class."""
 
 WORKLOAD_KINDS = Kinds(WORKLOAD_GROUP, Workload, "workload", WORKLOADS)  # type: ignore[type-abstract] # a base, not made
-"""Those, and what installed packages offer."""
+"""Foretail's own, and what installed packages offer."""
 
 
 def workload_of(name: str, parameters: Mapping[str, Any] | None) -> Workload:

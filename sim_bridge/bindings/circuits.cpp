@@ -3,13 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
-#include <algorithm>
-#include <memory>
 #include <tuple>
-#include <vector>
 
 #include "bindings/module.hpp"
-#include "buffer/types.hpp"
 #include "circuits/concurrent_flow.hpp"
 #include "circuits/matchings.hpp"
 

@@ -6,22 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "buffer/features.hpp"
-#include "buffer/policies/any_policy.hpp"
 #include "buffer/predictor/predictor.hpp"
-#include "buffer/records.hpp"
 #include "native/balancer.h"
 #include "packets/settings/settings_group.h"
 
@@ -64,18 +50,6 @@ nb::ndarray<nb::numpy, std::int32_t> interval_counters(Bytes capacity, const std
     return owned(std::move(out), {rows.shape(0), counter_names.size()});
 }
 
-}  // namespace
-
-void add_counters(nb::module_& m) {
-    using namespace nb::literals;
-    m.def("interval_counters", &interval_counters, "capacity"_a, "rates_bps"_a, "priorities"_a, "interval_ns"_a,
-          "rows"_a.noconvert(),
-          "Counters that every arrival finds: int32[rows, counters]. A row: time, queue, size, dropped, marked, "
-          "first_rtt, flow_hash, length of the queue and occupancy after the decision.");
-}
-
-namespace {
-
 nb::ndarray<nb::numpy, std::int64_t> tree_leaves(Column<std::int32_t> feature, Column<std::int64_t> cut,
                                                  Column<std::int32_t> left, Column<std::int32_t> right,
                                                  Matrix<std::int64_t> x) {
@@ -92,22 +66,7 @@ nb::ndarray<nb::numpy, std::int64_t> tree_leaves(Column<std::int32_t> feature, C
     return owned(std::move(leaves), {rows});
 }
 
-}  // namespace
-
-void add_trees(nb::module_& m) {
-    using namespace nb::literals;
-    m.def("tree_leaves", &tree_leaves, "feature"_a.noconvert(), "cut"_a.noconvert(), "left"_a.noconvert(),
-          "right"_a.noconvert(), "x"_a.noconvert(),
-          "Index of the leaf that every row reaches in a tree of parallel arrays (docs/reference/ensemble.md): "
-          "int64[rows].");
-}
-
-// The balancer of native senders, one connection of it, for those who compare its decisions with others.
-
-namespace nb = nanobind;
-
-namespace {
-
+/// The balancer of native senders, one connection of it, for those who compare its decisions with others.
 class OneBalancer {
 public:
     OneBalancer(const std::string& document, std::uint64_t seed) : balancer_(settings(document), seed, 1) {}
@@ -122,7 +81,6 @@ public:
         const auto found = balancer_.entropies(0);
         return {found.begin(), found.end()};
     }
-    [[nodiscard]] std::int64_t interval_end_ns() const { return balancer_.interval_end_ns(0); }
 
 private:
     static packets::Balancing settings(const std::string& document) {
@@ -131,23 +89,6 @@ private:
     }
     packets::native::Balancer balancer_;
 };
-
-}  // namespace
-
-void add_balancing(nb::module_& m) {
-    using namespace nb::literals;
-    nb::class_<OneBalancer>(m, "Balancer", "The balancer of one connection of the native network, which is not ecmp.")
-        .def(nb::init<const std::string&, std::uint64_t>(), "settings"_a, "seed"_a)
-        .def("next", &OneBalancer::next, "now_ns"_a)
-        .def("acknowledged", &OneBalancer::acknowledged, "subflow"_a, "sent_ns"_a, "marked"_a, "now_ns"_a)
-        .def("entropies", &OneBalancer::entropies)
-        .def("interval_end_ns", &OneBalancer::interval_end_ns);
-}
-
-namespace nb = nanobind;
-using namespace buffer;
-
-namespace {
 
 using FieldLayout = std::tuple<std::string, std::size_t, std::string, std::size_t>;
 using RecordLayout = std::pair<std::size_t, std::vector<FieldLayout>>;
@@ -239,9 +180,8 @@ nb::dict record_layout() {
     return out;
 }
 
-}  // namespace
-
-void add_records(nb::module_& m) {
+void add_tools(nb::module_& m) {
+    using namespace nb::literals;
     m.def("record_layout", &record_layout,
           "Layouts of the binary records: name -> (itemsize, [(field, offset, format, count)]).");
     m.def(
@@ -253,7 +193,22 @@ void add_records(nb::module_& m) {
     m.def("policies", &traits,
           "The policies: (name, whether it asks a predictor, whether it knows priorities, whether it pushes out, its "
           "parameters).");
+    m.def("interval_counters", &interval_counters, "capacity"_a, "rates_bps"_a, "priorities"_a, "interval_ns"_a,
+          "rows"_a.noconvert(),
+          "Counters that every arrival finds: int32[rows, counters]. A row: time, queue, size, dropped, marked, "
+          "first_rtt, flow_hash, length of the queue and occupancy after the decision.");
+    m.def("tree_leaves", &tree_leaves, "feature"_a.noconvert(), "cut"_a.noconvert(), "left"_a.noconvert(),
+          "right"_a.noconvert(), "x"_a.noconvert(),
+          "Index of the leaf that every row reaches in a tree of parallel arrays (docs/reference/ensemble.md): "
+          "int64[rows].");
+    nb::class_<OneBalancer>(m, "Balancer", "The balancer of one connection of the native network, which is not ecmp.")
+        .def(nb::init<const std::string&, std::uint64_t>(), "settings"_a, "seed"_a)
+        .def("next", &OneBalancer::next, "now_ns"_a)
+        .def("acknowledged", &OneBalancer::acknowledged, "subflow"_a, "sent_ns"_a, "marked"_a, "now_ns"_a)
+        .def("entropies", &OneBalancer::entropies);
 }
+
+}  // namespace
 
 }  // namespace foretail::bindings
 
@@ -261,7 +216,6 @@ NB_MODULE(_native, m) {
     using namespace foretail::bindings;
     refuse_by_foretail_error();
     m.doc() = "Buffer policies, labels and features over known arrivals, and the native network (C++).";
-    for (const auto add : {add_records, add_slotted, add_replay, add_push_outs, add_trees, add_circuits, add_live,
-                           add_counters, add_open_loop, add_native, add_closed_loop, add_balancing})
+    for (const auto add : {add_tools, add_slotted, add_replay, add_circuits, add_live, add_open_loop, add_native})
         add(m);
 }

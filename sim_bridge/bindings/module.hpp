@@ -5,13 +5,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,18 +16,12 @@
 
 namespace foretail::bindings {
 
-void add_records(nanobind::module_& m);
 void add_slotted(nanobind::module_& m);
 void add_replay(nanobind::module_& m);
-void add_push_outs(nanobind::module_& m);
-void add_trees(nanobind::module_& m);
-void add_balancing(nanobind::module_& m);
 void add_circuits(nanobind::module_& m);
 void add_live(nanobind::module_& m);
-void add_counters(nanobind::module_& m);
 void add_open_loop(nanobind::module_& m);
 void add_native(nanobind::module_& m);
-void add_closed_loop(nanobind::module_& m);
 
 /// Whatever a caller gets wrong is the one exception for that; its module is not there yet while stubs are made.
 inline void refuse_by_foretail_error() {
@@ -44,10 +34,6 @@ inline void refuse_by_foretail_error() {
         }
     });
 }
-
-}  // namespace foretail::bindings
-
-namespace foretail::bindings {
 
 /// A number that is compared before it is used: what `T` does not hold is refused by its name, not as another type.
 template <class T>

@@ -1,33 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Runs of the native network in this process: one that Python stops, copies and restores, and many side by side that
 // stop wherever their policy asks.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "bindings/module.hpp"
-#include "buffer/types.hpp"
+#include "bindings/runs.hpp"
 #include "native/simulation.h"
-#include "packets/records/flow_ledger.h"
 
-namespace foretail::packets::native {
+namespace foretail::bindings {
+
+namespace {
 
 /// The slowdowns of what has been completed so far: of flows, and of queries, which the last of their answers
 /// completes. sim_bridge/packets/cost.py says which flows count, and what the sums mean for the cost of a run.
@@ -50,7 +34,7 @@ public:
         : item_of_(std::move(item_of)), items_(std::move(items)) {}
 
     /// Takes in what has been delivered since the last call.
-    void read(const FlowLedger& ledger) {
+    void read(const packets::FlowLedger& ledger) {
         if (item_of_.empty()) return;
         for (const auto& delivered = ledger.delivered(); read_ < delivered.size(); ++read_) {
             const std::size_t flow = delivered[read_];
@@ -70,13 +54,7 @@ private:
     std::array<double, kinds> sums_{};
 };
 
-}  // namespace foretail::packets::native
-
-namespace foretail::bindings {
-
 /// The records of all flows, byte by byte.
-nanobind::ndarray<nanobind::numpy, std::uint8_t> flow_bytes(const packets::FlowLedger& ledger);
-
 nb::ndarray<nb::numpy, std::uint8_t> flow_bytes(const packets::FlowLedger& ledger) {
     const auto records = ledger.records();
     std::vector<std::uint8_t> bytes(records.size() * sizeof(buffer::FlowRecord));
@@ -84,8 +62,6 @@ nb::ndarray<nb::numpy, std::uint8_t> flow_bytes(const packets::FlowLedger& ledge
     const std::size_t size = bytes.size();
     return owned(std::move(bytes), {size});
 }
-
-namespace {
 
 /// Lets Ctrl-C end a run.
 void check_signals(std::int64_t, std::int64_t) {
@@ -131,57 +107,29 @@ private:
     std::unique_ptr<packets::native::Simulation> run_;
 };
 
-}  // namespace
-
-void add_native(nb::module_& m) {
-    using namespace nb::literals;
-    nb::class_<NativeSnapshot>(m, "NativeSnapshot", "The state of a run of the native network at a moment, in memory.");
-    nb::class_<NativeRun>(m, "NativeRun", "A run of the native network in this process.")
-        .def(nb::init<const std::string&, const std::string&>(), "settings"_a, "folder"_a = "")
-        .def("advance", &NativeRun::advance, "until_ns"_a)
-        .def("is_over", &NativeRun::is_over)
-        .def("now_ns", &NativeRun::now_ns)
-        .def("flows", &NativeRun::flows)
-        .def("counters", &NativeRun::counters, "now_ns"_a)
-        .def("set_alphas", &NativeRun::set_alphas, "alphas"_a.noconvert())
-        .def("snapshot", &NativeRun::snapshot)
-        .def("snapshot_into", &NativeRun::snapshot_into, "older"_a)
-        .def("restore", &NativeRun::restore, "snapshot"_a)
-        .def("finish", &NativeRun::finish);
-}
-
-namespace {
-
-using packets::native::CostMeter;
-
 class ClosedLoopRuns {
 public:
     ClosedLoopRuns(Integer runs, const std::vector<std::string>& features)
         : runs_(checked<std::size_t>("number of runs", runs, 1, 1 << 16)),
           meters_(runs_.size()),
+          questions_(runs_.size(), features),
           sums_(runs_.size() * CostMeter::kinds),
           time_ns_(runs_.size()),
           switch_(runs_.size()),
-          ended_(runs_.size(), 1) {
-        for (const auto& name : features) {
-            chosen_.push_back(position(name, feature_names, "unknown feature '" + name + "'"));
-            wanted_.insert(static_cast<Feature>(chosen_.back()));
-        }
-        features_.resize(runs_.size() * chosen_.size());
-    }
+          ended_(runs_.size(), 1) {}
     ClosedLoopRuns(const ClosedLoopRuns&) = delete;
     ClosedLoopRuns& operator=(const ClosedLoopRuns&) = delete;
 
     /// Plans a run, whose traffic has not begun.
     void begin(Integer index, const std::string& document) {
-        const std::size_t i = place(index);
+        const std::size_t i = questions_.place(index);
         nb::gil_scoped_release release;
-        runs_[i] = packets::native::make_simulation(nlohmann::json::parse(document), "", wanted_);
+        runs_[i] = packets::native::make_simulation(nlohmann::json::parse(document), "", questions_.wanted);
         meters_[i] = {};
     }
     /// Says what counts in the cost of a run that is planned; kinds and ideal times are those of items.
     void measure(Integer index, Column<std::int32_t> item_of, Column<std::uint8_t> kind, Column<double> ideal_ns) {
-        const std::size_t i = place(index), items = kind.shape(0);
+        const std::size_t i = questions_.place(index), items = kind.shape(0);
         if (item_of.shape(0) != planned(i).ledger().planned() || ideal_ns.shape(0) != items)
             throw std::invalid_argument(
                 "there must be an item for each flow, and a kind and an ideal time for each item");
@@ -200,17 +148,14 @@ public:
     }
     /// Lets a run that is planned go on to where it asks first.
     void start(Integer index) {
-        const std::size_t i = place(index);
+        const std::size_t i = questions_.place(index);
         static_cast<void>(planned(i));
         nb::gil_scoped_release release;
         advance(i);
     }
     /// Answers every run that has not ended and lets it go on to where it asks next.
     void step(Column<std::uint8_t> drop) {
-        if (drop.shape(0) != runs_.size()) {
-            throw std::invalid_argument("there are " + std::to_string(drop.shape(0)) + " answers for " +
-                                        std::to_string(runs_.size()) + " runs");
-        }
+        questions_.require_one_each(drop);
         nb::gil_scoped_release release;
         for (std::size_t i = 0; i < runs_.size(); ++i) {
             if (ended_[i]) continue;
@@ -219,12 +164,12 @@ public:
         }
     }
     [[nodiscard]] nb::ndarray<nb::numpy, std::uint8_t> flows(Integer index) const {
-        return flow_bytes(planned(place(index)).ledger());
+        return flow_bytes(planned(questions_.place(index)).ledger());
     }
-    [[nodiscard]] std::int64_t now_ns(Integer index) const { return planned(place(index)).now_ns(); }
+    [[nodiscard]] std::int64_t now_ns(Integer index) const { return planned(questions_.place(index)).now_ns(); }
     /// Ends a run and returns its summary.
     std::string finish(Integer index) {
-        const std::size_t i = place(index);
+        const std::size_t i = questions_.place(index);
         static_cast<void>(planned(i));
         ended_[i] = 1;
         return runs_[i]->finish().dump();
@@ -233,24 +178,17 @@ public:
     /// The arrays that the runs write, a row for each run.
     static nb::dict columns(ClosedLoopRuns& self) {
         const nb::object owner = nb::find(self);
-        const auto view = [&]<class T>(std::vector<T>& values) {
-            return nb::ndarray<nb::numpy, const T>(values.data(), {values.size()}, owner);
-        };
         nb::dict out;
-        out["features"] = nb::ndarray<nb::numpy, const std::int32_t>(self.features_.data(),
-                                                                     {self.runs_.size(), self.chosen_.size()}, owner);
+        out["features"] = self.questions_.array(owner);
         out["sums"] =
             nb::ndarray<nb::numpy, const double>(self.sums_.data(), {self.runs_.size(), CostMeter::kinds}, owner);
-        out["time_ns"] = view(self.time_ns_);
-        out["switch"] = view(self.switch_);
-        out["ended"] = view(self.ended_);
+        out["time_ns"] = view(self.time_ns_, owner);
+        out["switch"] = view(self.switch_, owner);
+        out["ended"] = view(self.ended_, owner);
         return out;
     }
 
 private:
-    [[nodiscard]] std::size_t place(Integer index) const {
-        return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(runs_.size()) - 1);
-    }
     [[nodiscard]] const packets::native::Simulation& planned(std::size_t i) const {
         if (!runs_[i]) throw std::invalid_argument("run " + std::to_string(i) + " has not begun: call begin first");
         return *runs_[i];
@@ -269,14 +207,12 @@ private:
             seen = run.features();
             switch_[i] = run.switch_index();
         }
-        for (std::size_t k = 0; k < chosen_.size(); ++k) features_[i * chosen_.size() + k] = seen[chosen_[k]];
+        questions_.write(i, seen);
     }
 
     std::vector<std::unique_ptr<packets::native::Simulation>> runs_;
     std::vector<CostMeter> meters_;
-    std::vector<std::size_t> chosen_;
-    FeatureSet wanted_;
-    std::vector<std::int32_t> features_;
+    Questions questions_;
     std::vector<double> sums_;
     std::vector<std::int64_t> time_ns_;
     std::vector<std::int32_t> switch_;
@@ -285,8 +221,21 @@ private:
 
 }  // namespace
 
-void add_closed_loop(nb::module_& m) {
+void add_native(nb::module_& m) {
     using namespace nb::literals;
+    nb::class_<NativeSnapshot>(m, "NativeSnapshot", "The state of a run of the native network at a moment, in memory.");
+    nb::class_<NativeRun>(m, "NativeRun", "A run of the native network in this process.")
+        .def(nb::init<const std::string&, const std::string&>(), "settings"_a, "folder"_a = "")
+        .def("advance", &NativeRun::advance, "until_ns"_a)
+        .def("is_over", &NativeRun::is_over)
+        .def("now_ns", &NativeRun::now_ns)
+        .def("flows", &NativeRun::flows)
+        .def("counters", &NativeRun::counters, "now_ns"_a)
+        .def("set_alphas", &NativeRun::set_alphas, "alphas"_a.noconvert())
+        .def("snapshot", &NativeRun::snapshot)
+        .def("snapshot_into", &NativeRun::snapshot_into, "older"_a)
+        .def("restore", &NativeRun::restore, "snapshot"_a)
+        .def("finish", &NativeRun::finish);
     nb::class_<ClosedLoopRuns>(m, "ClosedLoopRuns", "Runs of the native network that stop where their policy asks.")
         .def(nb::init<Integer, const std::vector<std::string>&>(), "runs"_a, "features"_a)
         .def("begin", &ClosedLoopRuns::begin, "index"_a, "settings"_a)

@@ -4,19 +4,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <random>
-#include <utility>
-
-#include "bindings/module.hpp"
 #include "bindings/runs.hpp"
-#include "buffer/predictor/predictor.hpp"
 
 namespace foretail::bindings {
 
@@ -163,20 +152,8 @@ public:
                      const nb::kwargs& keywords) const {
         const auto run =
             begin(policy, scorer, keywords, teacher ? features_of(more) | teacher->features() : features_of(more));
-        Rows rows;
-        {
-            nb::gil_scoped_release release;
-            std::mt19937_64 random(seed);
-            std::bernoulli_distribution drawn(share);
-            for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-                if (!run->offer(arrivals_[i])) continue;
-                if (drawn(random) && run->fits(arrivals_[i].size)) {
-                    rows.add(i, run->seen(), (teacher ? teacher : scorer)->margin(run->seen()));
-                }
-                run->answer(scorer->drops(run->seen()));
-            }
-        }
-        return rows.to_dict("margin");
+        return drawn("margin", *run, *scorer, share, seed,
+                     [&](std::size_t) { return (teacher ? teacher : scorer)->margin(run->seen()); });
     }
 
     /// Of some packets about which the policy asks and which fit, by how much more is sent in the end when they are
@@ -194,20 +171,8 @@ public:
         }
         const auto limit = checked<std::size_t>("horizon", horizon, 1, std::int64_t{1} << 40);
         const auto run = begin(policy, scorer, keywords, features_of(more));
-        Rows rows;
-        {
-            nb::gil_scoped_release release;
-            std::mt19937_64 random(seed);
-            std::bernoulli_distribution drawn(share);
-            for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-                if (!run->offer(arrivals_[i])) continue;
-                if (drawn(random) && run->fits(arrivals_[i].size)) {
-                    rows.add(i, run->seen(), advantage(*run, i, std::min(arrivals_.size(), i + 1 + limit)));
-                }
-                run->answer(scorer->drops(run->seen()));
-            }
-        }
-        return rows.to_dict("advantage");
+        return drawn("advantage", *run, *scorer, share, seed,
+                     [&](std::size_t i) { return advantage(*run, i, std::min(arrivals_.size(), i + 1 + limit)); });
     }
 
     [[nodiscard]] std::size_t size() const { return arrivals_.size(); }
@@ -233,6 +198,24 @@ private:
             return out;
         }
     };
+
+    /// Some of the packets about which the policy asks and which fit: rows, features, and what `worth(row)` gives.
+    template <class Worth>
+    nb::dict drawn(const char* name, RecordedRun& run, const Scorer& scorer, double share, std::uint64_t seed,
+                   Worth&& worth) const {
+        Rows rows;
+        {
+            nb::gil_scoped_release release;
+            std::mt19937_64 random(seed);
+            std::bernoulli_distribution chosen(share);
+            for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+                if (!run.offer(arrivals_[i])) continue;
+                if (chosen(random) && run.fits(arrivals_[i].size)) rows.add(i, run.seen(), worth(i));
+                run.answer(scorer.drops(run.seen()));
+            }
+        }
+        return rows.to_dict(name);
+    }
 
     template <class Rest>
     void take(const Column<std::int64_t>& time, const Column<std::int32_t>& port, Rest&& rest) {

@@ -3,21 +3,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <cmath>
 #include <deque>
-#include <memory>
-#include <optional>
-#include <utility>
 
-#include "bindings/module.hpp"
 #include "bindings/runs.hpp"
 #include "buffer/lqd/push_outs.hpp"
-#include "buffer/policies/occamy.hpp"
 
 namespace foretail::bindings {
 
@@ -191,29 +182,6 @@ private:
     std::vector<std::uint8_t> answers_;
 };
 
-}  // namespace
-
-void add_replay(nb::module_& m) {
-    using namespace nb::literals;
-    nb::class_<Replay>(m, "Replay",
-                       "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
-        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
-                      const std::optional<Pauses>&, const std::vector<std::string>&, const std::shared_ptr<Scorer>&,
-                      const nb::kwargs&>(),
-             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
-             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = std::vector<std::string>{},
-             "scorer"_a.none() = nb::none(), "settings"_a)
-        .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
-             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
-             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
-             "message_left"_a.noconvert() = nb::none(), "ingress"_a.noconvert() = nb::none())
-        .def("expect_pauses", &Replay::expect_pauses, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(),
-             "port"_a.noconvert(), "priority"_a.noconvert(), "paused"_a.noconvert())
-        .def("finish", &Replay::finish);
-}
-
-namespace {
-
 /// The push-outs of LQD on the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
 class PushOuts {
 public:
@@ -295,8 +263,23 @@ nb::ndarray<nb::numpy, std::uint8_t> assigned(Column<std::int64_t> first, Column
 
 }  // namespace
 
-void add_push_outs(nb::module_& m) {
+void add_replay(nb::module_& m) {
     using namespace nb::literals;
+    nb::class_<Replay>(m, "Replay",
+                       "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
+        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
+                      const std::optional<Pauses>&, const std::vector<std::string>&, const std::shared_ptr<Scorer>&,
+                      const nb::kwargs&>(),
+             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
+             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = std::vector<std::string>{},
+             "scorer"_a.none() = nb::none(), "settings"_a)
+        .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
+             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
+             "message_left"_a.noconvert() = nb::none(), "ingress"_a.noconvert() = nb::none())
+        .def("expect_pauses", &Replay::expect_pauses, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(),
+             "port"_a.noconvert(), "priority"_a.noconvert(), "paused"_a.noconvert())
+        .def("finish", &Replay::finish);
     m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
           "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
     nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")

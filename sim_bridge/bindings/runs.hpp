@@ -2,33 +2,15 @@
 // Settings of runs over known arrivals, which Python gives by keyword, and the columns that these runs fill.
 #pragma once
 
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <bit>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings/module.hpp"
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/policy.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/port_queues.hpp"
 #include "buffer/run.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::bindings {
 
@@ -210,6 +192,44 @@ inline FeatureScale scale_in_slots(Integer cell_bytes, int average_shift) {
     scale.unit_shift = 10;
     return scale;
 }
+
+/// Columns of many runs side by side, which Python reads while `owner` lives.
+template <class T>
+nb::ndarray<nb::numpy, const T> view(const std::vector<T>& values, const nb::object& owner) {
+    return {values.data(), {values.size()}, owner};
+}
+
+/// Runs side by side that stop where their policy asks: the features of the packet in question, a row for each.
+class Questions {
+public:
+    Questions(std::size_t runs, const std::vector<std::string>& names) : wanted(features_of(names)), runs_(runs) {
+        for (const auto& name : names) chosen_.push_back(static_cast<std::size_t>(feature_of(name)));
+        values_.resize(runs * chosen_.size());
+    }
+
+    FeatureSet wanted;
+
+    void write(std::size_t run, const FeatureVector& seen) {
+        for (std::size_t k = 0; k < chosen_.size(); ++k) values_[run * chosen_.size() + k] = seen[chosen_[k]];
+    }
+    [[nodiscard]] nb::ndarray<nb::numpy, const std::int32_t> array(const nb::object& owner) const {
+        return {values_.data(), {runs_, chosen_.size()}, owner};
+    }
+    [[nodiscard]] std::size_t place(Integer index) const {
+        return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(runs_) - 1);
+    }
+    /// Refuses answers that are not one for each run.
+    void require_one_each(const Column<std::uint8_t>& answers) const {
+        if (answers.shape(0) == runs_) return;
+        throw std::invalid_argument("there are " + std::to_string(answers.shape(0)) + " answers for " +
+                                    std::to_string(runs_) + " runs");
+    }
+
+private:
+    std::size_t runs_;
+    std::vector<std::size_t> chosen_;
+    std::vector<std::int32_t> values_;
+};
 
 static_assert(sizeof(FeatureVector) == feature_count * sizeof(std::int32_t));
 

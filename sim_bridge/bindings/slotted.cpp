@@ -2,15 +2,7 @@
 // Unit packets in slots: policies, and the offline optimum.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <array>
-#include <memory>
-#include <optional>
-
-#include "bindings/module.hpp"
 #include "bindings/runs.hpp"
 #include "buffer/lqd/late_qd.hpp"
 

@@ -3,19 +3,9 @@
 // means. Tests compare the lists of names, and every value with a slow model's.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <initializer_list>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

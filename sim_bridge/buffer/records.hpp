@@ -3,11 +3,6 @@
 // what the fields mean; a test compares both.
 #pragma once
 
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-
 #include "buffer/features.hpp"
 
 namespace foretail::buffer {

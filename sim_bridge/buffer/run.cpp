@@ -1,20 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "buffer/run.hpp"
 
-#include <limits>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "buffer/lqd/virtual_lqd.hpp"
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/credence.hpp"
-#include "buffer/policies/occamy.hpp"
-#include "buffer/policies/policy.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/queues/slot_queues.hpp"
-
 namespace foretail::buffer {
 
 namespace {

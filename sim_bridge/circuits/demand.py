@@ -67,7 +67,7 @@ MATRICES: Mapping[str, Callable[[int, int], DemandMatrix]] = {
     "permutation": permutation,
     "random_hose": random_hose,
 }
-"""Those that need nothing but nodes and degree."""
+"""Matrices that need nothing but nodes and degree."""
 
 
 def _mixed(base: DemandMatrix, other: DemandMatrix, skew: float, degree: int) -> DemandMatrix:
@@ -97,8 +97,7 @@ def placed_demand(
     ----------
     model : jobs and their rates
     probabilities : as ``Model.optimum``
-    homes : float64[classes, racks]
-        Probability that a server of a class is in a rack; rows sum to 1.
+    homes : float64[classes, racks], probability that a server of a class is in a rack; rows sum to 1
     uplink_bps : positive
     """
     if (
@@ -227,8 +226,7 @@ def repeated(
     Parameters
     ----------
     phases : all on the same nodes
-    steps, interval_ns, run :
-        Of the sequence.
+    steps, interval_ns, run : of the sequence
     seed : of placement, first step and noise; the same seed gives the same sequence
     placed_at_random : bool
         Whether the nodes are renamed by a random permutation and the first step is a random one of the iteration.

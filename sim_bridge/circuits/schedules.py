@@ -30,7 +30,7 @@ IDLE = -1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule(Summarised):
-    """Which node each uplink reaches in each slot of a period, repeated for ever.
+    """The node that each uplink reaches in each slot of a period, repeated for ever.
 
     ForetailError when a matching is none.
 
@@ -549,4 +549,4 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = MappingProxyType(
 """Foretail's own by name."""
 
 SCHEDULER_KINDS = Kinds(SCHEDULER_GROUP, Scheduler, "scheduler", SCHEDULERS)  # type: ignore[type-abstract] # a base
-"""Those, and what installed packages offer."""
+"""Foretail's own, and what installed packages offer."""

@@ -2,14 +2,6 @@
 // The event loop of an emulated run, and how late its events are.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <utility>
-
 #include "emulator/frame.hpp"
 
 namespace foretail::packets::emulator {

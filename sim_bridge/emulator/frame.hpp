@@ -2,19 +2,7 @@
 // Frames of an emulated run, and the headers of Ethernet, IPv4 and TCP in their bytes.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "buffer/records.hpp"
 #include "packets/network/links.h"
-#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::emulator {

@@ -5,34 +5,19 @@
 // run, but exit code 0 if this machine can emulate, with this congestion control, else 2 with one sentence.
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
-#include <unistd.h>
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
 #include <exception>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "emulator/control/own_control.hpp"
 #include "emulator/event_loop.hpp"
-#include "emulator/frame.hpp"
 #include "emulator/hosts/hosts.hpp"
-#include "emulator/hosts/namespaces.hpp"
-#include "emulator/settings.hpp"
 #include "packets/network/leaf_spine.h"
-#include "packets/predictor.h"
-#include "packets/racks/fabric.h"
 #include "packets/racks/rack_logs.h"
-#include "packets/records/records.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets::emulator {
+
+using nlohmann::json;
 
 using Plan = std::vector<PlannedFlow>;
 
@@ -126,7 +111,6 @@ inline void write_flows(const std::string& path, const EmulatorSettings& s, cons
 template <class Network>
 nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::string& folder, FramePool& pool,
                     Network& network, std::int64_t end_ns) {
-    using nlohmann::json;
     const std::int64_t factor = s.emulation.factor, wall_start_ns = clock_ns();
     const bool commands = !s.emulation.command.empty();
     if (commands) end_ns = s.emulation.command_limit_ns / factor;
@@ -190,12 +174,41 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
               {"why_invalid", why_invalid}}}};
 }
 
-}  // namespace foretail::packets::emulator
-
-namespace foretail::packets::emulator {
 namespace {
 
-using nlohmann::json;
+Emulation read_emulation(const Group& group) {
+    Emulation out{.factor = group.get<std::int64_t>("factor"),
+                  .control = group.get<std::string>("control"),
+                  .background_control = group.get<std::string>("background_control"),
+                  .tail_loss_probes = group.get<bool>("tail_loss_probes"),
+                  .lateness_share = group.get<double>("lateness_share"),
+                  .command = {}};
+    if (group.has("command")) {
+        out.command = group.get<std::vector<std::string>>("command");
+        out.command_limit_ns = 1'000'000'000 * group.get<std::int64_t>("command_seconds");
+    }
+    return out;
+}
+
+/// Reads the settings that ns-3's driver reads, or those of racks, and the group `emulation`; throws as read_settings.
+EmulatorSettings read_emulator_settings(const std::string& path) {
+    EmulatorSettings out;
+    const nlohmann::json document = read_document(path);
+    const Group root(document, "");
+    if (root.has("racks")) {
+        out.racks = read_racks(root);
+        out.network = hosts_of_racks(*out.racks, root);
+    } else {
+        out.network = resolved(read_settings(root));
+        out.network.transport.require_tcp("the emulator");
+        out.network.require_lossy("the emulator");
+        out.network.require_hashed("the emulator");
+    }
+    out.emulation = root.group("emulation", read_emulation);
+    if (out.racks)
+        out.racks->announces_circuits = out.emulation.control == "retcp" || out.emulation.background_control == "retcp";
+    return out;
+}
 
 void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& folder) {
     const Settings& settings = s.network;
@@ -211,24 +224,7 @@ void emulate(const EmulatorSettings& s, const Plan& plan, const std::string& fol
     json summary = play(s, plan, folder, pool, network, traffic_end_ns + settings.drain_ns);
     network.finish(summary["end_ns"].get<std::int64_t>(), trace != nullptr);
     occupancy.close();
-    summary["switches"] = json::array();
-    std::int64_t leaf_data_packets = 0;
-    for (const auto& node : network.switches()) {
-        summary["switches"].push_back(switch_summary(settings.topology, node.index(), node.counts(),
-                                                     node.buffer().queues().occupancy(),
-                                                     node.buffer().threshold_deficits()));
-        if (node.index() < settings.topology.leaves) leaf_data_packets += node.counts().data_in.packets;
-    }
-    if (trace) {
-        trace->close();
-        summary["arrivals"] = trace->rows();
-        summary["labelled_drops"] = trace->labelled_drops();
-    }
-    summary.update({{"first_rtt_bytes", settings.first_rtt_bytes()},
-                    {"average_shift", settings.scale.average_shift},
-                    {"tau", predictor.tau()},
-                    {"flipped_predictions", predictor.flipped()},
-                    {"leaf_data_packets", leaf_data_packets}});
+    summary.update(finish_switches(settings, predictor, trace.get(), network.switches()));
     write_summary(folder, summary);
 }
 

@@ -46,10 +46,8 @@ def run_native(
 
     Parameters
     ----------
-    settings : mapping
-        The driver's JSON document (docs/reference/driver.md).
-    folder, progress, executable :
-        As :func:`foretail.sim_bridge.packets.simulation.run_program`.
+    settings : the driver's JSON document (docs/reference/driver.md)
+    folder, progress, executable : as :func:`foretail.sim_bridge.packets.simulation.run_program`.
 
     Raises
     ------
@@ -74,14 +72,10 @@ def collect_dataset(
 
     Parameters
     ----------
-    settings : mapping
-        The driver's JSON document, ``trace`` true.
-    path : Path
-        The dataset folder; must not exist. Flows and summary of the run are kept in its folder ``run``.
-    scenario : mapping
-        The resolved scenario, for the manifest.
-    progress, executable :
-        As :func:`foretail.sim_bridge.native.driver.run_native`.
+    settings : the driver's JSON document, ``trace`` true
+    path : the dataset folder; must not exist. Flows and summary of the run are kept in its folder ``run``
+    scenario : the resolved scenario, for the manifest
+    progress, executable : as :func:`foretail.sim_bridge.native.driver.run_native`.
     simulate : callable
         Runs the simulation, with the parameters and the files of that function:
         :func:`foretail.sim_bridge.ns3.driver.run_driver` does so in ns-3.
@@ -126,7 +120,7 @@ def write_trace(run: PacketRun, settings: Mapping[str, Any], path: Path, *, scen
 
 
 def _described(run: PacketRun, settings: Mapping[str, Any], scenario: Mapping[str, Any]) -> Run:
-    """What the manifest of a run says; racks have LQD's default rules, and the arithmetic that their summary names."""
+    """Return a run for its manifest; racks have LQD's default rules, and the arithmetic that their summary names."""
     buffer = settings["racks"]["buffer"] if "racks" in settings else None
     policy = settings["policy"] if buffer is None else {**buffer, "name": buffer["policy"]}
     return Run(

@@ -48,8 +48,7 @@ class NativeNetwork:
 
     Parameters
     ----------
-    settings : mapping
-        The driver's JSON document.
+    settings : the driver's JSON document
     folder : Path, optional
         An existing folder, which gets the files of :class:`foretail.sim_bridge.native.driver.NativeRun`. Without it
         nothing is written.
@@ -102,7 +101,7 @@ class NativeNetwork:
 
     @property
     def is_over(self) -> bool:
-        """Whether all flows are settled, or the time of the run is over."""
+        """True if all flows are settled, or the time of the run is over."""
         return self._run.is_over()
 
     def advance(self, until_ns: int = LATEST_NS) -> None:
@@ -226,10 +225,8 @@ def run_live_native(
         The driver's documents, each of a policy that asks. The more, the larger the batches.
     predictor : callable, PyTorch module, or estimator of scikit-learn or XGBoost
         As in :func:`foretail.sim_bridge.open_loop.live.run_live`.
-    features : sequence of str
-        Columns that the predictor sees, in this order.
-    threshold : float
-        Of numbers: 0.5 suits probabilities, 0 logits.
+    features : columns that the predictor sees, in this order
+    threshold : of numbers: 0.5 suits probabilities, 0 logits
 
     Raises
     ------
@@ -284,10 +281,7 @@ def write_live_native(document: Mapping[str, Any], predictor: Any, features: Seq
     """
     began, cpu = time.perf_counter(), time.process_time()
     (run,) = run_live_native([document], predictor, features)
-    seconds = {
-        "wall_seconds": time.perf_counter() - began,
-        "simulation_cpu_seconds": time.process_time() - cpu,
-    }
+    seconds = {"wall_seconds": time.perf_counter() - began, "simulation_cpu_seconds": time.process_time() - cpu}
     write_file(folder / "settings.json", json.dumps(document))
     write_file(folder / "flows.bin", run.flows.tobytes())
     write_file(folder / "occupancy.bin", b"")

@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A run of racks with circuits in the native network, and its log in the form of Etalon's.
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
-#include "buffer/queues/containers.hpp"
-#include "native/hosts/frame.h"
 #include "native/hosts/stack.h"
 #include "native/simulation.h"
-#include "packets/network/links.h"
-#include "packets/predictor.h"
-#include "packets/racks/fabric.h"
 #include "packets/racks/rack_logs.h"
-#include "packets/racks/rack_settings.h"
-#include "packets/records/flow_ledger.h"
-#include "packets/records/records.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets::native {
 

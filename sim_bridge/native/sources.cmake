@@ -8,7 +8,6 @@ set(NATIVE_NETWORK
     native/hosts/stack.cc
     native/tcp/send_buffer.cc
     native/tcp/socket.cc
-    packets/branches.cc
     packets/racks/rack_settings.cc
     packets/records/records.cc
     packets/settings/settings.cc

@@ -71,12 +71,9 @@ def build_driver(
 
     Parameters
     ----------
-    ns3_prefix : path, optional
-        An ns-3 installation; the Python package ``ns3`` by default.
-    debug : bool
-        With assertions: every arrival recounts the bytes of its queue.
-    report : callable, optional
-        Hears how many of how many steps of the build are done.
+    ns3_prefix : an ns-3 installation; the Python package ``ns3`` by default
+    debug : with assertions: every arrival recounts the bytes of its queue
+    report : hears how many of how many steps of the build are done
 
     Raises
     ------
@@ -123,15 +120,12 @@ def run_driver(
 
     Parameters
     ----------
-    settings : mapping
-        The driver's JSON document (docs/reference/driver.md); the driver checks it.
+    settings : the driver's JSON document (docs/reference/driver.md); the driver checks it
     folder : Path
         An existing folder for the output. On failure or Ctrl-C what the run wrote there is incomplete: the caller
         removes the folder.
-    progress : callable, optional
-        Called about twice a second.
-    executable : Path, optional
-        The driver; built or found in the cache by default.
+    progress : called about twice a second
+    executable : the driver; built or found in the cache by default
 
     Raises
     ------

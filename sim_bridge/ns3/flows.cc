@@ -3,30 +3,15 @@
 
 #include <ns3/boolean.h>
 #include <ns3/config.h>
-#include <ns3/data-rate.h>
 #include <ns3/double.h>
 #include <ns3/inet-socket-address.h>
-#include <ns3/ipv4-address.h>
-#include <ns3/nstime.h>
 #include <ns3/object-factory.h>
-#include <ns3/packet.h>
 #include <ns3/rtt-estimator.h>
-#include <ns3/simulator.h>
 #include <ns3/string.h>
-#include <ns3/tcp-congestion-ops.h>
-#include <ns3/tcp-l4-protocol.h>
 #include <ns3/tcp-recovery-ops.h>
-#include <ns3/tcp-socket-base.h>
 #include <ns3/tcp-socket-factory.h>
 #include <ns3/tcp-tx-buffer.h>
 #include <ns3/uinteger.h>
-
-#include <algorithm>
-#include <memory>
-#include <stdexcept>
-#include <utility>
-
-#include "packets/congestion_control.h"
 
 namespace foretail::packets::ns3_driver {
 

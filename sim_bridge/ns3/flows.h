@@ -3,10 +3,8 @@
 #pragma once
 
 #include <ns3/data-rate.h>
-#include <ns3/node.h>
 #include <ns3/nstime.h>
 #include <ns3/object.h>
-#include <ns3/ptr.h>
 #include <ns3/simulator.h>
 #include <ns3/socket.h>
 #include <ns3/tcp-congestion-ops.h>
@@ -15,18 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "ns3/host.h"
-#include "packets/congestion_control.h"
 #include "packets/records/flow_ledger.h"
-#include "packets/settings/settings.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets::ns3_driver {
 

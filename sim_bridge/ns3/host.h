@@ -11,15 +11,6 @@
 #include <ns3/ptr.h>
 #include <ns3/tcp-l4-protocol.h>
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <utility>
-
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/records.hpp"
-#include "buffer/types.hpp"
 #include "packets/congestion_control.h"
 #include "packets/traffic.h"
 

@@ -49,10 +49,10 @@ def joined(*lists: Sequence[Message]) -> list[Message]:
 def columns(messages: Iterable[Message]) -> dict[str, list[Any]]:
     """Return the driver's form of messages: a list per field, that of spines only where a message has one."""
     rows = list(messages)
-    found = {name: [getattr(row, name) for row in rows] for name in Message._fields}
+    columns = {name: [getattr(row, name) for row in rows] for name in Message._fields}
     if not any(row.spine >= 0 for row in rows):
-        del found["spine"]
-    return found
+        del columns["spine"]
+    return columns
 
 
 # Collective communication, step by step: a server sends what a step asks for when it has received what it needs.
@@ -265,11 +265,11 @@ def pieces(flows: int, spines: int, size_bytes: int, *, first_spine: int = 0) ->
         raise ForetailError(f"first_spine = {first_spine} is not one of {spines} spines: give 0 to {spines - 1}")
     left = flows % spines
     whole = flows - left
-    found = [(flow, flow, size_bytes) for flow in range(whole)]
+    pieces = [(flow, flow, size_bytes) for flow in range(whole)]
     parts = spines // math.gcd(left, spines)
     sizes = _even_parts(size_bytes, parts)
-    found += [(whole + i // parts, i, sizes[i % parts]) for i in range(left * parts)]
-    return [Piece(flow, (first_spine + spine) % spines, size) for flow, spine, size in found if size > 0]
+    pieces += [(whole + i // parts, i, sizes[i % parts]) for i in range(left * parts)]
+    return [Piece(flow, (first_spine + spine) % spines, size) for flow, spine, size in pieces if size > 0]
 
 
 def assigned(messages: Sequence[Message], spines: int, servers_per_leaf: int) -> list[Message]:

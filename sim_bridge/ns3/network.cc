@@ -5,15 +5,6 @@
 #include <ns3/ipv4-header.h>
 #include <ns3/ipv4-l3-protocol.h>
 #include <ns3/ipv4-routing-protocol.h>
-#include <ns3/node.h>
-#include <ns3/simulator.h>
-#include <ns3/socket.h>
-
-#include <algorithm>
-#include <array>
-#include <utility>
-
-#include "ns3/host.h"
 
 namespace foretail::packets::ns3_driver {
 
@@ -146,7 +137,6 @@ Network build_network(const Settings& s, Flows& flows, Predictor& predictor, Alp
     const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
     const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
     Network network;
-    network.leaves = t.leaves;
 
     for (int leaf = 0; leaf < t.leaves; ++leaf) {
         std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);

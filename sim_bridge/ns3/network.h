@@ -2,24 +2,7 @@
 // The network of the ns-3 driver: switches, and hosts with their links.
 #pragma once
 
-#include <ns3/event-impl.h>
-#include <ns3/nstime.h>
-#include <ns3/ptr.h>
-#include <ns3/simulator.h>
-
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/containers.hpp"
-#include "buffer/records.hpp"
 #include "ns3/flows.h"
-#include "ns3/host.h"
-#include "packets/predictor.h"
-#include "packets/records/records.h"
-#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 
 namespace foretail::packets::ns3_driver {
@@ -64,7 +47,7 @@ public:
         schedule_delivery(port);
     }
 
-    [[nodiscard]] const SwitchCounts& counts() const { return core_.counts(); }
+    [[nodiscard]] const auto& core() const { return core_; }
     /// Brings the queues up to now and returns a sample of them.
     buffer::OccupancyRecord sample() {
         core_.advance(now(), *this);
@@ -74,8 +57,6 @@ public:
     void settle_labels() { core_.settle_labels(0); }
     /// Throws std::logic_error when bytes in are not bytes out, dropped and queued, on any port or in all.
     void check_conservation() const { core_.check_conservation(); }
-    [[nodiscard]] std::int64_t queued_bytes() const { return core_.buffer().queues().occupancy(); }
-    [[nodiscard]] std::int64_t threshold_deficits() const { return core_.buffer().threshold_deficits(); }
 
     /// Takes a packet from the core onto its wire.
     void departed(buffer::Port port, std::unique_ptr<Frame> frame, std::int64_t size, buffer::Tick time) {
@@ -155,7 +136,6 @@ private:
 struct Network {
     std::vector<std::unique_ptr<Host>> servers;
     std::vector<std::unique_ptr<SwitchNode>> switches;
-    int leaves = 0;
 };
 
 Network build_network(const Settings& settings, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,

@@ -2,21 +2,9 @@
 #include "ns3/racks.h"
 
 #include <ns3/internet-stack-helper.h>
-#include <ns3/node.h>
-#include <ns3/nstime.h>
-#include <ns3/simulator.h>
-#include <nlohmann/json.hpp>
-
-#include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "ns3/flows.h"
-#include "ns3/host.h"
-#include "packets/predictor.h"
-#include "packets/racks/fabric.h"
 #include "packets/racks/rack_logs.h"
-#include "packets/records/records.h"
 
 namespace foretail::packets::ns3_driver {
 

@@ -2,19 +2,8 @@
 // Racks with circuits in ns-3.
 #pragma once
 
-#include <ns3/event-impl.h>
 #include <ns3/nstime.h>
-#include <ns3/ptr.h>
 #include <ns3/simulator.h>
-
-#include <cassert>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "ns3/host.h"
 #include "packets/racks/rack_settings.h"

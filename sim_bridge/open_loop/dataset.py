@@ -157,12 +157,9 @@ def slotted_run(
 
     Parameters
     ----------
-    workload : Workload
-        One of ``WORKLOADS``, or a plug-in's.
-    ports, buffer_per_port : int
-        N and B / N in packets, both at least 1.
-    slots, seed : int
-        As :meth:`Workload.batches`.
+    workload : one of ``WORKLOADS``, or a plug-in's
+    ports, buffer_per_port : N and B / N in packets, both at least 1
+    slots, seed : as :meth:`Workload.batches`
     cell_bytes, average_shift : int
         Arithmetic of the features, as :class:`Run` and :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """

@@ -108,7 +108,7 @@ class KnownRun:
 
     @cached_property
     def lqd(self) -> int:
-        """What LQD sends."""
+        """Packets or bytes that LQD sends."""
         return self.sent("lqd")
 
     def sent(self, policy: str, scorer: Scorer | None = None, **parameters: Any) -> int:
@@ -130,20 +130,8 @@ class KnownRun:
 
         `features`: names of those that are wanted beside what the scorer and the teacher read.
         """
-        parts = [
-            one.visited(
-                policy,
-                scorer,
-                share=self._share(rows),
-                draw=seed,
-                teacher=teacher,
-                features=list(features),
-                **self.settings,
-                **parameters,
-            )
-            for one in self.switches
-        ]
-        return _together(parts, "margin")
+        chosen = self._chosen(rows, seed, features, parameters)
+        return _together([one.visited(policy, scorer, teacher=teacher, **chosen) for one in self.switches], "margin")
 
     def advantages(
         self,
@@ -160,23 +148,14 @@ class KnownRun:
 
         `features` as in :meth:`visited`. ForetailError if they or the scorer's remember longer than queues do.
         """
-        parts = [
-            one.advantages(
-                policy,
-                scorer,
-                share=self._share(rows),
-                draw=seed,
-                horizon=horizon,
-                features=list(features),
-                **self.settings,
-                **parameters,
-            )
-            for one in self.switches
-        ]
-        return _together(parts, "advantage")
+        chosen = self._chosen(rows, seed, features, parameters)
+        return _together(
+            [one.advantages(policy, scorer, horizon=horizon, **chosen) for one in self.switches], "advantage"
+        )
 
-    def _share(self, rows: int) -> float:
-        return min(1.0, rows / max(1, sum(map(len, self.switches))))
+    def _chosen(self, rows: int, seed: int, features: Sequence[str], parameters: dict[str, Any]) -> dict[str, Any]:
+        share = min(1.0, rows / max(1, sum(map(len, self.switches))))
+        return {"share": share, "draw": seed, "features": list(features), **self.settings, **parameters}
 
 
 def _switches(run: Run, batches: Sequence[Records]) -> Iterable[KnownArrivals]:

@@ -46,7 +46,7 @@ class LiveRun(Summarised):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LiveResult(Summarised):
-    """What a live predictor did."""
+    """Results of a live predictor."""
 
     runs: tuple[LiveRun, ...]  #: in the order of the sequences
     calls: int  #: how often the predictor was called, with a batch each time
@@ -176,7 +176,7 @@ class CheckedPredictor:
 
 
 def _function_of(predictor: Any, name: str) -> Callable[[Features], Any]:
-    """What to call; packages are only looked for where the predictor's own has been imported already."""
+    """Return the function to call; packages are only looked for where the predictor's own has been imported already."""
     torch, xgboost = sys.modules.get("torch"), sys.modules.get("xgboost")
     if torch is not None and isinstance(predictor, torch.nn.Module):
         return _module(torch, predictor, name)

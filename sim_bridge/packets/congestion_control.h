@@ -3,16 +3,8 @@
 // telemetry that they read.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string_view>
 #include <variant>
-#include <vector>
 
 #include "packets/settings/settings.h"
 

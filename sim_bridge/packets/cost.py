@@ -1,4 +1,4 @@
-"""What belongs together of a run's flows: the answers to a query, the messages of a round of a collective."""
+"""Tables of queries and of rounds of collectives, and what a run costs those whose traffic it carries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HEADER_BYTES = 40
 """IPv4 and TCP, without options."""
 
 COLUMNS = ("start_ns", "senders", "flows", "size_bytes", "time_ns", "ideal_ns", "slowdown", "timeouts", "complete")
-"""Of both tables: first start, servers that send, how many flows with how many bytes, time from the first start to the
-last delivery, the same alone in the network, their quotient, timeouts of all flows, whether all are delivered. What is
-not complete has its age at the end of the run as its time."""
+"""Columns of both tables: first start, servers that send, how many flows with how many bytes, time from the first start
+to the last delivery, the same alone in the network, their quotient, timeouts of all flows, whether all are delivered.
+What is not complete has its age at the end of the run as its time."""
 
 
 def link_time_ns(size_bytes: NDArray[np.int64], settings: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -114,10 +114,10 @@ def _table(frame: pd.DataFrame, time_ns: Any, ideal_ns: Any) -> pd.DataFrame:
 # queries, of short flows and of long flows. What is unfinished counts with its age: too little, but not nothing.
 
 SHORT_BELOW_BYTES, LONG_FROM_BYTES = 100_000, 1_000_000
-"""Which background flows are short, and which are long."""
+"""Sizes below which background flows are short, and from which they are long."""
 
 KINDS = ("query", "short", "long")
-"""What J is made of."""
+"""Kinds of slowdowns of which J is made."""
 
 
 def started(flows: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -168,8 +168,8 @@ def cost_of(means: Any, there: Any = True) -> Any:
 
 def cost_of_run(flows: NDArray[np.void], end_ns: int, settings: Mapping[str, Any]) -> float:
     """Return J of a run that ended at `end_ns`, from the mean slowdowns of the kinds that it has."""
-    found = slowdowns_by_kind(flows, end_ns, settings)
-    return float(cost_of([slowdown.mean() for slowdown in found.values() if len(slowdown)]))
+    by_kind = slowdowns_by_kind(flows, end_ns, settings)
+    return float(cost_of([slowdown.mean() for slowdown in by_kind.values() if len(slowdown)]))
 
 
 def cost_of_sums(sums: NDArray[Any], items: NDArray[np.int64]) -> Any:

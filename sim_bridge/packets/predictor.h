@@ -2,20 +2,8 @@
 // Predictors of drops, of last packets of messages and of alphas in a switch of a network.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
-#include "buffer/features.hpp"
-#include "buffer/policies/any_policy.hpp"
 #include "buffer/predictor/predictor.hpp"
-#include "buffer/records.hpp"
-#include "buffer/types.hpp"
 #include "packets/records/records.h"
-#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets {

@@ -6,12 +6,10 @@ import importlib.metadata
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +18,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import writing
 from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
-from foretail.features.records import (
-    ARRIVAL_DTYPE,
-    COUNTER_DTYPE,
-    FLOW_DTYPE,
-    OCCUPANCY_DTYPE,
-    Records,
-    read_records,
-)
+from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.builds import with_compiled_policy
 from foretail.sim_bridge.packets.cost import query_table, round_table
 
@@ -35,49 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Whether switches that pause each other can stop for ever: a cycle of queues at ingress that wait for the next.
-#
-# A route is the sequence of queues at ingress through which its packets go, each as (switch, port). With priority flow
-# control a queue that is full waits for the next one on every route through it. Routes that go up to a spine and down
-# again have no cycle; those around a ring do.
-
-QueueAtIngress: TypeAlias = tuple[int, int]
-"""A switch, and the port by which packets come in."""
-
-
-def find_cycle(routes: Iterable[Sequence[QueueAtIngress]]) -> list[QueueAtIngress] | None:
-    """Return queues of which each waits for the next and the last for the first, or None if there are none.
-
-    Examples
-    --------
-    >>> find_cycle([[(0, 1), (1, 1)], [(1, 1), (2, 1)]])
-    >>> find_cycle([[(0, 1), (1, 1)], [(1, 1), (2, 1)], [(2, 1), (0, 1)]])
-    [(0, 1), (1, 1), (2, 1)]
-    """
-    waits: TopologicalSorter[QueueAtIngress] = TopologicalSorter()
-    for route in routes:
-        for queue, following in pairwise(route):
-            waits.add(queue, following)
-    try:
-        waits.prepare()
-    except CycleError as error:
-        backwards: list[QueueAtIngress] = error.args[1][1:]
-        first = min(range(len(backwards)), key=lambda place: backwards[place])
-        return [backwards[first - place] for place in range(len(backwards))]
-    return None
-
-
-def require_no_cycle(routes: Iterable[Sequence[QueueAtIngress]]) -> None:
-    """Raise ForetailError if switches with these routes could wait for each other for ever."""
-    cycle = find_cycle(routes)
-    if cycle is not None:
-        names = " waits for ".join(f"port {port} of switch {switch}" for switch, port in [*cycle, cycle[0]])
-        raise ForetailError(f"these routes can stop for ever: {names}: take one of the routes through them away")
-
-
 @dataclass(frozen=True)
 class Progress:
-    """How far a simulation is: simulated time in ns, flows, and wall time in s."""
+    """Progress of a simulation: simulated time in ns, flows, and wall time in s."""
 
     simulated_ns: int
     end_ns: int
@@ -88,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Branch:
-    """What became of a run that divides at an arrival."""
+    """Outcome of a branch of a run that divides at an arrival."""
 
     row: int  #: that arrival's position among all arrivals of the run
     turned: bool  #: whether it was decided otherwise than by the policy
@@ -111,8 +62,7 @@ class PacketRun(Summarised):
     folder : Path
         Holds ``settings.json``, ``summary.json``, ``flows.bin``, ``occupancy.bin``, with trace
         ``arrivals.bin``, and with counters ``counters.bin``.
-    summary : dict
-        Counters of every switch, speeds and versions, as the simulator wrote them.
+    summary : counters of every switch, speeds and versions, as the simulator wrote them
     """
 
     folder: Path
@@ -172,11 +122,7 @@ def etalon_log(folder: Path) -> Path:
 
 
 def run_program(
-    executable: Path,
-    settings: Mapping[str, Any],
-    folder: Path,
-    progress: Callable[[Progress], None] | None,
-    what: str,
+    executable: Path, settings: Mapping[str, Any], folder: Path, progress: Callable[[Progress], None] | None, what: str
 ) -> None:
     """Run a simulator that takes the driver's settings, and wait for it; `what` is its name in errors."""
     with writing(folder):
@@ -220,7 +166,7 @@ FILES = {
 DECIDED_LATER = ("fate_time_ns", "lqd_drop")
 """Fields of an arrival that are known only after later events."""
 OF_THE_MACHINE = ("ns3_version", "events", "simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds")
-"""What a summary says of how it was made."""
+"""Keys of a summary that say how it was made."""
 WHEN_AND_WHERE = ("time_ns", "start_ns", "switch", "port", "flow")
 """Fields that say of a record when and where it happened."""
 
@@ -289,14 +235,14 @@ def _first_record(file: str, one: Records, other: Records, names: tuple[str, ...
 
 
 def _unlike(one: np.void, other: np.void, names: tuple[str, ...]) -> str:
-    """What two records have in the fields that differ."""
+    """Return what two records have in the fields that differ."""
     fields = [name for name in one.dtype.names or () if one[name].tobytes() != other[name].tobytes()]
     has = (", ".join(f"{name} = {record[name].tolist()}" for name in fields) for record in (one, other))
     return "; ".join(f"{name} has {values}" for name, values in zip(names, has, strict=True))
 
 
 def _when(record: np.void, place: int) -> str:
-    """Which record it is, and where and when it happened."""
+    """Return the place of a record, and where and when it happened."""
     known = (f"{name} {record[name]}" for name in WHEN_AND_WHERE if name in (record.dtype.names or ()))
     return f"record {place:,} ({', '.join(known)})"
 

@@ -2,24 +2,8 @@
 // The switch of a network, with its ECN marks, around the shared buffer.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "buffer/features.hpp"
-#include "buffer/records.hpp"
 #include "buffer/switch.hpp"
 #include "packets/predictor.h"
-#include "packets/records/records.h"
-#include "packets/settings/settings.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets {
 
@@ -384,5 +368,34 @@ private:
     std::int64_t first_rtt_bytes_;            // for a predictor in the place of senders
     SwitchCounts counts_;
 };
+
+/// Ends a run: what its summary says of switches, of the trace, which it closes, and of predictions. `core` gives the
+/// SwitchCore of one of `switches`, which have the leaves first.
+template <class Switches, class Core = std::identity>
+nlohmann::json finish_switches(const Settings& settings, const Predictor& predictor, ArrivalTrace* trace,
+                               const Switches& switches, Core core = {}) {
+    nlohmann::json summary{{"format", 1},
+                           {"switches", nlohmann::json::array()},
+                           {"base_rtt_ns", settings.base_rtt_ns()},
+                           {"first_rtt_bytes", settings.first_rtt_bytes()},
+                           {"average_shift", settings.scale.average_shift},
+                           {"tau", predictor.tau()},
+                           {"flipped_predictions", predictor.flipped()}};
+    std::int64_t leaf_data_packets = 0;
+    for (const auto& one : switches) {
+        const auto& node = core(one);
+        const auto index = static_cast<int>(summary["switches"].size());
+        summary["switches"].push_back(switch_summary(settings.topology, index, node.counts(), node.queued_bytes(),
+                                                     node.buffer().threshold_deficits()));
+        if (index < settings.topology.leaves) leaf_data_packets += node.counts().data_in.packets;
+    }
+    summary["leaf_data_packets"] = leaf_data_packets;
+    if (trace) {
+        trace->close();
+        summary["arrivals"] = trace->rows();
+        summary["labelled_drops"] = trace->labelled_drops();
+    }
+    return summary;
+}
 
 }  // namespace foretail::packets

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "packets/traffic.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
-
-#include "buffer/queues/port_queues.hpp"
 
 namespace foretail::packets {
 namespace {

@@ -3,10 +3,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <limits>
 #include <random>
-#include <vector>
 
 #include "buffer/records.hpp"
 #include "packets/settings/settings.h"

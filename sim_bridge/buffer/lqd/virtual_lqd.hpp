@@ -3,22 +3,9 @@
 // labels, in bytes and in slots.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <utility>
-#include <vector>
-
 #include "buffer/features.hpp"
 #include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/occamy.hpp"
-#include "buffer/policies/policy.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/queues/slot_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
@@ -27,7 +14,7 @@ namespace foretail::buffer {
 /// The one implementation behind the LQD policy, its labels, and every threshold that imitates it, so that all share
 /// the counting, tie and victim rules. Control packets occupy the buffer but are never victims; when no data packet is
 /// left to push out, the arrival is dropped. With `Order::any_queue` the victim may be in any queue. A packet that may
-/// not be lost is no victim either; lossless_admission.hpp takes it in.
+/// not be lost is no victim either; LosslessAdmission takes it in.
 class LongestQueueDrop {
 public:
     explicit LongestQueueDrop(PushOutRules rules) : rules_(rules), random_(rules.seed) {}

@@ -2,10 +2,7 @@
 // Policies that follow the virtual LQD or ask a predictor.
 #pragma once
 
-#include <string_view>
-
 #include "buffer/policies/policy.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compiled on the user's machine with a policy from outside (sim_bridge/builds.py): FORETAIL_GUEST_TYPE in the
 // header FORETAIL_GUEST_HEADER, under the name FORETAIL_GUEST_NAME. policies.cpp opens the library.
-#include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <new>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
 
 #include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/policies.hpp"

@@ -2,17 +2,7 @@
 // Dynamic Thresholds, and Occamy, which expels queued packets above them.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string_view>
-#include <utility>
-
 #include "buffer/policies/policy.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

@@ -4,15 +4,7 @@
 
 #include <dlfcn.h>
 
-#include <array>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

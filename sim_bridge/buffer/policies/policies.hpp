@@ -7,21 +7,10 @@
 // with the length that it has had since the last one.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <limits>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "buffer/policies/credence.hpp"
 #include "buffer/policies/occamy.hpp"
-#include "buffer/policies/policy.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

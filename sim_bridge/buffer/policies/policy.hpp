@@ -2,18 +2,9 @@
 // The settings and traits of every policy, and the policies that others build on.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <functional>
 #include <map>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 
@@ -95,7 +86,7 @@ struct CompleteSharing : PolicyTraits, PauseWhenFull {
     }
 };
 
-/// Longest Queue Drop pushes out, which the switch does itself (longest_queue_drop.hpp).
+/// Longest Queue Drop pushes out, which the switch does itself (LongestQueueDrop).
 struct PushOut : PolicyTraits, PauseWhenFull {
     static constexpr std::string_view name = "lqd";
     static constexpr bool pushes_out = true;

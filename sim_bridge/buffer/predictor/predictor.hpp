@@ -4,19 +4,7 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "buffer/features.hpp"
 #include "buffer/predictor/predictor.h"

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <utility>

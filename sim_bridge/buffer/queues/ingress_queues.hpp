@@ -3,10 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
 

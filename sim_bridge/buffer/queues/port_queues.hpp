@@ -2,19 +2,12 @@
 // The queues of a switch in bytes and nanoseconds: rates of ports, times of circuits, VOQs that links serve.
 #pragma once
 
-#include <algorithm>
 #include <cassert>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "buffer/queues/containers.hpp"
 #include "buffer/queues/ingress_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

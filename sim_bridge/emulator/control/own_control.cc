@@ -12,15 +12,12 @@
 #include <array>
 #include <cstdarg>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 #include <random>
 #include <sstream>
 #include <string_view>
-
-#include "control_programs.inc"
 
 namespace foretail::packets::emulator {
 
@@ -124,7 +121,9 @@ namespace {
 struct ControlProgram {
     std::string_view name, source;
 };
-constexpr ControlProgram control_programs[] = {};
+constexpr ControlProgram control_programs[] = {
+#include "control_programs.inc"
+};
 
 constexpr const char* types_of_kernel = "/sys/kernel/btf/vmlinux";
 constexpr unsigned network_admin = 12, bpf = 39;  // capabilities

@@ -2,7 +2,6 @@
 // Congestion controls of our own in the kernel, as BPF programs that libbpf loads.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "emulator/hosts/namespaces.hpp"

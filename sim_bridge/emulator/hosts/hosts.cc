@@ -8,27 +8,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <new>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "emulator/frame.hpp"
 
 namespace foretail::packets::emulator {
 

@@ -5,22 +5,12 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <sys/types.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "emulator/frame.hpp"
 #include "emulator/hosts/namespaces.hpp"
 #include "emulator/settings.hpp"
-#include "packets/traffic.h"
 
 namespace foretail::packets::emulator {
 

@@ -2,9 +2,6 @@
 // Frames of the native network, positions in a byte stream, and timers.
 #pragma once
 
-#include <array>
-#include <cstdint>
-
 #include "buffer/records.hpp"
 #include "packets/network/links.h"
 

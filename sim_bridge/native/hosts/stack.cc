@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/hosts/stack.h"
 
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
 namespace foretail::packets::native {
 
 void Flows::install(Stack& stack) {

@@ -2,30 +2,12 @@
 // The hosts of the native network: flows, idle links for RC3, and the stack with all connections.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "buffer/queues/containers.hpp"
-#include "buffer/queues/port_queues.hpp"
 #include "native/balancer.h"
-#include "native/hosts/frame.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
-#include "native/tcp/shared.h"
-#include "native/tcp/socket.h"
-#include "packets/congestion_control.h"
-#include "packets/network/links.h"
 #include "packets/records/flow_ledger.h"
-#include "packets/settings/settings.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets::native {
 

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/linux/socket.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
 #include "native/hosts/stack.h"
 
 namespace foretail::packets::native {

@@ -2,19 +2,6 @@
 // A socket that repairs losses as Linux does: congestion control, RACK and the socket itself.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <span>
-#include <string>
-
-#include "buffer/queues/containers.hpp"
-#include "native/hosts/frame.h"
-#include "native/tcp/congestion.h"
-#include "native/tcp/shared.h"
 #include "native/tcp/socket.h"
 
 namespace foretail::packets::native {
@@ -344,7 +331,7 @@ private:
     enum class Congested : std::uint8_t { open, disorder, reduced, recovery, loss };
     enum class Due : std::uint8_t { request, timeout, probe, reordering };
 
-    // The connection and its receiving half (connection.cc).
+    // The connection and its receiving half.
     void request();
     void establish(bool ecn);
     void end_if_done();
@@ -353,7 +340,7 @@ private:
     void acknowledge();
     void emit(std::uint8_t flags, Sequence sequence, std::uint32_t payload, bool first_time);
 
-    // The sending half (sender.cc).
+    // The sending half.
     void receive_acknowledgement(const Frame& frame);
     void end_probe(const Frame& frame, const Rack::Report& report);
     Rack::Detected detect();

@@ -2,20 +2,8 @@
 // Connections of RDMA: queue pairs, and the network cards that send for them.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/containers.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "native/hosts/frame.h"
 #include "native/tcp/shared.h"
 #include "packets/congestion_control.h"
-#include "packets/network/links.h"
-#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets::native {

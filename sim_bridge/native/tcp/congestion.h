@@ -2,11 +2,7 @@
 // Congestion windows of TCP: New Reno, Cubic, DCTCP, and the proportional rate reduction.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <variant>
 
 #include "native/hosts/frame.h"

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
-
-#include "buffer/queues/containers.hpp"
 #include "native/hosts/frame.h"
 
 namespace foretail::packets::native {

@@ -2,15 +2,6 @@
 // Parts that both kinds of sockets share: the echo of ECN marks, the receive buffer, the estimate of the round trip.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "buffer/queues/containers.hpp"
-#include "native/hosts/frame.h"
 #include "native/tcp/congestion.h"
 
 namespace foretail::packets::native {

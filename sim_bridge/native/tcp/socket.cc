@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/tcp/socket.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <utility>
-
 #include "native/hosts/stack.h"
 
 namespace foretail::packets::native {

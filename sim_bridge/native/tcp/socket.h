@@ -2,20 +2,9 @@
 // A socket that sends what ns-3's TCP sends, with RC3's second loop beside it.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "native/hosts/frame.h"
-#include "native/tcp/congestion.h"
 #include "native/tcp/send_buffer.h"
 #include "native/tcp/shared.h"
 #include "packets/congestion_control.h"
-#include "packets/settings/settings.h"
 
 namespace foretail::packets::native {
 
@@ -112,13 +101,13 @@ public:
     [[nodiscard]] std::int64_t buffered_bytes() const { return sent_.size(); }
     [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
 
-    // The second loop of RC3 (low_priority.cc).
+    // The second loop of RC3.
     /// What it would send next; none when it has ended.
     [[nodiscard]] std::optional<SecondLoop::Packet> next_of_tail() const;
     void send_tail();
 
 private:
-    // By state of the connection (connection.cc).
+    // By state of the connection.
     void receive_in_syn_sent(const Frame& frame, std::uint8_t flags);
     void receive_in_syn_received(const Frame& frame, std::uint8_t flags);
     void receive_established(const Frame& frame, std::uint8_t flags);
@@ -137,20 +126,20 @@ private:
     void end();
     void forget();
 
-    // Data at the receiving end (connection.cc).
+    // Data at the receiving end.
     void receive_data(const Frame& frame);
     /// Hands on what has come in order since `expected` was next; returns whether all up to the FIN has.
     bool deliver_from(Sequence expected);
     void acknowledge_data();
 
-    // Low priorities (low_priority.cc).
+    // Low priorities.
     [[nodiscard]] bool has_second_loop() const { return !settings_->rc3_edges.empty(); }
     void begin_to_send();
     void receive_low(const Frame& frame);
     /// Sends the FIN when all else was sent, or has come at a low priority.
     void close_when_known();
 
-    // Acknowledgements at the sending end (acknowledgements.cc).
+    // Acknowledgements at the sending end.
     void receive_acknowledgement(const Frame& frame);
     bool advance(const Frame& frame);
     void read_echo(const Frame& frame, bool advances, std::uint32_t delivered);
@@ -164,7 +153,7 @@ private:
     void new_acknowledgement(Sequence acknowledged, bool restarts_timer);
     void time_out();
 
-    // Sending (sending.cc).
+    // Sending.
     void send_empty(std::uint8_t flags);
     /// Those of a segment that is sent now, and what they change here.
     std::uint8_t flags_of(Sequence sequence, const SendBuffer::Sent& sent);
@@ -215,7 +204,7 @@ private:
     bool recovery_point_counts_ = false;
     bool first_partial_ = true;  ///< the next partial acknowledgement is the first of its recovery
     bool repeated_data_arrived_ = false;
-    bool closes_when_empty_ = false, close_noticed_ = false;
+    bool closes_when_empty_ = false;
     std::uint32_t duplicates_ = 0;
     std::uint32_t remainder_bytes_ = 0;  ///< acknowledged, and not yet counted as a segment
     Sequence echoed_ = 0, answered_echo_ = 0;

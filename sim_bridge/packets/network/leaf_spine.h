@@ -1,29 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <limits>
-#include <optional>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/records.hpp"
 #include "packets/branches.h"
 #include "packets/congestion_control.h"
 #include "packets/network/links.h"
-#include "packets/predictor.h"
-#include "packets/records/records.h"
-#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets {
 

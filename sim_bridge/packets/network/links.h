@@ -2,18 +2,9 @@
 // Events in order of time, a pool of frames, and links.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
 #include <tuple>
-#include <utility>
-#include <vector>
 
-#include "buffer/queues/containers.hpp"
 #include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::packets {
 

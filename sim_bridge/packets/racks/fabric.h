@@ -1,25 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/switch.hpp"
-#include "buffer/types.hpp"
 #include "packets/network/links.h"
-#include "packets/predictor.h"
 #include "packets/racks/rack_settings.h"
-#include "packets/records/records.h"
-#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 
 namespace foretail::packets {

@@ -2,21 +2,9 @@
 // Records of a run of racks: a log in the form of Etalon's, and a summary of VOQs.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <string>
-#include <vector>
 
-#include "packets/predictor.h"
 #include "packets/racks/fabric.h"
-#include "packets/racks/rack_settings.h"
-#include "packets/records/records.h"
-#include "packets/settings/settings.h"
 
 namespace foretail::packets {
 

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "packets/records/records.h"
 
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
-#include <cstddef>
 #include <iterator>
-#include <limits>
-#include <stdexcept>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "packets/records/flow_ledger.h"
 

@@ -9,24 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
 
-#include <array>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "buffer/queues/containers.hpp"
-#include "buffer/queues/ingress_queues.hpp"
 #include "buffer/records.hpp"
-#include "buffer/types.hpp"
 #include "packets/settings/settings.h"
 
 namespace foretail::packets {

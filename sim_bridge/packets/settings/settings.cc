@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "packets/settings/settings.h"
 
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstdint>
-#include <functional>
-#include <limits>
-#include <map>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
-#include "buffer/policies/any_policy.hpp"
 #include "buffer/policies/occamy.hpp"
-#include "buffer/queues/port_queues.hpp"
 #include "buffer/records.hpp"
-#include "buffer/types.hpp"
 #include "packets/settings/settings_group.h"
 
 namespace foretail::packets {

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import require_distinct_policies
@@ -18,8 +15,6 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.packets.simulation import find_cycle, require_no_cycle
-from tests.examples import draws
 from tests.scenarios import settings
 from tests.sim_bridge.packets.paused_runs import (
     GBPS,
@@ -127,39 +122,6 @@ def test_arrivals_do_not_say_where_they_came_in() -> None:
 def test_the_driver_of_ns3_refuses_them_too(document: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=words):
         run_driver(document, tmp_path)
-
-
-# Cycles of buffers.
-
-
-@examples(max_examples=draws(50), deadline=None)
-@given(leaves=st.integers(2, 5), spines=st.integers(1, 4), servers=st.integers(1, 3))
-def test_routes_up_and_down_have_no_cycle(leaves: int, spines: int, servers: int) -> None:
-    """Those of a leaf-spine network: up by any spine where the leaf of the receiver is another, and down again."""
-    routes = []
-    for source in range(leaves * servers):
-        for destination in range(leaves * servers):
-            leaf, other = source // servers, destination // servers
-            if leaf == other:
-                routes.append([(leaf, source % servers)])
-            else:
-                for spine in range(spines):
-                    routes.append([(leaf, source % servers), (leaves + spine, leaf), (other, servers + spine)])
-    require_no_cycle(routes)
-    assert find_cycle(routes) is None
-
-
-@examples(max_examples=draws(50), deadline=None)
-@given(switches=st.integers(2, 8), hops=st.integers(2, 4), first=st.integers(0, 7))
-def test_a_ring_has_a_cycle_that_is_named(switches: int, hops: int, first: int) -> None:
-    """Port 1 of each switch is that of the one before it; hosts send by port 0."""
-    places = [(first + place) % switches for place in range(switches)]
-    routes = [[(start, 0), *(((start + hop) % switches, 1) for hop in range(1, hops + 1))] for start in places]
-    assert find_cycle(routes) == [(switch, 1) for switch in range(switches)]
-    names = " waits for ".join(f"port 1 of switch {switch % switches}" for switch in range(switches + 1))
-    with pytest.raises(ForetailError, match=f"can stop for ever: {names}: take one of the routes"):
-        require_no_cycle(routes)
-    assert find_cycle(route[:2] for route in routes) is None
 
 
 @pytest.mark.parametrize("bps", [100_000_000, 10 * GBPS, 400 * GBPS])
