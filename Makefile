@@ -20,11 +20,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-BUFFER := $(wildcard sim_bridge/buffer/*.*pp sim_bridge/buffer/*/*.*pp sim_bridge/buffer/*/*/*.*pp sim_bridge/buffer/*/*.h)
+BUFFER := $(wildcard sim_bridge/buffer/*.*pp sim_bridge/buffer/*/*.*)
 PACKETS := $(wildcard sim_bridge/packets/*.h sim_bridge/packets/*.cc sim_bridge/packets/*/*.*)
-NETWORK := $(PACKETS) $(wildcard sim_bridge/native/*.h sim_bridge/native/*.c* sim_bridge/native/*/*.* sim_bridge/native/*/*/*.*)
-EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.* sim_bridge/bindings/*/*.*) $(BUFFER) $(NETWORK) $(wildcard sim_bridge/circuits/*/*.hpp sim_bridge/schedulers/*.hpp)
-DRIVER := $(BUFFER) $(wildcard sim_bridge/packets/*.* sim_bridge/packets/*/*.* sim_bridge/ns3/*.* sim_bridge/ns3/*/*.*)
+NETWORK := $(PACKETS) $(wildcard sim_bridge/native/*.h sim_bridge/native/*.c* sim_bridge/native/*/*.*)
+EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETWORK) $(wildcard sim_bridge/circuits/*.hpp)
+DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
 .PHONY: help setup demo test quick nightly lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \

@@ -2,7 +2,7 @@
 
 The obvious model beside them is what one would write first: a list of queue lengths in Python, looked at as a whole.
 Longest queues: in slots, sets of ports by the time at which their queues run empty (slot_queues.hpp); in bytes, a
-tournament tree, or up to 32 ports a scan when the longest has given way (tournament.hpp).
+tournament tree, or up to 32 ports a scan when the longest has given way (containers.hpp).
 """
 
 from __future__ import annotations

@@ -23,10 +23,16 @@ from rich.table import Table
 
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import perfect_matchings
-from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring, skewed_uniform
-from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff_steps, matching_on, stuffed, whole
-from foretail.sim_bridge.circuits.schedules.vermilion import emulated_edges, vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring, skewed_uniform
+from foretail.sim_bridge.circuits.schedules import (
+    birkhoff_steps,
+    emulated_edges,
+    matching_on,
+    stuffed,
+    vermilion,
+    whole,
+)
+from foretail.sim_bridge.circuits.throughput import multi_hop
 
 DEGREE = 4
 K = 3

@@ -27,13 +27,12 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.text import render_p4
 from foretail.export.p4.tofino import CHIPS, compile_for
 from foretail.export.passes import lower
-from foretail.features.catalog import FEATURE_GROUPS
-from foretail.features.feature import REPORTED_EVERY
+from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.live import run_live
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.features.rows.labelled_rows import Sampling, read_rows, row_batches
 from foretail.features.rows.splits import Selection, Side, Split
 from foretail.models.drop.boosted import BoostedTrees
@@ -30,8 +30,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.training.scores import Labelled, judge_side
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, write_open_loop_dataset
 
 PORTS, BUFFER_PACKETS, PACKET_BYTES, PORT_BPS = 20, 1000, 1000, 10**10
 TRAFFIC = Incast(load=0.02, background_load=0.5, burst_fraction=1.0)

@@ -1,1 +1,1 @@
-"""What a drop predictor may see: feature catalog, record and trace schemas, datasets on disk, splits."""
+"""Inputs of drop predictors: feature catalog, record and trace schemas, datasets on disk, splits."""

@@ -1,10 +1,11 @@
-"""The catalog of features: what a switch can know about an arrival, in integer arithmetic.
+"""The catalog of features and counters: what a switch can know, in integer arithmetic.
 
-Every feature is read after the threshold update and before the decision, the arrival not yet counted in its queue or
-in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24``, so float32 trainers see them exactly.
-``cells = bytes >> log2(cell_bytes)``; averages run in fixed point with 8 fractional bits over an interval of
-``2**average_shift`` ns, fast ones over a quarter of it, slow rates over ``2**SLOW_SHIFT`` times it (design section 4).
-``features.hpp`` in ``sim_bridge/buffer/features/`` computes them and lists the same names in the same order.
+A feature describes an arrival. It is read after the threshold update and before the decision, the arrival not yet
+counted in its queue or in the shared buffer. Values are integers in ``[0, 2**bits)`` with ``bits <= 24``, so float32
+trainers see them exactly. ``cells = bytes >> log2(cell_bytes)``; averages run in fixed point with 8 fractional bits
+over an interval of ``2**average_shift`` ns, fast ones over a quarter of it, slow rates over ``2**SLOW_SHIFT`` times it
+(design section 4). ``sim_bridge/buffer/features.hpp`` computes features and counters and lists the same names in the
+same order.
 
 Source: Credence (NSDI'24) section 5 for the four paper features, ABM (SIGCOMM'22) for the first round trip; the rest
 come from the virtual LQD that Credence already keeps, or from what a switch without one can count.
@@ -12,20 +13,124 @@ come from the virtual LQD that Credence already keeps, or from what a switch wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from foretail.core.errors import ForetailError
-from foretail.features.costs import Registers, SelectionCost
-from foretail.features.feature import (
-    FLOW_ENTRY_BITS,
-    REPORTED_EVERY,
-    SHADOW_PREFIX,
-    SLOW_SHIFT,
-    VALUE_BITS,
-    Feature,
-    State,
-    Unit,
-)
+
+VALUE_BITS = 24
+"""Widest feature: every integer below 2**24 is a float32."""
+
+TICK_NS = 1024
+"""Time unit of time-valued features, in ns."""
+
+SLOW_SHIFT = 7
+"""Slow rates fade over an interval 2**SLOW_SHIFT times as long as that of the averages."""
+
+REPORTED_EVERY = 8
+"""Egress tells ingress of a queue's departures with every packet of this number, for the tracked features."""
+
+FLOW_ENTRY_BITS = 32
+"""Bits of an entry of the table in which a switch counts flows: 24 of bytes, 8 of time."""
+
+CELL_BYTES = 256
+"""Size of a buffer cell, the unit of lengths, unless settings say otherwise."""
+
+LARGEST_CELL_BYTES = 1 << 16
+"""Largest unit of lengths."""
+
+SHADOW_PREFIX = "shadow_"
+"""Columns with this prefix hold a real feature as a shadow Credence, driven by the true labels, would see it."""
+
+# Costs of features on a switch: registers and operations beyond those of Credence.
+#
+# Costs are of what a switch under Credence must add: the queue lengths and the longest of them, the thresholds T, their
+# sum and the largest of them are there anyway. Registers are as wide as in a pipeline: averages 24 bits and 8
+# fractional ones, times 48 bits. Operations are the additions, subtractions, comparisons and shifts for one packet, its
+# arrival and departure together; the position of the highest bit counts as one, access to registers as none.
+
+
+@dataclass(frozen=True, eq=False)
+class Registers:
+    """State that features read; two that read the same object share it."""
+
+    queue_bits: int = 0  #: bits for every queue
+    switch_bits: int = 0  #: once for the switch
+    operations: int = 0  #: per packet, to keep it up to date
+
+
+@dataclass(frozen=True)
+class FeatureCost:
+    """Cost of a feature alone beyond Credence; as :class:`Registers`, operations of reading it included."""
+
+    queue_bits: int
+    switch_bits: int
+    operations: int
+    operations_per_queue: int = 0  #: further operations per packet for each queue of the switch
+
+
+@dataclass(frozen=True)
+class SelectionCost:
+    """Cost of features together on one switch beyond Credence: register bits, and operations per packet."""
+
+    register_bits: int
+    operations: int
+
+
+State = Literal["real", "virtual", "traffic", "packet"]
+Unit = Literal["cells", "queues", "us", "flag", "octaves", "share"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of an arrival."""
+
+    name: str  #: column name in datasets, models and the predictor ABI
+    #: ``real``: read from the policy's own queues. ``virtual``: read from the virtual LQD, hence the same under every
+    #: policy on one arrival sequence. ``traffic``: what arrives, whatever the policy does with it, so the same under
+    #: every policy too. ``packet``: said by the packet itself, by when and where it comes, or by those of its flow
+    #: that came before.
+    state: State
+    #: ``us`` is a time unit of 1024 ns; a flag is 0 or 1; ``octaves`` are eighths of powers of two, ``share`` 255ths
+    unit: Unit
+    bits: int  #: values are integers in ``[0, 2**bits)``, ``bits <= 24``
+    description: str  #: one sentence; it is in the bytes of every dataset, so another text is another content hash
+    averaged: bool = False  #: whether the value comes from shift-weighted averages and so depends on ``average_shift``
+    tracked: bool = False  #: whether the value comes from queues as an ingress without queue depths tracks them
+    study_only: bool = False  #: no switch can know it: for upper bounds, refused by every export
+    registers: tuple[Registers, ...] = ()  #: state that it reads beyond Credence's own
+    operations: int = 0  #: per packet to read it
+    operations_per_queue: int = 0  #: per packet besides, for each queue of the switch
+
+    @property
+    def cost(self) -> FeatureCost:
+        """Cost of the feature alone; raise :class:`ForetailError` if no switch can know it."""
+        if self.study_only:
+            raise ForetailError(f"feature {self.name!r} has no cost, no switch can know it: it is for studies only")
+        return FeatureCost(
+            sum(one.queue_bits for one in self.registers),
+            sum(one.switch_bits for one in self.registers),
+            self.operations + sum(one.operations for one in self.registers),
+            self.operations_per_queue,
+        )
+
+    def params(self, cell_bytes: int, average_shift: int) -> str:
+        """Return the constants of this feature's arithmetic, as the predictor ABI carries them.
+
+        Cells have a power of two of bytes; averages run over ``2**average_shift`` ns. Returns ``key=value`` pairs
+        joined by commas; empty when the feature has no constant.
+        """
+        if self.unit == "us":
+            return f"tick_ns={TICK_NS}"
+        constants = {
+            f"cell_bytes={cell_bytes}": self.unit == "cells",
+            f"average_shift={average_shift}": self.averaged,
+            f"reported_every={REPORTED_EVERY}": self.tracked,
+        }
+        return ",".join(constant for constant, counts in constants.items() if counts)
+
 
 _TIME_BITS = 48
 _AVERAGE_BITS = VALUE_BITS + 8 + _TIME_BITS
@@ -322,13 +427,13 @@ STUDY_FEATURES: tuple[Feature, ...] = (
         study_only=True,
     ),
 )
-"""What only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
+"""Features that only a simulation knows: columns of datasets for upper bounds, in no switch and no record's array."""
 
 PAPER_FEATURES: tuple[str, ...] = ("queue", "queue_average", "occupancy", "occupancy_average")
 """The four features of the paper."""
 
 REAL_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.state == "real")
-"""Those of the policy's own queues; they come first."""
+"""Features of the policy's own queues; they come first."""
 
 VIRTUAL_FEATURES: tuple[str, ...] = (
     "threshold",
@@ -339,7 +444,7 @@ VIRTUAL_FEATURES: tuple[str, ...] = (
     "queues_over_share",
     "since_push_out",
 )
-"""Those of the virtual LQD that the P4 demo program computes too."""
+"""Features of the virtual LQD that the P4 demo program computes too."""
 
 SWITCH_FEATURES: tuple[str, ...] = (
     *VIRTUAL_FEATURES,
@@ -351,14 +456,14 @@ SWITCH_FEATURES: tuple[str, ...] = (
     "arrivals_rate",
     "since_any_push_out",
 )
-"""Those of the virtual LQD and two rates of arrivals: the same in training and in every switch, without a tag from the
-hosts. A trained model depends on their order, which is not that of the catalog."""
+"""Features of the virtual LQD and two rates of arrivals: the same in training and in every switch, without a tag from
+the hosts. A trained model depends on their order, which is not that of the catalog."""
 
 TRACKED_FEATURES: tuple[str, ...] = tuple(f.name for f in FEATURES if f.tracked)
-"""Those of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
+"""Features of the policy's own queues that an ingress without queue depths knows, as Tofino's."""
 
 FLOW_FEATURES: tuple[str, ...] = ("short_packet", "flow_sent", "left_like_last")
-"""What a switch counts of flows: they are known in simulated and emulated networks, not in slots or replays."""
+"""Counts of flows: they are known in simulated and emulated networks, not in slots or replays."""
 
 THRESHOLD_FEATURES: tuple[str, ...] = (
     "pressure",
@@ -368,10 +473,10 @@ THRESHOLD_FEATURES: tuple[str, ...] = (
     "arrivals_rate",
     "arrivals_rate_slow",
 )
-"""Those of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
+"""Features of which an adaptive threshold is made; a switch without a virtual LQD can hold them."""
 
 LOSSLESS_FEATURES: tuple[str, ...] = ("lossless_occupancy", "paused_queues")
-"""What lossy packets share the buffer with, in switches that pause senders."""
+"""Lossless traffic beside lossy packets, in switches that pause senders."""
 
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "paper": PAPER_FEATURES,
@@ -383,12 +488,12 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "classes": (*THRESHOLD_FEATURES, *LOSSLESS_FEATURES),
     "all": (*PAPER_FEATURES, "pressure", "fill", *SWITCH_FEATURES, "first_rtt", "message_left"),
 }
-"""By the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for predictors that act as
-an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes`` how much of the buffer
-lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells the label on the queues
-of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most switches. ``queue_share``,
-``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out too, since columns and their
-order decide the models of docs/guide/predictors.md."""
+"""Groups of features by the name of the setting. ``threshold`` is what a switch without a virtual LQD can hold, for
+predictors that act as an adaptive threshold on one workload; ``regimes`` also tells workloads apart, and ``classes``
+how much of the buffer lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells
+the label on the queues of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most
+switches. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out
+too, since columns and their order decide the models of docs/guide/predictors.md."""
 
 
 def group_of(names: Sequence[str]) -> str:
@@ -448,3 +553,76 @@ def _chosen(names: Iterable[str]) -> list[Feature]:
     if repeated:
         raise ForetailError(f"feature {repeated[0]!r} is chosen more than once: name every feature once")
     return chosen
+
+
+def arithmetic_of(params: Mapping[str, str]) -> dict[str, int]:
+    """Return what the constants of features say of ``cell_bytes`` and ``average_shift``; what none says is left out.
+
+    `params` is by feature name. ForetailError unless all of them have one arithmetic, in cells of a power of two.
+    """
+    constants = {
+        key: int(value)
+        for of_feature in params.values()
+        for key, value in re.findall(r"\b(cell_bytes|average_shift)=(\d{1,9})\b", of_feature)
+    }
+    for name, of_feature in params.items():
+        expected = feature(name).params(constants.get("cell_bytes", 0), constants.get("average_shift", 0))
+        if of_feature != expected:
+            raise ForetailError(
+                f"feature {name!r} has the arithmetic {of_feature!r} where the others have {expected!r}: "
+                "train on one dataset or on datasets of one arithmetic"
+            )
+    if (cell_bytes := constants.get("cell_bytes", 1)).bit_count() != 1:
+        raise ForetailError(f"cells of {cell_bytes} bytes are no power of two: train with a cell_bytes that is")
+    if (shift := constants.get("average_shift", 0)) > 24:
+        raise ForetailError(f"average_shift is {shift}: use 0 to 24")
+    return constants
+
+
+# Counters of an interval, for settings that are predicted once per interval.
+#
+# A counter of a queue describes the data packets that came to it, one of the switch those that came to any queue.
+# Values are integers in ``[0, 2**8)``: averages over the last intervals, in which the newest counts an eighth, in fixed
+# point with 8 fractional bits. A share of what arrived stays as it is through intervals in which nothing does.
+#
+# Switches export these or what they follow from: watermarks, bytes in, dropped and marked, and flow tables or samples.
+# The first round trip is said by the sender's tag. A cost is register bits for the open interval; operations are
+# additions and comparisons per packet, and all else happens once per interval.
+
+COUNTER_BITS = 8
+"""Bits of every counter."""
+
+_BYTES, _FLOWS = 48, 64
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One counter of an interval."""
+
+    name: str  #: column name in records, models and the predictor ABI
+    description: str  #: one sentence
+    register_bits: int  #: per queue, or once per switch
+    operations: int  #: per data packet
+
+
+COUNTERS = (
+    Counter("queue_longest", "largest length that an arrival left its queue with, 255ths of the buffer", _BYTES, 1),
+    Counter("queue_load", "bytes that came, 64ths of what the port can send in an interval, at most 255", _BYTES, 1),
+    Counter("queue_dropped", "share of these bytes that was dropped, 255ths", _BYTES, 1),
+    Counter("queue_marked", "share of these bytes that got an ECN mark, 255ths", _BYTES, 1),
+    Counter("queue_first_rtt", "share of these bytes from the first round trip of a flow, 255ths", _BYTES, 1),
+    Counter("queue_flows", "bits set of 64, of which each flow sets one by its hash", _FLOWS, 2),
+    Counter("buffer_fullest", "largest occupancy that an arrival left the buffer with, 255ths", _BYTES, 1),
+    Counter("switch_load", "bytes that came, 64ths of what all ports can send in an interval, at most 255", _BYTES, 1),
+    Counter("switch_dropped", "share of these bytes that was dropped, 255ths", _BYTES, 1),
+    Counter("switch_marked", "share of these bytes that got an ECN mark, 255ths", _BYTES, 1),
+    Counter("switch_first_rtt", "share of these bytes from the first round trip of a flow, 255ths", _BYTES, 1),
+    Counter("switch_flows", "bits set of 64, of which each flow through the switch sets one", _FLOWS, 2),
+    Counter("switch_active", "queues to which something came, 255ths of all", 0, 0),
+)
+"""All counters, in the order of their columns."""
+
+
+def counter_params(interval_ns: int) -> str:
+    """The constants of the counters' arithmetic, as the predictor ABI carries them."""
+    return f"interval_ns={interval_ns}"

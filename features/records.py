@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
-from foretail.features.counters import COUNTERS
+from foretail.features.catalog import COUNTERS, FEATURES
 
 Records = NDArray[np.void]
 
 
 class FlowClass(IntEnum):
-    """What a packet belongs to; ``control`` packets (pure ACK, SYN, FIN) share the buffer but are never labelled."""
+    """Kinds of packets; ``control`` packets (pure ACK, SYN, FIN) share the buffer but are never labelled."""
 
     CONTROL = 0
     BACKGROUND = 1
@@ -29,7 +28,7 @@ class FlowClass(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What the run's own policy did with the packet; ``PUSHED_OUT`` was accepted first (LQD only)."""
+    """The decision of the run's own policy about the packet; ``PUSHED_OUT`` was accepted first (LQD only)."""
 
     ACCEPTED = 0
     OVER_THRESHOLD = 1
@@ -39,7 +38,7 @@ class Outcome(IntEnum):
 
 
 class Asked(IntEnum):
-    """Whether the predictor was consulted; ``NEVER``: this policy asks no predictor at all."""
+    """The states of a question to the predictor; ``NEVER``: this policy asks no predictor at all."""
 
     NO = 0
     YES = 1
@@ -127,7 +126,7 @@ REPLAY_DTYPE = np.dtype(
         ("pad", "u1", (2,)),
     ]
 )
-"""What a byte replay needs of an arrival; ``Dataset.arrivals`` yields arrays of it."""
+"""Fields of an arrival that a byte replay needs; ``Dataset.arrivals`` yields arrays of it."""
 
 COUNTER_DTYPE = np.dtype(
     [

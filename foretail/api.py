@@ -11,8 +11,7 @@ from foretail.export.p4.target import P4
 from foretail.export.target import export
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import split_by_seed
 from foretail.models.drop.boosted import BoostedTrees
@@ -28,14 +27,12 @@ from foretail.pipelines.comparison.judging import judge, open_runs
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.reporting.figures import run_figures
 from foretail.sim_bridge.arrivals import workloads
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.native.collection import collect_dataset
-from foretail.sim_bridge.native.driver import run_native
+from foretail.sim_bridge.circuits.schedules import Schedule, vermilion
+from foretail.sim_bridge.native.driver import collect_dataset, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.open_loop.dataset import collect_slots
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare
-from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
 from foretail.sim_bridge.policy_settings import SlotParameters
 
 __all__ = [

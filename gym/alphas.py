@@ -12,7 +12,7 @@ from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.counters import COUNTER_BITS, COUNTERS
+from foretail.features.catalog import COUNTER_BITS, COUNTERS
 from foretail.gym.closed_loop import Scenario, document_of, nothing_counts
 from foretail.gym.decisions import Info, NothingToDraw, Observation, checked_seed, next_seed, whole_numbers
 from foretail.sim_bridge.native.network import NativeNetwork
@@ -32,7 +32,7 @@ class ClosedLoopAlphaEnv(gymnasium.Env[Observation, NDArray[Any]], EzPickle):
     ``alpha_interval_ns``. The episode ends when all flows are complete, or with the time of the scenario.
 
     The observation has a row for every queue of every switch, leaves first, port by port, and the columns of
-    :data:`foretail.features.counters.COUNTERS`; before the first interval it is zeros. An action has a number from 0 to
+    :data:`foretail.features.catalog.COUNTERS`; before the first interval it is zeros. An action has a number from 0 to
     13 for every row: n sets alpha to 2**(n - 7). The reward is that of
     :class:`~foretail.gym.closed_loop.ClosedLoopEnv`: minus the change in the cost J, so the rewards of an episode add
     up to 1 - J.

@@ -14,7 +14,7 @@ from foretail.features.catalog import training_columns
 from foretail.features.records import FLOW_DTYPE
 from foretail.gym.decisions import Observation, SwitchEnv, SwitchVectorEnv, require_count, space_of
 from foretail.sim_bridge._native import ClosedLoopRuns
-from foretail.sim_bridge.native.live import begin_live
+from foretail.sim_bridge.native.network import begin_live
 from foretail.sim_bridge.packets.cost import KINDS, cost_of_run, cost_of_sums, plan_of_cost
 
 DEFAULT_FEATURES = ("queue", "occupancy", "fill", "pressure", "message_left")

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.limits import MOST_PORTS, require_within
-from foretail.features.arithmetic import CELL_BYTES
-from foretail.features.dataset.manifest import Run
+from foretail.features.catalog import CELL_BYTES
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import LiveRuns, slotted
-from foretail.sim_bridge.arrivals.files import ArrivalFile
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 from foretail.sim_bridge.arrivals.workloads import OnOff, Workload
 from foretail.sim_bridge.open_loop.replay import require_one_queue, voqs_of
 

@@ -1,28 +1,40 @@
-"""What is compiled on the user's machine: once, into the user's cache, by a hash of all that it depends on."""
+"""Builds on the user's machine, once each, into the user's cache: simulators, and policies from outside.
+
+A policy from outside is a type in one C++ header, compiled into a library that every simulator loads.
+``my_rule.hpp:MyRule`` stands where the name of a policy does, as in ``policies=[lqd,my_rule.hpp:MyRule]``.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import ninja
 
 from foretail.core.code import cpp_digest
 from foretail.core.digest import examine
 from foretail.core.errors import ForetailError
 from foretail.core.files import holding_lock, staged_folder
+from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
 
 ROOM = Path(__file__).parent
 """Include path of the buffer library."""
 
 _STEP = re.compile(r"\[(\d+)/(\d+)\]")
 _ERROR = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<said>.+)$", re.MULTILINE
+    r"^(?P<file>[^\s:][^:]*):(?:(?P<line>\d+):)?(?:\d+:)? (?:fatal )?error: (?P<message>.+)$", re.MULTILINE
 )
 
 
@@ -35,9 +47,9 @@ def compiler() -> str:
     """Return the C++ compiler: ``$CXX``, else the first of c++, g++, clang++; ForetailError when there is none."""
     wanted = os.environ.get("CXX")
     for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise ForetailError(f"no C++ compiler: {wanted or 'c++, g++ or clang++'} is not on PATH; install one or set CXX")
 
 
@@ -100,7 +112,8 @@ def first_error(output: str, header: Path | None = None) -> str:
     inside = [error for error in errors if header is not None and Path(error["file"]).name == header.name]
     if errors:
         error = (inside or errors)[0]
-        return f"{Path(error['file']).name}, line {error['line']}: {error['said']}" if error["line"] else error["said"]
+        place = f"{Path(error['file']).name}, line {error['line']}: " if error["line"] else ""
+        return place + error["message"]
     return next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[-300:])
 
 
@@ -109,3 +122,217 @@ def _is_whole(built: Path, file: str) -> bool:
         return (built / file).is_file() and examine(built).is_whole
     except ForetailError:
         return False
+
+
+_LIBRARY = "policy.so"
+_INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"(?!buffer/)([^"\n]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class GuestPolicy:
+    """A policy in a header of the user's own."""
+
+    header: Path  #: absolute
+    type: str  #: of C++, with its namespace
+
+    @classmethod
+    def of(cls, policy: str) -> GuestPolicy | None:
+        """Return the policy of ``HEADER.hpp:TYPE``, or None for the name of one of Foretail's own.
+
+        ForetailError when there is no such file, or it is more than one header.
+        """
+        if not is_guest(policy):
+            return None
+        header, kind = header_and_type(policy)
+        guest = cls(header.absolute(), kind)
+        if re.fullmatch(r"[\w.+-]+", header.name, re.ASCII) is None:
+            raise ForetailError(
+                f"the header {header.name!r} of a policy has odd characters: rename it with letters and digits"
+            )
+        other = _INCLUDED.search(guest.content)
+        if other is not None:
+            raise ForetailError(
+                f"{header} includes {other[1].decode(errors='replace')!r}: keep a policy in one header, which may "
+                f"include <...> and buffer/..."
+            )
+        return guest
+
+    @property
+    def name(self) -> str:
+        """In tables: the type without its namespace."""
+        return policy_name(f"{self.header}:{self.type}")
+
+    @cached_property
+    def content(self) -> bytes:
+        """The header; ForetailError when it cannot be read."""
+        try:
+            return self.header.read_bytes()
+        except OSError as error:
+            raise ForetailError(f"the policy {self.header} cannot be read ({error.strerror}): name a header") from None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the header, of other files that the compiler reads for it but Foretail's own, and of ``$CXXFLAGS``.
+
+        ForetailError when the header names a file that is not there.
+        """
+        key = (self.content, self.type, os.environ.get("CXXFLAGS", ""))
+        digests = _digests(_READ.get(key, {}))
+        if key not in _READ or digests != _READ[key]:  # unchanged files include the same files
+            digests = _READ[key] = _digests(self._files_read())
+        return hashlib.sha256(repr([*key, sorted(digests.values())]).encode()).hexdigest()
+
+    def _files_read(self) -> set[Path]:
+        with TemporaryDirectory() as folder:
+            copy, listing = self.copied_to(Path(folder)), Path(folder) / "files"
+            self._run_compiler(copy, "-M", "-MF", listing, "-MT", "policy")
+            _, _, named = listing.read_text(encoding="utf-8", errors="surrogateescape").partition(":")
+            escaped = re.findall(r"(?:\\[ #]|\$\$|[^\s\\])+", named.replace("\\\n", " "))
+            files = {Path(re.sub(r"\\([ #])|\$(\$)", r"\1\2", one)) for one in escaped} - {copy}
+        return {path for path in files if not path.resolve().is_relative_to(ROOM.resolve())}
+
+    def library(self) -> Path:
+        """Return the policy as a library for all simulators, compiled when the cache does not have it.
+
+        ForetailError with the first error of the compiler, or when there is none.
+        """
+        return cached("policies", _LIBRARY, [sources_digest("buffer"), self.sha256, self.type], self._compile)
+
+    def copied_to(self, folder: Path) -> Path:
+        """Write the header, as it was hashed, into a folder; return the copy."""
+        copy = folder / "guest" / self.header.name
+        copy.parent.mkdir()
+        copy.write_bytes(self.content)
+        return copy
+
+    def _compile(self, folder: Path) -> None:
+        self._run_compiler(self.copied_to(folder), "-o", folder / _LIBRARY, "-ldl")
+
+    def _run_compiler(self, copy: Path, *options: str | Path) -> None:
+        errors = run_compiler(
+            [
+                *(compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-I{ROOM}"),
+                *shlex.split(os.environ.get("CXXFLAGS", "")),
+                *(f'-DFORETAIL_GUEST_HEADER="{copy}"', f"-DFORETAIL_GUEST_TYPE={self.type}"),
+                *(f'-DFORETAIL_GUEST_NAME="{self.name}"', ROOM / "buffer/policies/guest_library.cpp", *options),
+            ]
+        )
+        if errors is not None:
+            raise ForetailError(f"the policy {self.type} does not compile: {first_error(errors, self.header)}")
+
+
+_READ: dict[tuple[bytes, str, str], dict[Path, str]] = {}
+"""Files by header, type and flags that the compiler read with them, and what these held."""
+
+
+def _digests(files: Iterable[Path]) -> dict[Path, str]:
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in files}
+
+
+def build_simulator(
+    room: str,
+    folder: Path,
+    executable: str,
+    what: str,
+    definitions: Sequence[str],
+    report: Callable[[int, int], None] | None,
+) -> None:
+    """Build the program of a room that has a ``CMakeLists.txt``.
+
+    Parameters
+    ----------
+    room : folder of this package, such as ``ns3``
+    folder : where the executable goes
+    executable : its name, which is that of the target too
+    what : the program's name in errors
+    definitions : ``NAME=VALUE`` for CMake
+    report : hears how many of how many steps of the build are done
+
+    ForetailError if it does not build, with the compiler's first error.
+    """
+    import cmake
+
+    cmake_program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
+    json_package = importlib.util.find_spec("nlohmann_json")
+    if json_package is None or not json_package.submodule_search_locations:
+        raise ForetailError("the package nlohmann-json is missing: run `make setup`")
+    build = folder / "build"
+    configure: list[str | Path] = [
+        *(cmake_program, "-S", ROOM / room, "-B", build, "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={Path(ninja.BIN_DIR) / 'ninja'}",
+        f"-DCMAKE_CXX_COMPILER={compiler()}",
+        f"-DJSON_INCLUDE={Path(json_package.submodule_search_locations[0]) / 'include'}",
+        *(f"-D{definition}" for definition in definitions),
+    ]
+    compile_: list[str | Path] = [cmake_program, "--build", build, "--parallel", str(os.cpu_count() or 1)]
+    for command in (configure, compile_):
+        errors = run_compiler(command, report)
+        if errors is not None:
+            raise ForetailError(f"{what} does not build with {compiler()}: {first_error(errors)}")
+    (build / executable).rename(folder / executable)
+    shutil.rmtree(build)
+
+
+@dataclass(frozen=True)
+class SimulatorProgram:
+    """The program of a room that needs a C++ compiler and no ns-3: built once per machine, into the user's cache."""
+
+    room: str  #: folder of this package, and of the cache
+    executable: str  #: its name
+    words: str  #: what it is called in errors
+
+    def digest(self) -> str:
+        """Return the sha256 of its sources."""
+        return sources_digest("buffer", self.room, "packets")
+
+    def build(self, *, report: Callable[[int, int], None] | None = None) -> Path:
+        """Return the executable: the one that is installed, or one that is built if this machine has not built it yet.
+
+        Parameters
+        ----------
+        report : hears how many of how many steps of the build are done
+
+        Raises
+        ------
+        ForetailError
+            If a C++ compiler is missing, or the build fails.
+        """
+        if (installed := self._installed()) is not None:
+            return installed
+        return cached(
+            self.room,
+            self.executable,
+            [self.digest()],
+            lambda folder: build_simulator(self.room, folder, self.executable, self.words, [], report),
+        )
+
+    def _installed(self) -> Path | None:
+        """The program beside the extension, if it is of these sources and ``$CXXFLAGS`` asks for nothing else."""
+        spec = importlib.util.find_spec("foretail.sim_bridge._native")
+        if spec is None or spec.origin is None or os.environ.get("CXXFLAGS"):
+            return None
+        program = Path(spec.origin).with_name(self.executable)
+        sources = program.with_name(f"{self.executable}.sha256")
+        if not program.is_file() or not sources.is_file() or sources.read_text(encoding="utf-8") != self.digest():
+            return None
+        return program
+
+
+def policy_identity(policy: str) -> str:
+    """Return what results of a policy depend on: its name, or the type and the hash of a guest."""
+    guest = GuestPolicy.of(policy)
+    return policy if guest is None else f"{guest.type} of {guest.sha256}"
+
+
+def native_policy(policy: str) -> str:
+    """Return what the native simulators take for a policy: its name, or the path of its library, compiled now."""
+    guest = GuestPolicy.of(policy)
+    return policy if guest is None else str(guest.library())
+
+
+def with_compiled_policy(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the driver's document with the library of its policy, if that is one from outside, compiled now."""
+    policy = document.get("policy")
+    if not isinstance(policy, Mapping) or not is_guest(str(policy.get("name"))):
+        return document
+    return {**document, "policy": {**policy, "compiled": native_policy(policy["name"])}}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 FIRST_EXPONENT, LAST_EXPONENT = -7, 6
-"""Of two, as predicted alphas: the dynamic thresholds of SAI that are neither nothing nor everything."""
+"""Exponents of two, as predicted alphas: the dynamic thresholds of SAI that are neither nothing nor everything."""
 
 VICTIMS = ("tail", "tail_kept", "head", "random", "spare_first_rtt", "most_left")
-"""Which packet of a queue LQD pushes out: by its place, or by what its sender says of it (`BY_TAGS`)."""
+"""Packets of a queue that LQD can push out: by its place, or by what its sender says of it (`BY_TAGS`)."""
 
 BY_TAGS = ("spare_first_rtt", "most_left")
 ORDERS = ("longest_queue", "lower_classes_first", "any_queue")
@@ -25,10 +25,10 @@ MAKES_ROOM = ("longer_queues", "any_queue", "no_queue")
 """Lossy queues out of which LQD pushes packets for one that may not be lost."""
 
 SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
-"""Which of its queues a port serves next."""
+"""Rules by which a port serves its queues."""
 
 MOST_QUEUES = 8
-"""Of a port."""
+"""Most queues of a port."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,7 @@ POLICIES = {
         ),
         BufferPolicy("harmonic", "Harmonic", "the k longest of n queues hold at most H_k / H_n of the buffer"),
         BufferPolicy(
-            "abm",
-            "ABM",
-            "Active Buffer Management: Dynamic Thresholds over the congested queues of a priority",
+            "abm", "ABM", "Active Buffer Management: Dynamic Thresholds over the congested queues of a priority"
         ),
         BufferPolicy(
             "reverie",
@@ -90,18 +88,11 @@ POLICIES = {
             option={"alpha": 8.0},  # with which its authors evaluate it
         ),
         BufferPolicy(
-            "lqd",
-            "LQD",
-            "Longest Queue Drop: a full buffer pushes out of the longest queue",
-            pushes_out=True,
+            "lqd", "LQD", "Longest Queue Drop: a full buffer pushes out of the longest queue", pushes_out=True
         ),
         BufferPolicy("followlqd", "FollowLQD", "LQD's thresholds without predictions"),
         BufferPolicy(
-            "credence",
-            "Credence",
-            "LQD's thresholds, then a prediction",
-            asks=True,
-            option={"predictor": "library"},
+            "credence", "Credence", "LQD's thresholds, then a prediction", asks=True, option={"predictor": "library"}
         ),
         BufferPolicy(
             "guarded",
@@ -127,22 +118,22 @@ POLICIES = {
         ),
     )
 }
-"""By name, in the order of tables and figures."""
+"""Policies by name, in the order of tables and figures."""
 
 PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
 ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
 SEE_INGRESS = tuple(name for name, policy in POLICIES.items() if policy.sees_ingress)
 OF_ARRIVALS = tuple(name for name in POLICIES if name not in SEE_INGRESS)
-"""Those that can decide arrivals at ports, which do not say where packets came in."""
+"""Policies that can decide arrivals at ports, which do not say where packets came in."""
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
 READ_TAGS = ("occamy", "lqd", "learned")
-"""Those to which a predictor can tell the last packets of a message in the place of their senders."""
+"""Policies to which a predictor can tell the last packets of a message in the place of their senders."""
 
 _GUEST = re.compile(r"(?P<header>.+\.hpp):(?P<type>[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)", re.ASCII)
 
 
 def is_guest(policy: str) -> bool:
-    """Whether a policy is a type in a header of the user's own, ``HEADER.hpp:TYPE``, and not one of `POLICIES`."""
+    """Return whether a policy is a type in a header of the user's, ``HEADER.hpp:TYPE``, and not one of `POLICIES`."""
     return _GUEST.fullmatch(policy) is not None
 
 
@@ -155,10 +146,10 @@ def header_and_type(guest: str) -> tuple[Path, str]:
 
 
 def policy_name(policy: str) -> str:
-    """What tables call a policy: its name, or its type without the namespace."""
+    """Return the name of a policy in tables: its name, or its type without the namespace."""
     return header_and_type(policy)[1].rpartition("::")[2] if is_guest(policy) else policy
 
 
 def may_ask(policy: str) -> bool:
-    """Whether a policy may ask a predictor; of one from outside only its header says whether it does."""
+    """Return whether a policy may ask a predictor; of one from outside only its header says whether it does."""
     return policy not in POLICIES or POLICIES[policy].asks

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, Field, dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any, Literal
 
+from foretail.core.errors import ForetailError
+from foretail.core.limits import require_within
 from foretail.sim_bridge.policies import (
     ASKING,
     MOST_QUEUES,
@@ -98,7 +101,7 @@ class NetworkParameters(CommonParameters):
 
 @dataclass
 class SwitchParameters(NetworkParameters):
-    """And those of a switch in a simulated network: which queues have what, how it chooses victims, whom it asks."""
+    """Parameters of a switch in a simulated network: which queues have what, how it chooses victims, whom it asks."""
 
     alpha_interval_ns: int = parameter(
         ("dt",),
@@ -295,7 +298,7 @@ class SlotParameters(CommonParameters):
         return self.queues or len(self.alpha)
 
     def in_network(self) -> NetworkParameters:
-        """Those that mean the same in bytes, with the first alpha."""
+        """Return the parameters that mean the same in bytes, with the first alpha."""
         same = {one.name: getattr(self, one.name) for one in fields(CommonParameters)}
         return NetworkParameters(alpha=self.alpha[0], **same)
 
@@ -354,23 +357,91 @@ _VARIANTS = {
     "sparing": "sparing the last of a message",
     "tuned": "tuned",
 }
-"""What the options of the group ``policy`` add to the name of a policy, and its words."""
+"""Suffixes that options of the group ``policy`` add to the name of a policy, and their words."""
 
 
 def policy_words(policy: str) -> str:
-    """What figures and sentences call a policy: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
-    if (found := settings_in_name(policy)) is not None:
-        settings = ", ".join(f"{setting} {value:g}" for setting, value in found[1].items())
-        return f"{policy_words(found[0])}, {settings}"
+    """Return the words for a policy in sentences: also ``dt_tuned``, and with the model it asks ``credence, MODEL``."""
+    if (named := settings_in_name(policy)) is not None:
+        settings = ", ".join(f"{setting} {value:g}" for setting, value in named[1].items())
+        return f"{policy_words(named[0])}, {settings}"
     if policy in POLICIES:
         return POLICIES[policy].words or POLICIES[policy].title
     base, _, suffix = policy.partition("_")
     if base in POLICIES and suffix in _VARIANTS:
         return f"{policy_words(base)}, {_VARIANTS[suffix]}"
-    base, _, asked = policy.partition(", ")
-    return f"{policy_words(base)}, {asked}" if asked and base in ASKING else policy_name(policy)
+    base, _, model = policy.partition(", ")
+    return f"{policy_words(base)}, {model}" if model and base in ASKING else policy_name(policy)
 
 
 def takes_alpha(policy: str) -> bool:
-    """Whether a predictor may set a policy's alphas, once per interval, in ns-3."""
+    """Return whether a predictor may set a policy's alphas, once per interval, in ns-3."""
     return policy in _SETTINGS["alpha_interval_ns"].metadata["heeding"]
+
+
+@dataclass
+class _InBytes(NetworkParameters):
+    """Parameters of a native run in bytes; in ns-3 the round trip is that of the network."""
+
+    rtt_ns: int = parameter(IN_INTERVALS, 2**15, "as rtt_slots, in nanoseconds", at_least=1, at_most=2**40)
+    artifact_cut_bytes: int = parameter(
+        ("credence_artifact",), 1500, "what the largest threshold loses at a time", at_least=1, at_most=2**40
+    )
+
+
+@dataclass
+class _InSlots(SlotParameters):
+    """Parameters of a native run in slots."""
+
+    artifact_cut_packets: int = parameter(
+        ("credence_artifact",), 1, "what the largest threshold loses at a time", at_least=1, at_most=2**40
+    )
+
+
+Units = Literal["bytes", "slots"]
+NATIVE: dict[Units, dict[str, Field[Any]]] = {
+    "bytes": {one.name: one for one in fields(_InBytes)},
+    "slots": {one.name: one for one in fields(_InSlots) if "heeding" in one.metadata},
+}
+"""The parameters that a native run takes, by name."""
+
+_MOST_NATIVE_QUEUES = 64  # of a port, in slots and in replays
+_UNIT = re.compile(r"_(ns|slots|bytes|packets)$")
+
+
+def without_unit(name: str) -> str:
+    """The name of a parameter in C++, where times and sizes have no unit."""
+    return _UNIT.sub("", name)
+
+
+def _default(parameter: Field[Any]) -> Any:
+    default = parameter.default if parameter.default_factory is MISSING else parameter.default_factory()
+    return [default] if parameter.name == "alpha" and not isinstance(default, list) else default
+
+
+_DEFAULTS = {
+    units: {without_unit(name): _default(parameter) for name, parameter in table.items()}
+    for units, table in NATIVE.items()
+}
+
+
+def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[float] | float]:
+    """The parameters of all policies as a native run takes them: those given, and the defaults of the others.
+
+    ForetailError naming one that is unknown, no number, or out of its bounds.
+    """
+    table, values = NATIVE[units], dict(_DEFAULTS[units])
+    for name, value in given.items():
+        if name not in table:
+            raise ForetailError(f"a run in {units} has no setting {name}: choose from {', '.join(table)}")
+        numbers = list(value) if isinstance(value, (list, tuple)) and name == "alpha" else [value]
+        if not 1 <= len(numbers) <= _MOST_NATIVE_QUEUES:
+            raise ForetailError(f"alpha must hold one number per queue of a port, 1 to {_MOST_NATIVE_QUEUES}")
+        for one in numbers:
+            if not isinstance(one, Integral if table[name].type == "int" else Real):
+                raise ForetailError(
+                    f"{name} = {one!r} is not a {'whole ' * (table[name].type == 'int')}number: give one"
+                )
+            require_within(name, one, table[name].metadata)
+        values[without_unit(name)] = numbers if name == "alpha" else value
+    return values

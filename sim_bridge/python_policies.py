@@ -63,11 +63,11 @@ class PythonPolicy:
         parts = _PYTHON.fullmatch(policy)
         if parts is None:
             return None
-        found = cls(Path(parts["file"]).absolute(), parts["function"])
-        if not callable(found.decide):
-            raise ForetailError(f"{found.name} is no function: give one that answers to int32[n, features]")
-        training_columns(found.features, own_queues=True)
-        return found
+        chosen = cls(Path(parts["file"]).absolute(), parts["function"])
+        if not callable(chosen.decide):
+            raise ForetailError(f"{chosen.name} is no function: give one that answers to int32[n, features]")
+        training_columns(chosen.features, own_queues=True)
+        return chosen
 
     def fresh(self) -> PythonPolicy:
         """Return the same policy with a module of its own, so that nothing of one run is left in another."""
@@ -88,7 +88,7 @@ class PythonPolicy:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file; what it imports or reads does not count."""
+        """Hash of the file; what it imports or reads does not count."""
         try:
             return hashlib.sha256(self.file.read_bytes()).hexdigest()
         except OSError as error:

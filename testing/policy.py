@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foretail.features.records import Outcome
 from foretail.models.drop.parameters_contract import holds
 from foretail.sim_bridge._native import Replay, SlottedRun
-from foretail.sim_bridge.guest_policies import GuestPolicy, native_policy
+from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.policies import POLICIES
 
 PORTS, BUFFER_PACKETS, BUFFER_BYTES = 8, 64, 60_000

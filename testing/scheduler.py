@@ -8,14 +8,14 @@ import numpy as np
 
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.drop.parameters_contract import holds, made_of
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, random_hose, ring
-from foretail.sim_bridge.circuits.schedules.scheduler import Scheduler
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules import Scheduler
 
 _RACKS = ((4, 2), (6, 2), (8, 4))
 
 
 def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
-    """Run the contract of :class:`foretail.sim_bridge.circuits.schedules.scheduler.Scheduler` on one, or its maker.
+    """Run the contract of :class:`foretail.sim_bridge.circuits.schedules.Scheduler` on one, or its maker.
 
     AssertionError with the rule that does not hold.
     """

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from foretail.models.drop.parameters_contract import holds, made_of
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads.workload import Workload, joined
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload, joined
 
 _SWITCHES = ((4, 40), (8, 160), (20, 1000))
 _SLOTS, _LATER = 3000, 4000

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset

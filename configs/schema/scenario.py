@@ -20,8 +20,7 @@ from foretail.configs.schema.network.messages import Collective, Elephants, Flow
 from foretail.configs.schema.network.queues import Pfc, Queues
 from foretail.configs.schema.network.transport import Transport
 from foretail.core.errors import ForetailError
-from foretail.features.arithmetic import CELL_BYTES
-from foretail.features.feature import LARGEST_CELL_BYTES
+from foretail.features.catalog import CELL_BYTES, LARGEST_CELL_BYTES
 from foretail.sim_bridge.policies import BY_TAGS, ORACLES, ORDERS, VICTIMS
 
 MOST_SERVERS = 65_535

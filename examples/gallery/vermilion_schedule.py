@@ -13,9 +13,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from foretail.api import vermilion
-from foretail.sim_bridge.circuits.demand.matrices import permutation, skewed_ring
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.demand import permutation, skewed_ring
+from foretail.sim_bridge.circuits.schedules import round_robin
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 
 RACKS, UPLINKS = 16, 4
 demand = skewed_ring(RACKS, UPLINKS, skew=0.7)

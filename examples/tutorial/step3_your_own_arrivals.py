@@ -37,8 +37,8 @@ print(capture.figures())
 # %%
 # A capture does not contain the buffer and the port rates of the switch, so you give them: here 100 kB, and four ports
 # of 10 Gbit/s. LQD then labels the packets. No sender reacted to the drops of this buffer, which ``open_loop`` records.
-from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
 
 run = Run(

@@ -51,8 +51,8 @@ for policy in ("lqd", "dt"):
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads.workload import Workload
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name, environment
 from foretail.export.p4.encoding import score_bits
 from foretail.export.p4.text import CONTROL
-from foretail.features.arithmetic import arithmetic_of
-from foretail.features.catalog import VIRTUAL_FEATURES, feature
-from foretail.features.feature import TICK_NS, VALUE_BITS
+from foretail.features.catalog import TICK_NS, VALUE_BITS, VIRTUAL_FEATURES, arithmetic_of, feature
 from foretail.models.ensemble.ensemble import Ensemble
 
 MAX_PORTS = 8

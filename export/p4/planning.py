@@ -31,7 +31,7 @@ from foretail.export.p4.encoding import (
 from foretail.export.p4.profile import Profile
 from foretail.export.p4.rows import KINDS, Kind, range_prefixes, rows_of
 from foretail.export.proof import MAX_CELLS, Lowered
-from foretail.features.feature import LARGEST_CELL_BYTES
+from foretail.features.catalog import LARGEST_CELL_BYTES
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from foretail.core.errors import ForetailError
 from foretail.export.p4.rows import KINDS, Kind
-from foretail.features.feature import VALUE_BITS
+from foretail.features.catalog import VALUE_BITS
 
 INPUT_BITS = VALUE_BITS
 """Width of a feature as the control takes it."""

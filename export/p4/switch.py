@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from foretail.export.folder import environment
-from foretail.features.catalog import FEATURE_GROUPS, TRACKED_FEATURES, feature
-from foretail.features.feature import REPORTED_EVERY, VALUE_BITS
+from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, TRACKED_FEATURES, VALUE_BITS, feature
 from foretail.models.ensemble.ensemble import FeatureInput
 
 _BYTES = {"queue_tracked": "length", "occupancy_tracked": "occupancy", "gap_tracked": "gap"}

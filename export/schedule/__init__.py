@@ -25,7 +25,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.export.c.build import compiled_reader
 from foretail.export.folder import environment
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule
 
 JSON, C_TABLE, EMULATOR = "schedule.json", "schedule.h", "schedule.etalon"
 

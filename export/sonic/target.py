@@ -21,7 +21,7 @@ from foretail.core.json_text import parse_json
 from foretail.export.folder import encoded
 from foretail.export.proof import Lowered, ProofError, ReadBack
 from foretail.export.target import Files, Loaded, Rendered
-from foretail.features.counters import COUNTER_BITS, COUNTERS
+from foretail.features.catalog import COUNTER_BITS, COUNTERS
 from foretail.models.drop.thresholds.alpha_tree import require_alpha_tree
 from foretail.models.ensemble.boxes import Boxes, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble

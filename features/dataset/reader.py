@@ -16,8 +16,8 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.summary import Summarised
 from foretail.features.catalog import SHADOW_COLUMNS
-from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, sha256_of
 from foretail.features.dataset.schema import (
+    MANIFEST_NAME,
     ROW_GROUP_ROWS,
     ROWS_SCHEMA,
     SCHEMA_VERSION,
@@ -25,6 +25,9 @@ from foretail.features.dataset.schema import (
     TRACES,
     VERSION_KEY,
     Kind,
+    Manifest,
+    PartFile,
+    sha256_of,
 )
 from foretail.features.records import PAUSE_DTYPE, REPLAY_DTYPE, FlowClass, Records
 
@@ -111,7 +114,7 @@ class Dataset(Summarised):
 
     @property
     def is_trace(self) -> bool:
-        """Whether the rows have arrival order, time, port and size, as replays and splits by time need."""
+        """True if the rows have arrival order, time, port and size, as replays and splits by time need."""
         return self.manifest.kind in TRACES
 
     def rows(

@@ -20,18 +20,21 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder, writing
-from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.manifest import MANIFEST_NAME, Manifest, PartFile, Run, sha256_of
+from foretail.features.catalog import FEATURES, PAPER_FEATURES, SHADOW_COLUMNS, VALUE_BITS
 from foretail.features.dataset.schema import (
     DATA_CLASSES,
     DROP_COSTS_SCHEMA,
     FATE_ORDER_SCHEMA,
+    MANIFEST_NAME,
     PAUSES_SCHEMA,
     ROW_GROUP_ROWS,
     SCHEMAS,
     Kind,
+    Manifest,
+    PartFile,
+    Run,
+    sha256_of,
 )
-from foretail.features.feature import VALUE_BITS
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
 
 @contextmanager
 def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWriter]:
-    """As :func:`write_dataset`, for rows that came without arrival order, time, port and size."""
+    """Write a dataset as :func:`write_dataset` does, for rows that came without arrival order, time, port and size."""
     with _written(path, run, FateOrderWriter) as writer:
         yield writer
 
@@ -99,7 +102,7 @@ def _written(path: Path, run: Run, kind_of_writer: type[AnyWriter]) -> Iterator[
 
 
 class _Writer:
-    """What the writers of all kinds share: their tables and the number of rows labelled drop."""
+    """Parts that the writers of all kinds share: their tables and the number of rows labelled drop."""
 
     kind: ClassVar[Kind]
 

@@ -24,17 +24,24 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.files import open_npy, read_by_kind, refuse_extremes
-from foretail.features.demand.matrix import MAX_NODES
-from foretail.features.demand.sequences import DemandSequence, no_demand, refuse_large, uplinks
+from foretail.features.demand.matrix import (
+    MAX_NODES,
+    DemandSequence,
+    no_demand,
+    open_npy,
+    read_by_kind,
+    refuse_extremes,
+    refuse_large,
+    uplinks,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
 MAX_ROWS = 1 << 24
-"""Of a file with one row per entry."""
+"""Most rows of a file with one row per entry."""
 
 MAX_LINE_BYTES = 1 << 24
-"""Of the emulator's answers: beyond 900 racks."""
+"""Longest line of the emulator's answers: beyond 900 racks."""
 
 LEAST_WITH_GAPS = 16
 """Of so many nodes and more, half have to have demand: else their numbers are identifiers of something else."""
@@ -49,7 +56,7 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Steps:
-    """How logs are cut into steps, and what their bytes are worth."""
+    """The steps that logs are cut into, and the worth of their bytes."""
 
     interval_ns: int | None = None  #: time of a step, positive; needed for times and for bytes
     uplink_bps: int | None = None  #: rate of an uplink, positive; needed for bytes, and refused without them

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +42,11 @@ class Selection:
         return before if after is None else after
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """As :meth:`Dataset.rows`, only the selected rows."""
+        """Yield what :meth:`Dataset.rows` does, only the selected rows."""
         return self.dataset.rows(columns, self.where)
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """As :meth:`Dataset.frame`, only the selected rows."""
+        """Return what :meth:`Dataset.frame` does, only the selected rows."""
         return self.dataset.frame(columns, self.where)
 
     def count(self) -> int:
@@ -122,10 +122,7 @@ def drawn_sides(runs: Collection[str], validation: float, test: float, seed: int
 
 
 def split_by_seed(
-    datasets: Sequence[Dataset],
-    train: Collection[int],
-    validation: Collection[int],
-    test: Collection[int],
+    datasets: Sequence[Dataset], train: Collection[int], validation: Collection[int], test: Collection[int]
 ) -> Split:
     """Put every run on the side that lists its seed.
 

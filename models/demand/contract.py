@@ -6,8 +6,7 @@ import copy
 
 import numpy as np
 
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
 from foretail.models.drop.parameters_contract import check_parameters, holds, made_of, refuses

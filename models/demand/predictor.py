@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import require_numbers, running
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.demand.hose import into_hose
 from foretail.models.drop.predictor import Parameterised
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence, SequenceSplit
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence, SequenceSplit
 from foretail.models.demand.predictor import DemandPredictor, FloatArray
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.schedules import vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 
 ROUTINGS: Mapping[str, Callable[[DemandMatrix, FloatArray], float]] = {
     "single_hop": single_hop,

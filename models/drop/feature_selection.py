@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import selection_cost
-from foretail.features.costs import SelectionCost
+from foretail.features.catalog import SelectionCost, selection_cost
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.scoring.metrics import rank
@@ -30,8 +29,8 @@ class FeatureBudget:
     """Most that a selection may take beyond Credence on one switch; None sets no limit."""
 
     features: int | None = None  #: number of features
-    register_bits: int | None = None  #: as :class:`foretail.features.costs.SelectionCost`'s
-    operations: int | None = None  #: as :class:`foretail.features.costs.SelectionCost`'s
+    register_bits: int | None = None  #: as :class:`foretail.features.catalog.SelectionCost`'s
+    operations: int | None = None  #: as :class:`foretail.features.catalog.SelectionCost`'s
 
     def allows(self, features: int, cost: SelectionCost) -> bool:
         """Return whether a selection of so many features at this cost is within every limit."""

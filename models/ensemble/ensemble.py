@@ -22,7 +22,7 @@ import numpy.typing as npt
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised
-from foretail.features.feature import SHADOW_PREFIX
+from foretail.features.catalog import SHADOW_PREFIX
 from foretail.models.ensemble import ensemble_json
 from foretail.models.ensemble.tree import IntArray, Tree, tree_fault
 

@@ -84,7 +84,7 @@ class TrackedRun:
             Name to show. MLflow keeps one dataset per name and hash, so the context becomes part of it: else a run
             that is cut in time would keep one of its three sides.
         content_sha256 : the manifest's content hash; MLflow's digest is its first 36 digits
-        traffic_sha256 : identity of the offered traffic, ``foretail.features.dataset.manifest.traffic_sha256``
+        traffic_sha256 : identity of the offered traffic, ``foretail.features.dataset.schema.traffic_sha256``
         location : folder or address of the dataset
         rows, drops : labelled rows used in this context, and drops among them
         context : what it served for: ``train``, ``validation``, ``test`` or ``held-out``

@@ -11,8 +11,8 @@ from typing import Any
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import arithmetic_of
-from foretail.features.dataset.manifest import Rules
+from foretail.features.catalog import arithmetic_of
+from foretail.features.dataset.schema import Rules
 from foretail.pipelines.comparison.predictions import (
     ASKED,
     PredictionScores,
@@ -33,8 +33,7 @@ from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.baselines import HERE, TRAINED, known_baselines
-from foretail.sim_bridge.arrivals.files import ArrivalFile
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 from foretail.sim_bridge.open_loop.baselines import best_of, candidates_for, worth_of
 from foretail.sim_bridge.open_loop.scores import Decider, Questions
 from foretail.sim_bridge.open_loop.slotted import (

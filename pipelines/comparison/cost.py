@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.sim_bridge.packets.cost import cost_of, slowdowns_by_kind, started
-from foretail.sim_bridge.packets.queries import query_table
+from foretail.sim_bridge.packets.cost import cost_of, query_table, slowdowns_by_kind, started
 
 
 @dataclass(frozen=True)

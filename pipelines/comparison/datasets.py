@@ -14,8 +14,8 @@ from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (

@@ -12,7 +12,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.packets.simulation import PacketRun
 
 EXCHANGES_FILE = "figures/queries.parquet"
-"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.queries`."""
+"""A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.cost`."""
 
 _COLUMNS = (
     ("count", "number", 1),

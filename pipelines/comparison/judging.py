@@ -10,8 +10,8 @@ import numpy as np
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.models.drop.predictor import TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.frontends import from_estimator, is_tree_model, named_columns

@@ -36,7 +36,7 @@ from foretail.pipelines.exporting.network import NetworkExport
 from foretail.pipelines.exporting.predictor import ExportedPredictor
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.sim_bridge.native.live import write_live_native
+from foretail.sim_bridge.native.network import write_live_native
 from foretail.sim_bridge.packets.cost import started
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policy_settings import takes_alpha

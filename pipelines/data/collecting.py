@@ -36,7 +36,7 @@ from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.packets.simulation import PacketRun
 
 DATASET = "dataset"

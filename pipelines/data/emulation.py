@@ -15,7 +15,7 @@ from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import OwnSimulator, reporting
 from foretail.pipelines.runs.jobs import Report
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.packets.simulation import Progress
 
 

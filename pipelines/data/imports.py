@@ -12,7 +12,7 @@ from typing import Any
 from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.code import code_digest
-from foretail.features.dataset.manifest import Rules, Run, SwitchGeometry
+from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows

@@ -9,12 +9,11 @@ from foretail.configs.schema.training import Split as SplitConfig
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
-from foretail.features.catalog import REAL_FEATURES
-from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.catalog import REAL_FEATURES, SHADOW_PREFIX
 from foretail.features.dataset.reader import Dataset
-from foretail.features.feature import SHADOW_PREFIX
+from foretail.features.dataset.schema import MANIFEST_NAME
 from foretail.features.rows import splits
-from foretail.features.rows.history import PLACE_INPUTS, ArrivalWindow, name_in_window
+from foretail.features.rows.labelled_rows import PLACE_INPUTS, ArrivalWindow, name_in_window
 from foretail.models.ensemble.ensemble import ColumnInput, FeatureInput
 from foretail.models.ensemble.model_files import NamedColumns
 from foretail.pipelines.runs.result import RESULT_FILE

@@ -14,10 +14,9 @@ from foretail.export.schedule import read_json
 from foretail.pipelines.data.scenario import DRIVER_FORMAT
 from foretail.pipelines.data.simulation import Simulator, reporting
 from foretail.pipelines.runs.jobs import Report
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.native.collection import collect_dataset
-from foretail.sim_bridge.packets.queries import HEADER_BYTES
+from foretail.sim_bridge.circuits.schedules import Schedule, round_robin
+from foretail.sim_bridge.native.driver import collect_dataset
+from foretail.sim_bridge.packets.cost import HEADER_BYTES
 
 
 def circuit_schedule(fabric: RackFabric) -> Schedule:

@@ -12,10 +12,7 @@ from omegaconf import MISSING
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.ns3.messages.collectives import collective, halves
-from foretail.sim_bridge.ns3.messages.elephants import elephants
-from foretail.sim_bridge.ns3.messages.ethereal import assigned
-from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
+from foretail.sim_bridge.ns3.messages import Message, assigned, collective, columns, elephants, halves, joined
 from foretail.sim_bridge.policy_settings import takes_alpha
 
 DRIVER_FORMAT = 1
@@ -32,7 +29,7 @@ def driver_config(
 ) -> dict[str, Any]:
     """The driver's document for one run.
 
-    `counters` asks for a log of what switches count for predicted alphas (``features/counters.py``). `library` is the
+    `counters` asks for a log of what switches count for predicted alphas (``features/catalog.py``). `library` is the
     predictor of a policy that asks the stage's exported model; `policy.library` wins over it. ForetailError if
     `counters` is asked of a policy whose alphas cannot be predicted, or if the scenario lacks a setting.
     """

@@ -17,9 +17,8 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
-from foretail.sim_bridge.guest_policies import SimulatorProgram, policy_identity
-from foretail.sim_bridge.native.collection import collect_dataset
-from foretail.sim_bridge.native.driver import NATIVE, run_native
+from foretail.sim_bridge.builds import SimulatorProgram, policy_identity
+from foretail.sim_bridge.native.driver import NATIVE, collect_dataset, run_native
 from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
 from foretail.sim_bridge.policies import POLICIES

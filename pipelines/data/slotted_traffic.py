@@ -12,12 +12,11 @@ from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
-from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.schema import Run
 from foretail.pipelines.runs.jobs import Report
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, Slotted
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 
 
 def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised
-from foretail.features.demand.sequences import DemandSequence, SequenceSplit
+from foretail.features.demand.matrix import DemandSequence, SequenceSplit
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor

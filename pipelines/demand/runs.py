@@ -10,7 +10,7 @@ from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.logs import Steps, read_demand_logs
-from foretail.features.demand.sequences import (
+from foretail.features.demand.matrix import (
     DemandSequence,
     Racks,
     SequenceSplit,
@@ -24,7 +24,7 @@ from foretail.features.demand.sequences import (
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
-from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
+from foretail.sim_bridge.circuits.demand import JOBS, mixed, repeated
 
 DATASETS, LOGS = "datasets", "logs"
 GENERATED_INTERVAL_NS = 1

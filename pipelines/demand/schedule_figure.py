@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.scoring.figure_style import panels, styled
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule
 
 MOST_NAMED = 12
 """Nodes that an axis names."""

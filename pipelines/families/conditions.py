@@ -23,7 +23,6 @@ from foretail.pipelines.data.simulation import Simulates, Simulator, counters, s
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_policies, compose_settings
-from foretail.sim_bridge.packets import queries
 
 DEFAULT = "default"
 """The setting with which the literature, or the user's model, comes."""
@@ -123,7 +122,7 @@ class SharingPlan:
                 if replace(policy, **known) not in rules.values():
                     text = ", ".join(f"{parameter}={value:g}" for parameter, value in changed.items())
                     rules[Rule(name, text)] = replace(policy, **known)
-        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics, queries)]
+        code = [file_digest(Path(module.__file__ or "")) for module in (cost, statistics)]
         return cls(scenarios, simulators, rules, None, code)
 
     def with_model(self, asking: Sequence[str], library: Path) -> SharingPlan:

@@ -18,8 +18,8 @@ from foretail.export.c.build import PredictorLibrary
 from foretail.export.folder import CERTIFICATE
 from foretail.export.proof import Certificate
 from foretail.features.catalog import training_columns
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.features.rows.labelled_rows import row_batches
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foretail.core.digest import DIGEST_FILE, examine, files_below
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import MANIFEST_NAME
+from foretail.features.dataset.schema import MANIFEST_NAME
 from foretail.pipelines.runs.result import RESULT_FILE, Table
 from foretail.pipelines.runs.store import CONTENT, KEY_FILE
 

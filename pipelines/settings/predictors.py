@@ -12,7 +12,7 @@ from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
-from foretail.features.rows.history import ArrivalWindow
+from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
 from foretail.models.drop.weights import checked_drop_weight
 

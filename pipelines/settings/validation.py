@@ -87,7 +87,7 @@ def _check_names(config: Stage) -> None:
         workload = workload_of(slotted.workload, slotted.settings)
         workload.batches(slotted.ports, slotted.buffer, slotted.slots, seed=1)
     if isinstance(config, DemandConfig) and not (config.datasets or config.logs):
-        from foretail.sim_bridge.circuits.demand.sequences import JOBS
+        from foretail.sim_bridge.circuits.demand import JOBS
 
         for name in config.collectives:
             jobs = name.split("+")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretail.configs.schema.model_stages import DistillConfig
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE

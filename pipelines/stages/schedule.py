@@ -15,14 +15,17 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files, write_file
 from foretail.core.summary import Summarised
 from foretail.export.schedule import Emulator, PlannedSchedule, render_schedule
-from foretail.features.demand.files import read_demand
-from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.demand.matrix import DemandMatrix, read_demand
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
-from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness, single_hop_guarantee
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.schedules import (
+    SCHEDULER_KINDS,
+    Schedule,
+    consistency,
+    robustness,
+    single_hop_guarantee,
+)
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 
 PNG, FIGURE = "png", "schedule.png"
 CAPTION = (

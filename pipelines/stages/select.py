@@ -18,8 +18,7 @@ from matplotlib.patches import Patch
 
 from foretail.configs.schema.model_stages import SelectConfig
 from foretail.core.summary import Summarised
-from foretail.features.catalog import feature
-from foretail.features.costs import FeatureCost
+from foretail.features.catalog import FeatureCost, feature
 from foretail.features.rows.labelled_rows import ALONE, Region, Sampling, read_rows
 from foretail.features.rows.splits import Split
 from foretail.models.drop.feature_selection import (

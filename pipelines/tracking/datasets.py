@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from foretail.features.dataset.manifest import traffic_sha256
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.features.rows import splits
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.models.mlflow.tracking import TrackedRun

@@ -8,7 +8,7 @@ from typing import Any
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines.runs.notes import lineages, say
 from foretail.pipelines.runs.result import plain

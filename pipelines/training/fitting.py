@@ -17,8 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
-from foretail.features.rows.history import ArrivalWindow
-from foretail.features.rows.labelled_rows import Region, Rows, Sampling, read_rows, row_batches
+from foretail.features.rows.labelled_rows import ArrivalWindow, Region, Rows, Sampling, read_rows, row_batches
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.training import Labels
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Victim
+from foretail.features.dataset.schema import Victim
 from foretail.features.rows.splits import Side
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 

@@ -13,8 +13,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
-from foretail.features.rows.history import ArrivalWindow
-from foretail.features.rows.labelled_rows import ALONE, Rows, row_batches, stacked
+from foretail.features.rows.labelled_rows import ALONE, ArrivalWindow, Rows, row_batches, stacked
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import RowPredictor
 from foretail.models.scoring.calibration import Calibration, calibration_scores

@@ -1,4 +1,6 @@
-"""Sequences of slotted arrivals in CSV and Parquet files, read and checked batch by batch.
+"""Arrivals of unit packets in slots, and their CSV and Parquet files, read and checked batch by batch.
+
+Where features are in bytes and nanoseconds, a packet has `PACKET_BYTES` and a slot `SLOT_NS`.
 
 A file has one row per packet in order of arrival and the integer columns ``slot`` and ``port``; ``first_rtt``,
 ``priority`` and a column of predictions are read where they are present, any other column is ignored. Errors name a row
@@ -10,6 +12,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,36 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.impostors import refuse_impostor
-from foretail.sim_bridge.arrivals.slotted import Slotted
+
+PACKET_BYTES = 1024
+SLOT_NS = 1024
+"""So averages over ``2**(10 + s)`` ns are those over ``2**s`` slots, and the features' unit of time is a slot."""
+AVERAGE_SHIFT = 15
+"""Averages of features run over 2 to this ns by default, 32 slots."""
+
+
+def slots_shift(average_shift: int) -> int:
+    """Return s where averages run over 2**s slots, of those over 2**average_shift ns; below 0 over less than one."""
+    return average_shift - SLOT_NS.bit_length() + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Slotted:
+    """A batch of unit packets in order of arrival."""
+
+    #: int64[n], slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals
+    #: drain.
+    slot: NDArray[np.int64]
+    port: NDArray[np.int32]  #: int32[n], output port, from 0
+    prediction: NDArray[np.uint8] | None = None  #: uint8[n] or None, 1 where a predictor says drop
+    #: uint8[n] or None, 1 for packets of a flow's first round trip, which ABM treats better
+    first_rtt: NDArray[np.uint8] | None = None
+    #: uint8[n] or None, queue of its port for each packet, from 0; a policy that knows one queue per port ignores it
+    priority: NDArray[np.uint8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
 
 BATCH_ROWS = 1 << 20
 CSV_BLOCK_BYTES = 1 << 21  # arrow reads up to 32 of them ahead
@@ -143,7 +175,7 @@ class ArrivalFile:
             raise ForetailError(f"{self.path} cannot be read as CSV ({first_line(error)}): write it again") from None
 
     def _csv_fault(self, names: Sequence[str], flags: Sequence[str], error: Exception) -> ForetailError:
-        """What is wrong with the file: arrow does not tell the row, so it is looked for slowly."""
+        """Return the fault of the file: arrow does not tell the row, so it is looked for slowly."""
         places = {name: self.columns.index(name) for name in names}
         row = 0
         try:

@@ -3,17 +3,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
-#include <algorithm>
-#include <memory>
 #include <tuple>
-#include <vector>
 
-#include "bindings/columns.hpp"
 #include "bindings/module.hpp"
-#include "buffer/names.hpp"
-#include "circuits/schedules/matchings.hpp"
-#include "circuits/schedules/matrix_rounding.hpp"
-#include "circuits/throughput/concurrent_flow.hpp"
+#include "circuits/concurrent_flow.hpp"
+#include "circuits/matchings.hpp"
 
 namespace foretail::bindings {
 

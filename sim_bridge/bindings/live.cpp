@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs that stop wherever their policy asks, many side by side: what environments and live predictors step through.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <memory>
-#include <optional>
-
-#include "bindings/module.hpp"
-#include "bindings/open_loop/recorded_arrivals.hpp"
-#include "bindings/open_loop/runs.hpp"
-#include "bindings/run_settings.hpp"
+#include "bindings/runs.hpp"
 
 namespace foretail::bindings {
 
@@ -49,19 +40,14 @@ public:
         : policy_(policy),
           in_bytes_(in_bytes),
           courses_(checked<std::size_t>("number of runs", runs, 1, 1 << 20)),
+          questions_(courses_.size(), features),
           held_(courses_.size()),
           sent_(courses_.size()),
           lost_(courses_.size()),
           arrival_(courses_.size()),
           exposed_(courses_.size()),
           lqd_drop_(courses_.size()),
-          ended_(courses_.size(), 1) {
-        for (const auto& name : features) {
-            chosen_.push_back(position(name, feature_names, "unknown feature '" + name + "'"));
-            wanted_.insert(static_cast<Feature>(chosen_.back()));
-        }
-        features_.resize(courses_.size() * chosen_.size());
-    }
+          ended_(courses_.size(), 1) {}
 
     LiveRuns(const LiveRuns&) = delete;
     LiveRuns& operator=(const LiveRuns&) = delete;
@@ -90,10 +76,7 @@ public:
 
     /// Answers every run that has not ended and lets it go on to where it asks next.
     void step(Column<std::uint8_t> drop) {
-        if (drop.shape(0) != courses_.size()) {
-            throw std::invalid_argument("there are " + std::to_string(drop.shape(0)) + " answers for " +
-                                        std::to_string(courses_.size()) + " runs");
-        }
+        questions_.require_one_each(drop);
         nb::gil_scoped_release release;
         for (std::size_t i = 0; i < courses_.size(); ++i) {
             if (ended_[i]) continue;
@@ -108,7 +91,7 @@ public:
 
     /// What became of each arrival of a run so far, and in total.
     nb::dict result(Integer index) const {
-        const Course& course = courses_[place(index)];
+        const Course& course = courses_[questions_.place(index)];
         nb::dict out;
         out["outcome"] = owned(course.outcome, {course.outcome.size()});
         out["transmitted_packets"] = course.run ? course.run->transmitted_packets() : 0;
@@ -119,31 +102,23 @@ public:
     /// The arrays that the runs write, a row for each run.
     static nb::dict columns(LiveRuns& self) {
         const nb::object owner = nb::find(self);
-        const auto view = [&]<class T>(std::vector<T>& values) {
-            return nb::ndarray<nb::numpy, const T>(values.data(), {values.size()}, owner);
-        };
         nb::dict out;
-        out["features"] = nb::ndarray<nb::numpy, const std::int32_t>(
-            self.features_.data(), {self.courses_.size(), self.chosen_.size()}, owner);
-        out["sent"] = view(self.sent_);
-        out["lost"] = view(self.lost_);
-        out["arrival"] = view(self.arrival_);
-        out["exposed"] = view(self.exposed_);
-        out["lqd_drop"] = view(self.lqd_drop_);
-        out["ended"] = view(self.ended_);
+        out["features"] = self.questions_.array(owner);
+        out["sent"] = view(self.sent_, owner);
+        out["lost"] = view(self.lost_, owner);
+        out["arrival"] = view(self.arrival_, owner);
+        out["exposed"] = view(self.exposed_, owner);
+        out["lqd_drop"] = view(self.lqd_drop_, owner);
+        out["ended"] = view(self.ended_, owner);
         return out;
     }
 
 private:
-    [[nodiscard]] std::size_t place(Integer index) const {
-        return checked<std::size_t>("index of a run", index, 0, static_cast<std::int64_t>(courses_.size()) - 1);
-    }
-
     void begin(Integer index, const char* what, const RunSettings& run, SwitchSettings& settings,
                const Columns& given) {
         run.oracle.require_unit_packets();
         settings.rules = run.oracle.rules;
-        const std::size_t i = place(index);
+        const std::size_t i = questions_.place(index);
         const std::size_t n = given.time.shape(0);
         if (given.port.shape(0) != n) throw std::invalid_argument(std::string(what) + " and port differ in length");
         same_length("size_bytes", given.size, n);
@@ -169,8 +144,8 @@ private:
             if (arrival.size < 1) throw std::invalid_argument("row " + std::to_string(row) + " has no size");
             last = arrival.time;
         }
-        settings.labels = !chosen_.empty();
-        settings.features = wanted_;
+        settings.labels = !questions_.wanted.empty();
+        settings.features = questions_.wanted;
         course.run = recorded_run(policy_, run.policy, settings);
         courses_[i] = std::move(course);
         held_[i] = given;
@@ -200,7 +175,7 @@ private:
             const bool asks = course.run->offer(course.arrival(course.next));
             if (asks) break;
         }
-        for (std::size_t k = 0; k < chosen_.size(); ++k) features_[i * chosen_.size() + k] = seen[chosen_[k]];
+        questions_.write(i, seen);
         const Bytes sent = in_bytes_ ? course.run->transmitted_data() : course.run->transmitted_packets();
         sent_[i] = sent - std::exchange(course.sent, sent);
         arrival_[i] = static_cast<Row>(course.next);
@@ -210,11 +185,9 @@ private:
 
     std::string policy_;
     bool in_bytes_;
-    std::vector<std::size_t> chosen_;
-    FeatureSet wanted_;
     std::vector<Course> courses_;
+    Questions questions_;
     std::vector<std::optional<Columns>> held_;
-    std::vector<std::int32_t> features_;
     std::vector<Bytes> sent_, lost_;
     std::vector<Row> arrival_;
     std::vector<std::uint8_t> exposed_, lqd_drop_, ended_;

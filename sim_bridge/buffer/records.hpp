@@ -3,13 +3,7 @@
 // what the fields mean; a test compares both.
 #pragma once
 
-#include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-
-#include "buffer/counters/interval_counters.hpp"
-#include "buffer/features/features.hpp"
+#include "buffer/features.hpp"
 
 namespace foretail::buffer {
 

@@ -1,21 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "buffer/run.hpp"
 
-#include <limits>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "buffer/lqd/slotted_lqd.hpp"
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/credence.hpp"
-#include "buffer/policies/dynamic_thresholds.hpp"
-#include "buffer/policies/learned.hpp"
-#include "buffer/policies/lqd.hpp"
-#include "buffer/queues/circuit_times.hpp"
-#include "buffer/queues/slot_queues.hpp"
-
 namespace foretail::buffer {
 
 namespace {

@@ -2,19 +2,10 @@
 // Runs a switch over arrivals that are all known beforehand: unit packets in slots, or recorded bytes and nanoseconds.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <random>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "buffer/features/features.hpp"
-#include "buffer/policies/policy.hpp"
-#include "buffer/predictor/scorer.hpp"
+#include "buffer/predictor/predictor.hpp"
 #include "buffer/switch.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

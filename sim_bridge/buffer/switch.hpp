@@ -1,27 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cassert>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <utility>
-#include <vector>
-
-#include "buffer/features/features.hpp"
-#include "buffer/features/shift_average.hpp"
-#include "buffer/lqd/longest_queue_drop.hpp"
 #include "buffer/lqd/virtual_lqd.hpp"
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/complete_sharing.hpp"
 #include "buffer/policies/credence.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/lossless_admission.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

@@ -4,7 +4,11 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace foretail::buffer {
@@ -93,5 +97,16 @@ inline int eighths_of_octaves(std::int64_t value) {
 
 /// What became of an arrival under the policy of its switch.
 enum class Outcome : std::uint8_t { accepted, over_threshold, predicted, buffer_full, pushed_out };
+
+/// Position of a name; throws std::invalid_argument that says `complaint` and which names there are.
+inline std::size_t position(std::string_view name, std::span<const std::string_view> names,
+                            const std::string& complaint) {
+    std::string choices;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] == name) return i;
+        choices.append(i > 0 ? ", " : "").append(names[i]);
+    }
+    throw std::invalid_argument(complaint + ": choose one of " + choices);
+}
 
 }  // namespace foretail::buffer

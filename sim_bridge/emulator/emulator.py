@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretail.sim_bridge.guest_policies import SimulatorProgram
+from foretail.sim_bridge.builds import SimulatorProgram
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 EMULATOR = SimulatorProgram("emulator", "foretail-emulator", "the emulator")
 LATENESS_KINDS = ("deliveries", "readings", "starts")
-"""What may be late: handing packets to hosts, reading them from hosts (an upper bound), starting flows."""
+"""Events that may be late: handing packets to hosts, reading them from hosts (an upper bound), starting flows."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """How late an emulation was, in virtual ns; percentiles are up to an eighth too high, rather than too low."""
+    """Lateness of an emulation, in virtual ns; percentiles are up to an eighth too high, rather than too low."""
 
     packets: int  #: or flows, for their starts
     p50_ns: int
@@ -36,12 +36,12 @@ class EmulatorRun(PacketRun):
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing was lost outside the network, and lateness stayed within its limit."""
+        """True if nothing was lost outside the network, and lateness stayed within its limit."""
         return bool(self.summary["emulation"]["valid"])
 
     @property
     def why_invalid(self) -> str:
-        """What makes the run say nothing about its network; empty when it is valid."""
+        """The reason why the run says nothing about its network; empty when it is valid."""
         return str(self.summary["emulation"]["why_invalid"])
 
     @property
@@ -51,10 +51,7 @@ class EmulatorRun(PacketRun):
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the run's output depends on."""
-        return super().versions() | {
-            "linux": self.summary["emulation"]["kernel"],
-            "emulator_sha256": EMULATOR.digest(),
-        }
+        return super().versions() | {"linux": self.summary["emulation"]["kernel"], "emulator_sha256": EMULATOR.digest()}
 
 
 def why_not_here(executable: Path | None = None, *, control: str | None = None) -> str | None:
@@ -81,8 +78,7 @@ def run_emulator(
     ----------
     settings : mapping
         The driver's JSON document with the group ``emulation`` (docs/guide/emulator.md); the emulator checks it.
-    folder, progress, executable :
-        As :func:`foretail.sim_bridge.packets.simulation.run_program`.
+    folder, progress, executable : as :func:`foretail.sim_bridge.packets.simulation.run_program`.
 
     Raises
     ------

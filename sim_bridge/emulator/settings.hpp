@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "packets/racks/rack_settings.h"
-#include "packets/settings/settings.h"
 
 namespace foretail::packets::emulator {
 
@@ -33,8 +27,5 @@ struct EmulatorSettings {
         return racks->base_rtt_ns(network.packet_bytes(network.transport.segment_bytes), network.packet_bytes(0));
     }
 };
-
-/// Reads the settings that ns-3's driver reads, or those of racks, and the group `emulation`; throws as read_settings.
-EmulatorSettings read_emulator_settings(const std::string& path);
 
 }  // namespace foretail::packets::emulator

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Run
+from foretail.features.dataset.schema import Run
 from foretail.features.dataset.writer import write_rows_in_order_of_fate
 
 COLUMNS = ("queueLength", "averageQueueLength", "sharedOccupancy", "averageOccupancy", "drop")

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "native/hosts/frame.h"
-#include "packets/random.h"
-#include "packets/settings/settings.h"
+#include "packets/traffic.h"
 
 namespace foretail::packets::native {
 
@@ -63,10 +57,6 @@ public:
     /// Those of the subflows of a connection.
     [[nodiscard]] std::span<const std::uint32_t> entropies(std::size_t connection) const {
         return std::span(entropies_).subspan(connection * subflows_, subflows_);
-    }
-    /// When the interval of a connection ends; 0 before its first packet.
-    [[nodiscard]] std::int64_t interval_end_ns(std::size_t connection) const {
-        return senders_[connection].interval_end_ns;
     }
 
 private:

@@ -3,17 +3,11 @@
 // output of foretail-ns3. Progress goes to standard error as JSON lines; the exit code is 0 after a complete run, 2
 // with one sentence on standard error otherwise.
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "native/simulation.h"
-#include "packets/cpu_seconds.h"
-#include "packets/records/summary_file.h"
-#include "packets/settings/settings_group.h"
+#include "packets/records/records.h"
 
 namespace foretail::packets::native {
 namespace {

@@ -1,30 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "native/simulation.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "native/hosts/flows.h"
-#include "native/hosts/frame.h"
 #include "native/hosts/stack.h"
-#include "packets/alpha_predictor.h"
-#include "packets/branches.h"
 #include "packets/network/leaf_spine.h"
-#include "packets/predictor.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/records/record_file.h"
-#include "packets/records/switch_counts.h"
-#include "packets/settings/settings_group.h"
-#include "packets/traffic.h"
 
 namespace foretail::packets::native {
 
@@ -116,36 +94,21 @@ public:
 
     nlohmann::json finish() override {
         parts_.network.finish(parts_.now_ns, parts_.trace.has_value());
-        nlohmann::json summary{{"format", 1}, {"switches", nlohmann::json::array()}};
-        std::int64_t leaf_data_packets = 0;
+        nlohmann::json summary = finish_switches(settings_, parts_.predictor, parts_.trace ? &*parts_.trace : nullptr,
+                                                 parts_.network.switches());
         for (const auto& node : parts_.network.switches()) {
-            const bool leaf = node.index() < settings_.topology.leaves;
-            if (leaf) leaf_data_packets += node.counts().data_in.packets;
-            summary["switches"].push_back(switch_summary(settings_.topology, node.index(), node.counts(),
-                                                         node.queued_bytes(), node.buffer().threshold_deficits()));
             if (node.buffer().ingress())
-                summary["switches"].back()["lossless"] =
+                summary["switches"][static_cast<std::size_t>(node.index())]["lossless"] =
                     lossless_summary(node.lossless(parts_.now_ns), node.buffer().ingress()->settings());
         }
         if (parts_.branches) summary["branches"] = branches();
-        if (parts_.trace) {
-            parts_.trace->close();
-            summary["arrivals"] = parts_.trace->rows();
-            summary["labelled_drops"] = parts_.trace->labelled_drops();
-        }
         if (!folder_.empty()) ledger().write(folder_ + "/flows.bin");
         if (parts_.occupancy) parts_.occupancy->close();
         parts_.alphas.close();
         summary.update({{"flows", ledger().planned()},
                         {"completed_flows", ledger().completed()},
                         {"end_ns", parts_.now_ns},
-                        {"events", parts_.events},
-                        {"base_rtt_ns", settings_.base_rtt_ns()},
-                        {"first_rtt_bytes", settings_.first_rtt_bytes()},
-                        {"average_shift", settings_.scale.average_shift},
-                        {"tau", parts_.predictor.tau()},
-                        {"flipped_predictions", parts_.predictor.flipped()},
-                        {"leaf_data_packets", leaf_data_packets}});
+                        {"events", parts_.events}});
         if (settings_.topology.erasure_probability > 0) summary["erased_packets"] = parts_.network.erased();
         return summary;
     }

@@ -2,17 +2,8 @@
 // A run of the native network, whatever its policy: what the program and the extension module are made of.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
-#include "buffer/counters/interval_counters.hpp"
-#include "buffer/features/features.hpp"
 #include "packets/racks/rack_settings.h"
 #include "packets/records/flow_ledger.h"
 

@@ -2,22 +2,14 @@
 set(NATIVE_NETWORK
     buffer/policies/policies.cpp
     native/simulation.cc
-    native/racks/rack_simulation.cc
-    native/hosts/flows.cc
-    native/linux/connection.cc
-    native/linux/sender.cc
+    native/rack_simulation.cc
+    native/linux/socket.cc
     native/rdma/rdma_hosts.cc
     native/hosts/stack.cc
-    native/tcp/acknowledgements.cc
-    native/tcp/connection.cc
-    native/tcp/low_priority.cc
     native/tcp/send_buffer.cc
-    native/tcp/sending.cc
-    packets/branches.cc
-    packets/records/flow_ledger.cc
+    native/tcp/socket.cc
     packets/racks/rack_settings.cc
-    packets/settings/lossless.cc
+    packets/records/records.cc
     packets/settings/settings.cc
-    packets/records/switch_counts.cc
     packets/traffic.cc)
 list(TRANSFORM NATIVE_NETWORK PREPEND "${CMAKE_CURRENT_LIST_DIR}/../")

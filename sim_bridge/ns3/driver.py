@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.builds import cached, is_cached, sources_digest
-from foretail.sim_bridge.guest_policies import build_simulator
+from foretail.sim_bridge.builds import build_simulator, cached, is_cached, sources_digest
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress, run_program
 
 OLDEST_NS3 = (3, 44)
@@ -72,12 +71,9 @@ def build_driver(
 
     Parameters
     ----------
-    ns3_prefix : path, optional
-        An ns-3 installation; the Python package ``ns3`` by default.
-    debug : bool
-        With assertions: every arrival recounts the bytes of its queue.
-    report : callable, optional
-        Hears how many of how many steps of the build are done.
+    ns3_prefix : an ns-3 installation; the Python package ``ns3`` by default
+    debug : with assertions: every arrival recounts the bytes of its queue
+    report : hears how many of how many steps of the build are done
 
     Raises
     ------
@@ -124,15 +120,12 @@ def run_driver(
 
     Parameters
     ----------
-    settings : mapping
-        The driver's JSON document (docs/reference/driver.md); the driver checks it.
+    settings : the driver's JSON document (docs/reference/driver.md); the driver checks it
     folder : Path
         An existing folder for the output. On failure or Ctrl-C what the run wrote there is incomplete: the caller
         removes the folder.
-    progress : callable, optional
-        Called about twice a second.
-    executable : Path, optional
-        The driver; built or found in the cache by default.
+    progress : called about twice a second
+    executable : the driver; built or found in the cache by default
 
     Raises
     ------

@@ -2,33 +2,11 @@
 // foretail-ns3 SETTINGS.json OUTPUT_FOLDER: one packet-level run. Progress goes to standard error as JSON lines; the
 // exit code is 0 after a complete run, 2 with one sentence on standard error otherwise. foretail-ns3 --check
 // SETTINGS.json...: no run, but for each file a line on standard output, empty or why its settings are refused.
-#include <ns3/nstime.h>
-#include <ns3/simulator.h>
 
-#include <cstdio>
 #include <exception>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "ns3/flows.h"
-#include "ns3/network/network.h"
-#include "ns3/progress_report.h"
-#include "ns3/racks/rack_run.h"
-#include "packets/alpha_predictor.h"
-#include "packets/cpu_seconds.h"
-#include "packets/predictor.h"
-#include "packets/racks/rack_settings.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/records/record_file.h"
-#include "packets/records/summary_file.h"
-#include "packets/records/switch_counts.h"
-#include "packets/settings/settings.h"
-#include "packets/settings/settings_group.h"
-#include "packets/traffic.h"
+#include "ns3/network.h"
+#include "ns3/racks.h"
 
 namespace foretail::packets::ns3_driver {
 namespace {
@@ -96,36 +74,20 @@ void run_switches(const Settings& settings, const std::string& folder) {
     for (auto& node : network.switches) {
         node->sample();  // departures up to the end
         node->check_conservation();
+        if (trace) node->settle_labels();
     }
     const double simulation_cpu = cpu_seconds() - cpu_before, simulation_wall = seconds_since(simulation_start);
 
-    json summary{{"format", 1}, {"ns3_version", FORETAIL_NS3_VERSION}, {"switches", json::array()}};
-    std::int64_t leaf_data_packets = 0;
-    for (std::size_t i = 0; i < network.switches.size(); ++i) {
-        SwitchNode& node = *network.switches[i];
-        if (trace) node.settle_labels();
-        summary["switches"].push_back(switch_summary(settings.topology, static_cast<int>(i), node.counts(),
-                                                     node.queued_bytes(), node.threshold_deficits()));
-        if (static_cast<int>(i) < network.leaves) leaf_data_packets += node.counts().data_in.packets;
-    }
-    if (trace) {
-        trace->close();
-        summary["arrivals"] = trace->rows();
-        summary["labelled_drops"] = trace->labelled_drops();
-    }
+    json summary = finish_switches(settings, predictor, trace.get(), network.switches,
+                                   [](const auto& node) -> const auto& { return node->core(); });
     flows.write(folder + "/flows.bin");
     occupancy.close();
     alphas.close();
-    summary.update({{"flows", flows.planned()},
+    summary.update({{"ns3_version", FORETAIL_NS3_VERSION},
+                    {"flows", flows.planned()},
                     {"completed_flows", flows.completed()},
                     {"end_ns", Simulator::Now().GetNanoSeconds()},
                     {"events", Simulator::GetEventCount()},
-                    {"base_rtt_ns", settings.base_rtt_ns()},
-                    {"first_rtt_bytes", settings.first_rtt_bytes()},
-                    {"average_shift", settings.scale.average_shift},
-                    {"tau", predictor.tau()},
-                    {"flipped_predictions", predictor.flipped()},
-                    {"leaf_data_packets", leaf_data_packets},
                     {"simulation_cpu_seconds", simulation_cpu},
                     {"simulation_wall_seconds", simulation_wall},
                     {"wall_seconds", seconds_since(start)}});

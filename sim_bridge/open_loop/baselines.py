@@ -13,7 +13,7 @@ from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""What is tried for the alpha of a threshold."""
+"""Alphas of a threshold that are tried."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Baseline:
 
     @property
     def contender(self) -> Contender:
-        """As :func:`~foretail.sim_bridge.open_loop.replay.bytes_sent` takes it."""
+        """The policy as :func:`~foretail.sim_bridge.open_loop.replay.bytes_sent` takes it."""
         return self.policy, NetworkParameters() if self.alpha is None else NetworkParameters(alpha=self.alpha), None
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ CANDIDATES = (
 
 
 _TUNED: dict[frozenset[str], tuple[Baseline, ...]] = {}
-"""By the content hashes of the datasets."""
+"""Tuned baselines by the content hashes of the datasets."""
 
 
 def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
@@ -99,6 +99,6 @@ def worth_of(baselines: Sequence[Baseline], sent: Sequence[int], lqd: int, accep
 
 
 def _columns(datasets: Sequence[Dataset], baselines: Sequence[Baseline]) -> Iterator[tuple[int, ...]]:
-    """What each baseline sends, by dataset."""
+    """Yield the bytes that each baseline sends, by dataset."""
     contenders = [one.contender for one in baselines]
     return zip(*(bytes_sent(dataset, contenders) for dataset in datasets), strict=True)

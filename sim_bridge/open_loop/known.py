@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.arithmetic import CELL_BYTES
-from foretail.features.dataset.manifest import Run
+from foretail.features.catalog import CELL_BYTES
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import KnownArrivals, Scorer
-from foretail.sim_bridge.arrivals.slotted import SLOT_NS, Slotted, slots_shift
+from foretail.sim_bridge.arrivals.files import SLOT_NS, Slotted, slots_shift
 from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
 
 
@@ -108,7 +108,7 @@ class KnownRun:
 
     @cached_property
     def lqd(self) -> int:
-        """What LQD sends."""
+        """Packets or bytes that LQD sends."""
         return self.sent("lqd")
 
     def sent(self, policy: str, scorer: Scorer | None = None, **parameters: Any) -> int:

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError, users_code
 from foretail.core.labels import require_labels
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import CELL_BYTES, arithmetic_of
-from foretail.features.catalog import training_columns
-from foretail.features.dataset.manifest import Rules
+from foretail.features.catalog import CELL_BYTES, arithmetic_of, training_columns
+from foretail.features.dataset.schema import Rules
 from foretail.sim_bridge._native import LiveRuns, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
+from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
 from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
 from foretail.sim_bridge.policies import ASKING
@@ -48,7 +47,7 @@ class LiveRun(Summarised):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LiveResult(Summarised):
-    """What a live predictor did."""
+    """Results of a live predictor."""
 
     runs: tuple[LiveRun, ...]  #: in the order of the sequences
     calls: int  #: how often the predictor was called, with a batch each time
@@ -183,7 +182,7 @@ class CheckedPredictor:
 
 
 def _function_of(predictor: Any, name: str) -> Callable[[Features], Any]:
-    """What to call; packages are only looked for where the predictor's own has been imported already."""
+    """Return the function to call; packages are only looked for where the predictor's own has been imported already."""
     torch, xgboost = sys.modules.get("torch"), sys.modules.get("xgboost")
     if torch is not None and isinstance(predictor, torch.nn.Module):
         return _module(torch, predictor, name)

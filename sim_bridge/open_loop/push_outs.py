@@ -34,8 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.dataset.manifest import Run, Victim
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run, Victim
 from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.replay import (
@@ -52,7 +52,7 @@ Freedom = Literal["stretch", "queue"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Choices(Summarised):
-    """What push-outs can take."""
+    """Packets that push-outs can take."""
 
     row: NDArray[np.int64]  #: int64 [places], the labelled row at each place; rows that no push-out can take have none
     first: NDArray[np.int64]  #: int64 [push-outs], the first place of the choice of each; never falls
@@ -92,7 +92,7 @@ class PushOuts(Summarised):
 
     @classmethod
     def together(cls, parts: Sequence[PushOuts]) -> PushOuts:
-        """Of several traces, their rows one after the other."""
+        """Join several traces, their rows one after the other."""
         row_starts = np.cumsum([0, *(len(part.lqd_drop) for part in parts)])
         choices: dict[Freedom, Choices] = {}
         for freedom in parts[0].choices:
@@ -134,7 +134,7 @@ def with_victim(run: Run, victim: Victim) -> Run:
 
 
 def replayed_push_outs(run: Run, arrivals: Iterable[Records], victim: Victim) -> PushOuts:
-    """As :func:`push_outs`, for records of REPLAY_DTYPE in order, on the switches of `run`; data packets are rows.
+    """Replay records of REPLAY_DTYPE in order, on the switches of `run`, as :func:`push_outs`; data packets are rows.
 
     ForetailError if the ports of the run have several queues, or labels are not those of LQD.
     """

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
-from foretail.features.dataset.manifest import LosslessQueues, Run
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import LosslessQueues, Run
 from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
-from foretail.sim_bridge.guest_policies import native_policy
-from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Decider, Questions
+from foretail.sim_bridge.builds import native_policy
+from foretail.sim_bridge.open_loop.scores import Decider, Questions, SentScores
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, may_ask, policy_name
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
@@ -40,7 +39,7 @@ class RunQueues:
 
 
 def queues_of(run: Run) -> RunQueues:
-    """What the scenario of a run says of them; one queue per port where it says nothing."""
+    """Return the queues that the scenario of a run describes; one queue per port where it says nothing."""
     queues = run.scenario.get("queues", {"count": 1})
     if run.scenario.get("transport", {}).get("rc3", {}).get("edges"):
         raise ForetailError(
@@ -57,7 +56,7 @@ def queues_of(run: Run) -> RunQueues:
 
 
 def voqs_of(run: Run) -> tuple[Any, ...] | None:
-    """What a native replay has to know of racks with circuits; None of any other run."""
+    """Return what a native replay has to know of racks with circuits; None for any other run."""
     racks = run.scenario.get("racks")
     if racks is None:
         return None
@@ -87,7 +86,7 @@ class RunReplay:
 
 
 @dataclass(frozen=True, repr=False)
-class ReplayScores(Summarised):
+class ReplayScores(SentScores):
     """Data bytes sent by four replays of one trace, all switches together."""
 
     lqd_bytes: int  #: by LQD
@@ -96,28 +95,14 @@ class ReplayScores(Summarised):
     #: by the policy that asks the predictor, which decides meanwhile; None where nobody can say
     sent_bytes: int | None
 
-    also = ("eta", "recovered_loss", "sent_percent_of_lqd")
-
     @property
-    def eta(self) -> float | None:
-        """Prediction error in bytes (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
-        return scores.prediction_error(self.lqd_bytes, self.followlqd_bytes)
-
-    @property
-    def recovered_loss(self) -> float | None:
-        """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
-        if self.sent_bytes is None:
-            return None
-        return scores.recovered_loss(self.lqd_bytes, self.sent_bytes, self.accept_bytes)
-
-    @property
-    def sent_percent_of_lqd(self) -> float | None:
-        """Bytes that are sent, in % of LQD's."""
-        return None if self.sent_bytes is None else scores.sent_percent_of_lqd(self.sent_bytes, self.lqd_bytes)
+    def counts(self) -> tuple[int, int, int, int | None]:
+        """Bytes as of :class:`SentScores`."""
+        return self.lqd_bytes, self.followlqd_bytes, self.accept_bytes, self.sent_bytes
 
     @classmethod
     def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
-        """Of several traces."""
+        """Add up several traces."""
         sent = [part.sent_bytes for part in parts if part.sent_bytes is not None]
         return cls(
             sum(part.lqd_bytes for part in parts),
@@ -136,13 +121,13 @@ class Sent:
 
     @classmethod
     def together(cls, parts: Sequence[Sent]) -> Sent:
-        """Of several traces."""
+        """Add up several traces."""
         return cls(sum(part.packets for part in parts), sum(part.bytes for part in parts))
 
 
 @dataclass(frozen=True, repr=False)
 class ReplayComparison(Summarised):
-    """What policies did with the arrivals of one trace, all switches together; control packets are not counted."""
+    """Results of policies on the arrivals of one trace, all switches together; control packets are not counted."""
 
     offered: Sent  #: data that arrived
     transmitted: dict[str, Sent]  #: by every policy, LQD always among them
@@ -204,8 +189,8 @@ def compare_replays(
         asks = policy in questions
         seen = feed(replays[policy], arrivals, drop if asks else None)
         if asks:
-            told = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
-            questions[policy] = questions[policy].and_more(seen["asked"][is_data], told[is_data])
+            answers = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            questions[policy] = questions[policy].and_more(seen["asked"][is_data], answers[is_data])
 
     with ThreadPoolExecutor(threads) as pool:
         at_work: list[Future[Any]] = []

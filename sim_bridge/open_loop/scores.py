@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretail.core.summary import Summarised
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.policies import POLICIES
 
 SENT = "sent, % of LQD"
-"""How tables call :func:`sent_percent_of_lqd`."""
+"""Name in tables of :func:`sent_percent_of_lqd`."""
 SENT_SCORES = ("recovered_loss", "sent_percent_of_lqd")
 """Names of the scores of what is sent, in results and MLflow."""
 
@@ -36,7 +37,7 @@ def recovered_loss(lqd: int, sent: int, accept: int) -> float | None:
 
 
 def sent_percent_of_lqd(sent: int, lqd: int) -> float | None:
-    """What a policy sends, in % of what LQD sends; None when that sends nothing."""
+    """Return what a policy sends, in % of what LQD sends; None when that sends nothing."""
     return 100 * sent / lqd if lqd else None
 
 
@@ -93,6 +94,35 @@ def worth_in_words(
     )
 
 
+class SentScores(Summarised):
+    """A result with the error eta of predictions, and the scores of what is sent while a predictor decides."""
+
+    also = ("eta", "recovered_loss", "sent_percent_of_lqd")
+
+    @property
+    def counts(self) -> tuple[int, int, int, int | None]:
+        """Sent by LQD, FollowLQD without the predicted drops, FollowLQD, and the policy that asks; None if unknown."""
+        raise NotImplementedError
+
+    @property
+    def eta(self) -> float | None:
+        """Prediction error (Credence, Definition 1): LQD over FollowLQD without the predicted drops."""
+        lqd, followlqd, _, _ = self.counts
+        return prediction_error(lqd, followlqd)
+
+    @property
+    def recovered_loss(self) -> float | None:
+        """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
+        lqd, _, accept, sent = self.counts
+        return None if sent is None else recovered_loss(lqd, sent, accept)
+
+    @property
+    def sent_percent_of_lqd(self) -> float | None:
+        """Packets or bytes that are sent, in % of LQD's."""
+        lqd, _, _, sent = self.counts
+        return None if sent is None else sent_percent_of_lqd(sent, lqd)
+
+
 @dataclass(frozen=True, eq=False)
 class Decider:
     """A predictor that decides while a policy runs."""
@@ -105,14 +135,14 @@ class Decider:
 
 @dataclass(frozen=True)
 class Questions:
-    """What a policy asked its predictor."""
+    """Questions of a policy to its predictor."""
 
     asked: int = 0  #: packets about which it asked
     predicted_drops: int = 0  #: those of them that it was told to drop
 
-    def and_more(self, asked: NDArray[np.uint8], told: NDArray[np.uint8]) -> Questions:
+    def and_more(self, asked: NDArray[np.uint8], answers: NDArray[np.uint8]) -> Questions:
         """These and those of more packets: whether it asked about each, and what it was or would have been told."""
-        return self + Questions(int(np.count_nonzero(asked)), int(np.count_nonzero(asked & told)))
+        return self + Questions(int(np.count_nonzero(asked)), int(np.count_nonzero(asked & answers)))
 
     def __add__(self, other: Questions) -> Questions:
         return Questions(self.asked + other.asked, self.predicted_drops + other.predicted_drops)

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.arithmetic import CELL_BYTES
-from foretail.features.catalog import REAL_FEATURES
-from foretail.features.dataset.manifest import Rules
+from foretail.features.catalog import CELL_BYTES, REAL_FEATURES
+from foretail.features.dataset.schema import Rules
 from foretail.features.records import Outcome
 from foretail.sim_bridge._native import SlottedRun, late_qd
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, Slotted, slots_shift
-from foretail.sim_bridge.guest_policies import native_policy
-from foretail.sim_bridge.open_loop import scores
-from foretail.sim_bridge.open_loop.scores import Decider, Questions
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted, slots_shift
+from foretail.sim_bridge.builds import native_policy
+from foretail.sim_bridge.open_loop.scores import Decider, Questions, SentScores
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, may_ask, policy_name
 from foretail.sim_bridge.policy_settings import SlotParameters
 
@@ -86,7 +84,7 @@ def flipped(probability: float, seed: int, of: Predictions = perfect) -> Predict
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agreement(Summarised):
-    """How predictions agree with LQD on the rows of a region; positive = drop."""
+    """Agreement of predictions with LQD on the rows of a region; positive = drop."""
 
     tp: int = 0  #: rows predicted to drop that LQD drops
     fp: int = 0  #: rows predicted to drop that LQD transmits
@@ -128,8 +126,8 @@ class Agreement(Summarised):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Summarised):
-    """What policies did with one sequence; all counts in packets, those still buffered after the last slot included."""
+class Comparison(SentScores):
+    """Results of policies on one sequence; all counts in packets, those still buffered after the last slot included."""
 
     ports: int  #: of the switch
     buffer: int  #: of the switch, in packets
@@ -144,25 +142,13 @@ class Comparison(Summarised):
     asked: Agreement  #: for those at which a Credence that is told the true labels asks
     questions: dict[str, Questions]  #: of the policies that may ask
 
-    also = ("eta", "recovered_loss", "sent_percent_of_lqd")
-
     @property
-    def eta(self) -> float | None:
-        """Prediction error (Credence, Definition 1)."""
-        return scores.prediction_error(self.lqd, self.followlqd)
-
-    @property
-    def recovered_loss(self) -> float | None:
-        """Share of what always accepting loses against LQD that is sent after all; None if it loses nothing."""
-        return scores.recovered_loss(self.lqd, self.sent, self.accept)
-
-    @property
-    def sent_percent_of_lqd(self) -> float | None:
-        """Packets that are sent, in % of LQD's."""
-        return scores.sent_percent_of_lqd(self.sent, self.lqd)
+    def counts(self) -> tuple[int, int, int, int]:
+        """Packets as of :class:`SentScores`."""
+        return self.lqd, self.followlqd, self.accept, self.sent
 
     def ratio_to_lqd(self, policy: str) -> float | None:
-        """What a policy transmits over what LQD transmits."""
+        """Return what a policy transmits over what LQD transmits."""
         return self.transmitted[policy] / self.lqd if self.lqd else None
 
 
@@ -195,10 +181,7 @@ def labelled(
     """
     parameters = parameters or SlotParameters()
     run = _Switch(ports, buffer, rules, parameters, seed).run(
-        "lqd",
-        labels=True,
-        features=features,
-        **_in_slots(cell_bytes, average_shift),
+        "lqd", labels=True, features=features, **_in_slots(cell_bytes, average_shift)
     )
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
@@ -240,8 +223,7 @@ def compare(
 
     Parameters
     ----------
-    batches, ports, buffer, rules, seed, cell_bytes, average_shift :
-        As :func:`labelled`.
+    batches, ports, buffer, rules, seed, cell_bytes, average_shift : as :func:`labelled`
     policies : sequence of str
         Names of ``POLICIES``, each once, and policies from outside, ``HEADER.hpp:TYPE``, under the name of their type.
     predictions : what policies are told that ask, and what eta and the counts judge. Sees every batch with its labels
@@ -279,11 +261,11 @@ def compare(
     def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
         priority = _priority(batch, queues if policy in KNOW_PRIORITIES else 1)
         asks = policy in questions
-        answers = drop if asks else None
-        seen = runs[policy].feed(batch.slot, batch.port, answers, batch.first_rtt, priority, columns=asks)
+        given = drop if asks else None
+        seen = runs[policy].feed(batch.slot, batch.port, given, batch.first_rtt, priority, columns=asks)
         if asks:
-            told = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
-            questions[policy] = questions[policy].and_more(seen["asked"], told)
+            answers = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
+            questions[policy] = questions[policy].and_more(seen["asked"], answers)
 
     def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
         accepted = drop == 0
@@ -382,13 +364,7 @@ class _Switch:
         if policy not in KNOW_PRIORITIES:
             settings |= {"queues": 1, "scheduler": "round_robin", "quanta": [], "alpha": self.parameters.alpha[:1]}
         return SlottedRun(
-            native_policy(policy),
-            self.ports,
-            self.buffer,
-            seed=self.seed,
-            **observed,
-            **vars(self.rules),
-            **settings,
+            native_policy(policy), self.ports, self.buffer, seed=self.seed, **observed, **vars(self.rules), **settings
         )
 
 

@@ -1,1 +1,1 @@
-"""What the simulators of packets share, ns-3 and the emulator: settings, flows, the switch, what a run leaves."""
+"""Parts that the simulators of packets share: settings, flows, the switch, what a run leaves."""

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "buffer/records.hpp"
-#include "buffer/types.hpp"
 #include "packets/settings/settings.h"
 
 namespace foretail::packets {
@@ -24,10 +17,23 @@ struct Branch {
     std::int64_t end_ns = 0;     ///< when it ended
 
     /// Where its flows are written.
-    [[nodiscard]] std::string path(const std::string& folder) const;
+    [[nodiscard]] std::string path(const std::string& folder) const {
+        return folder + "/branch_" + std::to_string(row) + (turned ? "_turned_" : "_kept_") + std::to_string(repeat) +
+               ".bin";
+    }
 };
 
-nlohmann::json to_json(const std::vector<Branch>& branches);
+inline nlohmann::json to_json(const std::vector<Branch>& branches) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const Branch& one : branches) {
+        out.push_back({{"row", one.row},
+                       {"turned", one.turned},
+                       {"repeat", one.repeat},
+                       {"decisions", one.decisions},
+                       {"end_ns", one.end_ns}});
+    }
+    return out;
+}
 
 /// Where a run divides at chosen arrivals of data packets, and what a branch decides otherwise.
 ///
@@ -48,7 +54,13 @@ public:
         return !begun_ && next_ < choice_.rows.size() && row_ + 1 == choice_.rows[next_];
     }
     /// The branches at an arrival, without the run itself.
-    [[nodiscard]] std::vector<Branch> branches_at(std::int64_t row) const;
+    [[nodiscard]] std::vector<Branch> branches_at(std::int64_t row) const {
+        std::vector<Branch> out{{.row = row, .turned = true}};
+        for (int repeat = 1; repeat < choice_.repeats; ++repeat) {
+            for (const bool turned : {false, true}) out.push_back({.row = row, .turned = turned, .repeat = repeat});
+        }
+        return out;
+    }
     /// Whether the run divides at the last arrival, a data packet that the policy has decided; says so once. Throws
     /// std::runtime_error when no branch can accept it.
     bool divides(buffer::Outcome outcome, bool fits) {
@@ -86,7 +98,11 @@ public:
     /// By how many ns the link of the port that has just decided becomes longer; 0 the next time.
     std::int64_t longer_ns() { return std::exchange(longer_ns_, 0); }
     /// Throws std::runtime_error if an arrival to divide at never came.
-    void require_all_met() const;
+    void require_all_met() const {
+        if (next_ == choice_.rows.size()) return;
+        throw std::runtime_error("setting 'branches.rows' names arrival " + std::to_string(choice_.rows[next_]) +
+                                 ", which is not a data packet of this run");
+    }
 
 private:
     [[nodiscard]] buffer::Outcome forced(buffer::Outcome outcome, bool fits) {

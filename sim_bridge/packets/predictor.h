@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
+// Predictors of drops, of last packets of messages and of alphas in a switch of a network.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <stdexcept>
-#include <string>
-
-#include "buffer/features/features.hpp"
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/predictor/predictor_library.hpp"
-#include "packets/random.h"
-#include "packets/settings/settings.h"
+#include "buffer/predictor/predictor.hpp"
+#include "packets/records/records.h"
+#include "packets/traffic.h"
 
 namespace foretail::packets {
 
@@ -80,6 +74,100 @@ private:
     RandomStream flips_;
     double flip_probability_;
     std::int64_t flipped_ = 0;
+};
+
+/// What sets alphas once per interval: a compiled predictor, or none (they stay); and what was counted, on request.
+class AlphaPredictor {
+public:
+    AlphaPredictor(const Settings& settings, const std::string& folder) : path_(settings.policy.library) {
+        if (!settings.policy.known->takes_alpha) return;
+        if (!path_.empty()) library_.emplace(path_, settings.policy.alpha_interval_ns);
+        if (settings.counters && !folder.empty()) log_.emplace(folder + "/counters.bin");
+        if (library_ || settings.counters) interval_ns_ = settings.policy.alpha_interval_ns;
+    }
+
+    /// Between two predictions; none where nobody asks what was counted.
+    [[nodiscard]] std::optional<std::int64_t> interval_ns() const { return interval_ns_; }
+    [[nodiscard]] bool predicts() const { return library_.has_value(); }
+
+    /// Two to the predicted exponent. A score counts halves of octaves, for votes have at least one bit of fraction.
+    [[nodiscard]] double alpha(const buffer::CounterVector& counters) {
+        const std::int64_t score = library_->score(counters);
+        if (score % 2 != 0 || score / 2 < least_exponent || score / 2 > most_exponent) {
+            throw std::runtime_error("predictor library '" + path_ + "' gives the score " + std::to_string(score) +
+                                     ", which is not an alpha: a score is twice log2(alpha), with log2(alpha) from " +
+                                     std::to_string(least_exponent) + " to " + std::to_string(most_exponent));
+        }
+        return std::ldexp(1.0, static_cast<int>(score / 2));
+    }
+    void record(const buffer::CounterRecord& record) {
+        if (log_) log_->write(record);
+    }
+    void close() {
+        if (log_) log_->close();
+    }
+
+private:
+    static constexpr int least_exponent = -7, most_exponent = 6;  // what switches know: SAI's dynamic threshold
+
+    std::string path_;
+    std::optional<buffer::PredictorLibrary> library_;
+    std::optional<RecordFile<buffer::CounterRecord>> log_;
+    std::optional<std::int64_t> interval_ns_;
+};
+
+/// The counters of one switch, and its alphas that follow from them.
+class AlphaSetter {
+public:
+    AlphaSetter(AlphaPredictor& predictor, const buffer::Shape& shape, int switch_index)
+        : predictor_(&predictor),
+          counters_(shape, *predictor.interval_ns()),
+          queues_(shape.queues()),
+          switch_index_(switch_index) {}
+
+    /// Brings the alphas of a policy up to now.
+    void advance(buffer::Tick now, buffer::AnyPolicy& policy) {
+        counters_.advance(
+            now,
+            [&](buffer::Tick end) {
+                for (buffer::QueueIndex queue = 0; queue < queues_; ++queue) {
+                    if (counters_.arrived(queue) == 0) continue;
+                    predictor_->record({.time_ns = end,
+                                        .arrived_bytes = counters_.arrived(queue),
+                                        .counters = counters_.of(queue),
+                                        .switch_index = switch_index_,
+                                        .queue = queue});
+                }
+            },
+            [&] {
+                if (!predictor_->predicts()) return;
+                for (buffer::QueueIndex queue = 0; queue < queues_; ++queue)
+                    policy.set_alpha(queue, predictor_->alpha(counters_.of(queue)));
+            });
+    }
+    /// The counters of every queue, as they were when the open interval began.
+    [[nodiscard]] const buffer::IntervalCounters& counters() const { return counters_; }
+    /// Counts an arrival that has been decided; the hash is that of its path.
+    template <class Queues>
+    void count(const buffer::Arrival& arrival, std::uint32_t path_hash, bool dropped, bool marked,
+               const Queues& queues) {
+        if (!arrival.data) return;
+        const buffer::QueueIndex at = queues.queue_of(arrival);
+        counters_.count({.queue = at,
+                         .size = arrival.size,
+                         .dropped = dropped,
+                         .marked = marked,
+                         .first_rtt = arrival.first_rtt,
+                         .flow_hash = path_hash,
+                         .length = queues.length(at),
+                         .occupancy = queues.occupancy()});
+    }
+
+private:
+    AlphaPredictor* predictor_;
+    buffer::IntervalCounters counters_;
+    buffer::QueueIndex queues_;
+    int switch_index_;
 };
 
 }  // namespace foretail::packets

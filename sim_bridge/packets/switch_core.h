@@ -1,27 +1,36 @@
 // SPDX-License-Identifier: MIT
+// The switch of a network, with its ECN marks, around the shared buffer.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "buffer/features/flow_table.hpp"
-#include "buffer/records.hpp"
 #include "buffer/switch.hpp"
-#include "packets/congestion_marks.h"
 #include "packets/predictor.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/records/switch_counts.h"
-#include "packets/settings/settings.h"
 
 namespace foretail::packets {
+
+/// Which packets that may be marked get a congestion mark at a switch: all that find a queue of `mark_bytes`, or as RED
+/// with the length on arrival instead of an average: some of them, the more the longer the queue, up to
+/// `mark_full_bytes`.
+class CongestionMarks {
+public:
+    CongestionMarks(const Transport& transport, std::uint64_t seed, int switch_index)
+        : first_bytes_(transport.mark_bytes),
+          full_bytes_(transport.mark_full_bytes),
+          largest_probability_(transport.mark_probability),
+          random_(seed, static_cast<std::uint64_t>(switch_index)) {}
+
+    /// Whether a packet that finds a queue of this length gets one.
+    [[gnu::always_inline]] bool marks(std::int64_t queue_bytes) {
+        if (first_bytes_ == 0 || queue_bytes < first_bytes_) return false;
+        if (queue_bytes >= full_bytes_) return true;
+        return random_.uniform() < largest_probability_ * static_cast<double>(queue_bytes - first_bytes_) /
+                                       static_cast<double>(full_bytes_ - first_bytes_);
+    }
+
+private:
+    std::int64_t first_bytes_, full_bytes_;
+    double largest_probability_;
+    SmallRandom random_;
+};
 
 /// What the buffer library has to know of a switch.
 inline buffer::SwitchSettings buffer_settings(const Settings& s, std::vector<buffer::LineRate> rates,
@@ -359,5 +368,34 @@ private:
     std::int64_t first_rtt_bytes_;            // for a predictor in the place of senders
     SwitchCounts counts_;
 };
+
+/// Ends a run: what its summary says of switches, of the trace, which it closes, and of predictions. `core` gives the
+/// SwitchCore of one of `switches`, which have the leaves first.
+template <class Switches, class Core = std::identity>
+nlohmann::json finish_switches(const Settings& settings, const Predictor& predictor, ArrivalTrace* trace,
+                               const Switches& switches, Core core = {}) {
+    nlohmann::json summary{{"format", 1},
+                           {"switches", nlohmann::json::array()},
+                           {"base_rtt_ns", settings.base_rtt_ns()},
+                           {"first_rtt_bytes", settings.first_rtt_bytes()},
+                           {"average_shift", settings.scale.average_shift},
+                           {"tau", predictor.tau()},
+                           {"flipped_predictions", predictor.flipped()}};
+    std::int64_t leaf_data_packets = 0;
+    for (const auto& one : switches) {
+        const auto& node = core(one);
+        const auto index = static_cast<int>(summary["switches"].size());
+        summary["switches"].push_back(switch_summary(settings.topology, index, node.counts(), node.queued_bytes(),
+                                                     node.buffer().threshold_deficits()));
+        if (index < settings.topology.leaves) leaf_data_packets += node.counts().data_in.packets;
+    }
+    summary["leaf_data_packets"] = leaf_data_packets;
+    if (trace) {
+        trace->close();
+        summary["arrivals"] = trace->rows();
+        summary["labelled_drops"] = trace->labelled_drops();
+    }
+    return summary;
+}
 
 }  // namespace foretail::packets

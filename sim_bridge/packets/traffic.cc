@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "packets/traffic.h"
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
-
-#include "buffer/queues/port_queues.hpp"
-#include "packets/random.h"
 
 namespace foretail::packets {
 namespace {

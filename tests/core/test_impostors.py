@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.files import read_demand
 from foretail.features.demand.logs import Steps, read_demand_logs
+from foretail.features.demand.matrix import read_demand
 from foretail.pipelines.tracking.loading import load_network
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.imports.pcap.log import read_captures

@@ -36,7 +36,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.ensemble.rounding import rounding_bound
 from foretail.pipelines.runs.result import write_result
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from tests.scenarios import MILLISECOND, settings
 
 COLUMNS = (*(feature.name for feature in FEATURES), *SHADOW_COLUMNS, "port")

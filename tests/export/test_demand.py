@@ -22,7 +22,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.demand import TARGETS, export_demand
 from foretail.export.demand.c_code import FixedLinear, FixedTrees, fixed_point, prove_header, render_header
 from foretail.export.proof import ProofError, at_most
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.contract import synthetic_sequences

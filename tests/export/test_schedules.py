@@ -26,9 +26,8 @@ from foretail.export.schedule import (
     render_schedule,
     tor_entries,
 )
-from foretail.sim_bridge.circuits.demand.matrices import random_hose, ring
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.demand import random_hose, ring
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule, vermilion
 from tests.export.p4.bmv2 import needs_p4_tools
 
 

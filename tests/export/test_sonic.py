@@ -19,7 +19,7 @@ from foretail.export.passes import lower
 from foretail.export.proof import ProofError
 from foretail.export.sonic.target import SHIFT, ExportedRules, Sonic
 from foretail.export.target import Files, export, prove_files
-from foretail.features.counters import COUNTERS, counter_params
+from foretail.features.catalog import COUNTERS, counter_params
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, within_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule

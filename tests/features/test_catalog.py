@@ -15,11 +15,12 @@ from foretail.features.catalog import (
     SWITCH_FEATURES,
     TRACKED_FEATURES,
     VIRTUAL_FEATURES,
+    FeatureCost,
+    SelectionCost,
     feature,
     selection_cost,
     training_columns,
 )
-from foretail.features.costs import FeatureCost, SelectionCost
 
 NAMES = tuple(f.name for f in FEATURES)
 

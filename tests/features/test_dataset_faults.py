@@ -19,9 +19,8 @@ import xxhash
 from foretail.core.digest import DIGEST_FILE, no_digest_allowed, write_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
-from foretail.features.dataset.manifest import Manifest, PartFile
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import VERSION_KEY
+from foretail.features.dataset.schema import VERSION_KEY, Manifest, PartFile
 from foretail.features.dataset.writer import write_dataset
 from tests.traces import RUN, make_arrivals, write_trace
 

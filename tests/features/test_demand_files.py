@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.files import read_demand
+from foretail.features.demand.matrix import read_demand
 
 MATRIX = np.array([[0, 1.5, 0], [0.1, 0, 1e-3], [2, 1 / 3, 0]])
 

@@ -7,7 +7,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.schedules import vermilion
 
 
 @pytest.mark.parametrize(

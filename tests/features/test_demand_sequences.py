@@ -9,7 +9,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.demand.sequences import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
+from foretail.features.demand.matrix import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, FlowClass, Records
 from tests.traces import make_arrivals, write_trace
 

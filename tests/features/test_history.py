@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.rows.history import ArrivalWindow, WindowRows, name_in_window, windows
+from foretail.features.rows.labelled_rows import ArrivalWindow, WindowRows, name_in_window, windows
 
 
 @given(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Manifest, PartFile
+from foretail.features.dataset.schema import Manifest, PartFile
 from tests.traces import RUN
 
 FILES = (

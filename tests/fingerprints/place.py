@@ -10,7 +10,7 @@ from typing import Any
 
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, Records, read_records
-from foretail.sim_bridge.native.collection import write_trace
+from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, run_driver
 from tests.scenarios import MILLISECOND, settings
 

@@ -8,11 +8,8 @@ import numpy as np
 
 from foretail.export.schedule import PlannedSchedule, render_schedule
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand.matrices import MATRICES
-from foretail.sim_bridge.circuits.schedules.mars import mars
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.demand import MATRICES
+from foretail.sim_bridge.circuits.schedules import Schedule, mars, round_robin, vermilion
 from foretail_studies.engines.circuits import single_hop_optimum
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from foretail.features.dataset.manifest import Rules
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.features.dataset.schema import Rules
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.open_loop.slotted import Comparison, compare, flipped, labelled, perfect
 from foretail.sim_bridge.policies import KNOW_PRIORITIES

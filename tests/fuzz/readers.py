@@ -31,10 +31,10 @@ from foretail.export.schedule import (
     tor_entries,
 )
 from foretail.export.target import export
-from foretail.features.dataset.manifest import Manifest, Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
-from foretail.features.demand.files import read_demand
+from foretail.features.dataset.schema import Manifest, Rules, SwitchGeometry
 from foretail.features.demand.logs import Steps, read_demand_logs
+from foretail.features.demand.matrix import read_demand
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.contract import synthetic_sequences
 from foretail.models.demand.predictor_file import load as load_demand_predictor
@@ -45,8 +45,8 @@ from foretail.models.ensemble.model_files import format_of, read_foreign
 from foretail.pipelines.promotion.model_card import read_shift_table
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.sim_bridge.arrivals.files import ArrivalFile
-from foretail.sim_bridge.circuits.demand.matrices import ring
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.demand import ring
+from foretail.sim_bridge.circuits.schedules import vermilion
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading

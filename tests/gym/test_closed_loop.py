@@ -25,8 +25,7 @@ from foretail.features.catalog import feature
 from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
-from foretail.sim_bridge.native.live import run_live_native
-from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.scenarios import settings, with_racks

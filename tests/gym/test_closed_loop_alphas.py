@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.counters import COUNTERS
+from foretail.features.catalog import COUNTERS
 from foretail.features.records import FLOW_DTYPE
 from foretail.gym import ClosedLoopAlphaEnv, ClosedLoopEnv, alphas
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass
 from foretail.gym import (
     ACCEPT,
@@ -41,7 +41,7 @@ from foretail.gym.environment import DEFAULT_FEATURES
 from foretail.gym.traffic import Episode, RecordedEpisode, SlottedEpisode
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
 from tests.examples import draws

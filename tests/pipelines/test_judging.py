@@ -41,11 +41,10 @@ from foretail.pipelines.stages.evaluate import evaluate
 from foretail.pipelines.stages.replay import replay
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
-from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
+from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, collect_slots, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, collect_slots, slotted_run
 from tests.composed import composed
 from tests.sim_bridge.slow_models.slotted import run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from foretail.pipelines import cli
 from foretail.pipelines.tracking.sweep import Job, means_over_seeds, sweep_table, sweep_verdict
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
-from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
+from foretail.sim_bridge.open_loop.dataset import collect_slots
 
 SENT = "validation_replay/whole/sent_percent_of_lqd"
 

@@ -34,7 +34,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.target import render_c
 from foretail.export.folder import check_name
 from foretail.export.onnx.graph import render_onnx
-from foretail.features.demand.files import read_demand
+from foretail.features.demand.matrix import read_demand
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import load_model_file
 from foretail.models.mlflow.registry import load_ensemble
@@ -277,7 +277,7 @@ def test_bombs_are_refused_within_bounded_memory(name: str, tmp_path: Path) -> N
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from foretail.features.demand.files import read_demand\n"
+        "from foretail.features.demand.matrix import read_demand\n"
         "from foretail.core.errors import ForetailError\n"
         "from foretail.models.ensemble.model_files import load_model_file\n"
         "from foretail.pipelines.reporting.run_record import _is_svg\n"

@@ -12,23 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.circuits.demand.placed_jobs import placed_demand, with_other_rates
-from foretail.sim_bridge.inference_jobs.architectures import ARCHITECTURES
-from foretail.sim_bridge.inference_jobs.cluster_run import (
+from foretail.sim_bridge.circuits.demand import placed_demand, with_other_rates
+from foretail.sim_bridge.inference_jobs import (
+    ARCHITECTURES,
+    Cluster,
     DrawnPlacements,
     FairShare,
-    RandomServers,
-    apart,
-    run_jobs,
-    together,
-)
-from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
-from foretail.sim_bridge.inference_jobs.placement import (
-    Cluster,
     Groups,
     JobClass,
+    JobGraph,
     Model,
+    RandomServers,
+    apart,
     pollaczek_khinchine,
+    run_jobs,
+    together,
 )
 from tests.examples import draws
 

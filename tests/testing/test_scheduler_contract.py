@@ -10,7 +10,7 @@ import pytest
 
 from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULERS, RoundRobin, Scheduler, Vermilion
+from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin, Scheduler, Vermilion
 from foretail.testing import check_scheduler
 
 

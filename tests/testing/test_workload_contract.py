@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Uniform, Workload
 from foretail.testing import check_workload
 

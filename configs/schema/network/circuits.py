@@ -143,8 +143,7 @@ class DemandConfig(Stage):
     )
     collectives: list[str] = setting(
         ["hybrid_parallel"],
-        "Sequences of generated demand, by their names in foretail.sim_bridge.circuits.demand.sequences; A+B "
-        "swings between two.",
+        "Sequences of generated demand, by their names in foretail.sim_bridge.circuits.demand; A+B swings between two.",
     )
     nodes: int = setting(8, "Collectives: number of nodes n.", at_least=2, at_most=1024)
     noise: float = setting(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
-from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
+from foretail.features.catalog import COUNTER_BITS, COUNTERS, counter_params
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge.policies import FIRST_EXPONENT, LAST_EXPONENT

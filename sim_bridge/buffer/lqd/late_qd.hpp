@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-#include <vector>
-
+#include "buffer/queues/containers.hpp"
 #include "buffer/queues/slot_queues.hpp"
-#include "buffer/queues/tournament.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

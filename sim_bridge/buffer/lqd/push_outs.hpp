@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <queue>
-#include <span>
-#include <stdexcept>
-#include <utility>
-#include <vector>
 
-#include "buffer/lqd/longest_queue_drop.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/queues/ring.hpp"
-#include "buffer/types.hpp"
+#include "buffer/lqd/virtual_lqd.hpp"
 
 namespace foretail::buffer {
 

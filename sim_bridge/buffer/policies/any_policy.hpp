@@ -2,24 +2,8 @@
 // A policy behind one interface, whatever its type: what networks, recorded arrivals and policies from outside use.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-
-#include "buffer/policies/lossless/lossless.hpp"
 #include "buffer/policies/policy.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/port_queues.hpp"
 #include "buffer/queues/slot_queues.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
 

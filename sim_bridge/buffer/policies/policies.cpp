@@ -4,14 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "buffer/names.hpp"
 #include "buffer/policies/any_policy.hpp"
 
 namespace foretail::buffer {

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What every policy is made of: settings, and what it says of itself.
+// The settings and traits of every policy, and the policies that others build on.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <functional>
 #include <map>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "buffer/types.hpp"
+#include "buffer/queues/port_queues.hpp"
 
 namespace foretail::buffer {
 
@@ -60,6 +53,43 @@ struct PolicyTraits {
     static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets
     static constexpr bool sees_ingress = false;        ///< `decide` takes where packets came in (IngressQueues)
     static constexpr bool takes_alpha = false;         ///< it has `set_alpha`: a predictor may move alphas in ns-3
+};
+
+// When queues at ingress that may not lose a packet are as long as they may be. A policy with a rule of its own has
+//   pauses(queue, reserve, now, queues, ingress)
+// which says whether a queue with `reserve` bytes more would be; all others have that of DynamicPause.
+
+/// Dynamic Thresholds at ingress, as switches have them: a queue pauses its sender from alpha times the free buffer on.
+struct DynamicPause {
+    [[nodiscard]] static bool pauses(QueueIndex queue, Bytes reserve, const QueueLengths& queues,
+                                     const IngressQueues& ingress) {
+        const Bytes free = queues.capacity() - queues.occupancy();
+        return static_cast<double>(ingress.length(queue) + reserve) >=
+               ingress.settings().alpha * static_cast<double>(free);
+    }
+};
+
+/// Complete Sharing and Longest Queue Drop: only a full buffer does.
+struct PauseWhenFull {
+    [[nodiscard]] static bool pauses(QueueIndex, Bytes, Tick, const QueueLengths&, const IngressQueues&) {
+        return false;
+    }
+};
+
+/// Accepts whatever fits. (N + 1)-competitive.
+struct CompleteSharing : PolicyTraits, PauseWhenFull {
+    static constexpr std::string_view name = "cs";
+
+    template <class Queues>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues) const {
+        return queues.fits(arrival.size) ? Outcome::accepted : Outcome::buffer_full;
+    }
+};
+
+/// Longest Queue Drop pushes out, which the switch does itself (LongestQueueDrop).
+struct PushOut : PolicyTraits, PauseWhenFull {
+    static constexpr std::string_view name = "lqd";
+    static constexpr bool pushes_out = true;
 };
 
 }  // namespace foretail::buffer

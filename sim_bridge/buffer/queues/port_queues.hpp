@@ -1,23 +1,170 @@
 // SPDX-License-Identifier: MIT
+// The queues of a switch in bytes and nanoseconds: rates of ports, times of circuits, VOQs that links serve.
 #pragma once
 
-#include <algorithm>
 #include <cassert>
-#include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <optional>
-#include <utility>
-#include <vector>
 
-#include "buffer/queues/circuit_times.hpp"
+#include "buffer/queues/containers.hpp"
 #include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/line_rate.hpp"
-#include "buffer/queues/ring.hpp"
-#include "buffer/queues/tournament.hpp"
-#include "buffer/queues/voq_server.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::buffer {
+
+/// How long a port takes to send a packet: ceil((size + overhead) * ticks / per_bytes).
+struct LineRate {
+    std::int64_t ticks = 1;
+    std::int64_t per_bytes = 1;
+    Bytes overhead = 0;
+
+    /// A link of `bps` bits per second with times in nanoseconds; `overhead` bytes travel but use no buffer.
+    static constexpr LineRate from_bps(std::int64_t bps, Bytes overhead) { return {8'000'000'000, bps, overhead}; }
+    /// One unit packet per slot.
+    static constexpr LineRate one_per_slot() { return {}; }
+
+    [[nodiscard]] constexpr Tick duration(Bytes size) const {
+        return ((size + overhead) * ticks + per_bytes - 1) / per_bytes;
+    }
+    [[nodiscard]] constexpr double bytes_per_tick() const {
+        return static_cast<double>(per_bytes) / static_cast<double>(ticks);
+    }
+};
+
+/// When circuits between racks are up: a period of slots that is repeated from time 0 on for ever. A slot is a day, in
+/// which the circuits of one matching are up, and the night after it, in which none is.
+class CircuitTimes {
+public:
+    static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+    static constexpr int idle = -1;
+
+    /// `matchings[slot][rack]` is the rack that a rack's circuit goes to, or `idle`. All times are in ns.
+    CircuitTimes(std::vector<std::vector<int>> matchings, std::int64_t day_ns, std::int64_t night_ns)
+        : matchings_(std::move(matchings)), day_ns_(day_ns), slot_ns_(day_ns + night_ns), slots_of_(racks() * racks()) {
+        for (std::size_t slot = 0; slot < matchings_.size(); ++slot) {
+            for (std::size_t source = 0; source < racks(); ++source) {
+                if (matchings_[slot][source] != idle)
+                    slots_of_[pair(static_cast<int>(source), matchings_[slot][source])].push_back(
+                        static_cast<std::int64_t>(slot));
+            }
+        }
+    }
+
+    [[nodiscard]] std::int64_t period_ns() const { return period() * slot_ns_; }
+    /// The rack that a circuit of `source` goes to; `idle` at night, and without one.
+    [[nodiscard]] int destination(int source, std::int64_t now) const {
+        if (!is_day(now)) return idle;
+        return matchings_[static_cast<std::size_t>(slot(now))][static_cast<std::size_t>(source)];
+    }
+    /// Time to the next circuit of a pair: 0 while it is up, `never` when no slot has it.
+    [[nodiscard]] std::int64_t until_circuit(int source, int destination, std::int64_t now) const {
+        const std::vector<std::int64_t>& slots = slots_of_[pair(source, destination)];
+        if (slots.empty()) return never;
+        const std::int64_t current = slot(now), first = is_day(now) ? current : current + 1;
+        const auto next = std::ranges::lower_bound(slots, first);
+        const std::int64_t ahead = (next != slots.end() ? *next : slots.front() + period()) - current;
+        return ahead == 0 ? 0 : ahead * slot_ns_ - now % slot_ns_;
+    }
+    /// Whether packets of a pair may take the packet network: not while its circuit is up, nor in the night before.
+    [[nodiscard]] bool packet_path_open(int source, int destination, std::int64_t now) const {
+        return until_circuit(source, destination, now) > slot_ns_ - day_ns_;
+    }
+    /// When the day of `now` ends, or has ended.
+    [[nodiscard]] std::int64_t day_end(std::int64_t now) const { return now - now % slot_ns_ + day_ns_; }
+    /// When, after `now`, the next day or night begins.
+    [[nodiscard]] std::int64_t next_change(std::int64_t now) const {
+        return is_day(now) ? day_end(now) : now - now % slot_ns_ + slot_ns_;
+    }
+
+private:
+    [[nodiscard]] std::size_t racks() const { return matchings_.front().size(); }
+    [[nodiscard]] std::int64_t period() const { return static_cast<std::int64_t>(matchings_.size()); }
+    [[nodiscard]] bool is_day(std::int64_t now) const { return now % slot_ns_ < day_ns_; }
+    [[nodiscard]] std::int64_t slot(std::int64_t now) const { return now / slot_ns_ % period(); }
+    [[nodiscard]] std::size_t pair(int source, int destination) const {
+        return static_cast<std::size_t>(source) * racks() + static_cast<std::size_t>(destination);
+    }
+
+    std::vector<std::vector<int>> matchings_;
+    std::int64_t day_ns_, slot_ns_;
+    std::vector<std::vector<std::int64_t>> slots_of_;  // of each pair, rising
+};
+
+/// The links of a rack's switch, whose ports are virtual output queues (VOQs), one for each rack with hosts.
+struct RackLinks {
+    std::shared_ptr<const CircuitTimes> times;
+    std::vector<int> racks;  ///< of each port, rising; numbers of the schedule
+    int source = 0;          ///< the own rack
+    LineRate uplink;         ///< to the packet switch
+    LineRate circuit;
+
+    /// Time to the next circuit of a port: 0 while it is up, CircuitTimes::never when there never is one.
+    [[nodiscard]] Tick until_circuit(Port port, Tick now) const {
+        return times->until_circuit(source, racks[static_cast<std::size_t>(port)], now);
+    }
+};
+
+/// Serves the VOQs of a rack, real ones and virtual ones: the circuit those of the rack that the schedule names, with
+/// packets whose last bit leaves before night; the uplink those whose packet path is open, in turn.
+///
+/// A packet leaves its VOQ as it is sent. At one instant circuits change first, then links take packets, then packets
+/// arrive, and what arrives may be taken at that instant.
+class VoqServer {
+public:
+    explicit VoqServer(RackLinks links) : links_(std::move(links)) {}
+
+    [[nodiscard]] const RackLinks& links() const { return links_; }
+    /// Lets links take packets up to `now`, in order of time: take(port, time) removes the head of a queue.
+    template <class Queues, class Take>
+    void advance(Tick now, const Queues& queues, Take&& take) {
+        const Tick begun = served_;
+        while (queues.occupancy() > 0) {
+            // What two periods with idle links have not moved never will, such as a packet that no day has time for.
+            if (served_ - std::max({begun, circuit_free_at_, uplink_free_at_}) > 2 * links_.times->period_ns()) break;
+            serve(served_, queues, take);
+            Tick next = links_.times->next_change(served_);
+            for (const Tick free_at : {circuit_free_at_, uplink_free_at_}) {
+                if (free_at > served_) next = std::min(next, free_at);
+            }
+            if (next > now) break;
+            served_ = next;
+        }
+        served_ = now;
+    }
+
+private:
+    template <class Queues, class Take>
+    void serve(Tick now, const Queues& queues, Take& take) {
+        const CircuitTimes& times = *links_.times;
+        const std::vector<int>& racks = links_.racks;
+        if (circuit_free_at_ <= now) {
+            const int up = times.destination(links_.source, now);
+            const auto found = std::ranges::lower_bound(racks, up);
+            const auto port = static_cast<Port>(found - racks.begin());
+            if (up != CircuitTimes::idle && found != racks.end() && *found == up && queues.length(port) > 0) {
+                const Tick sent = now + links_.circuit.duration(queues.head(port).size);
+                if (sent <= times.day_end(now)) {
+                    circuit_free_at_ = sent;
+                    take(port, now);
+                }
+            }
+        }
+        if (uplink_free_at_ > now) return;
+        for (std::size_t i = 0; i < racks.size(); ++i) {
+            const std::size_t place = (turn_ + i) % racks.size();
+            const auto port = static_cast<Port>(place);
+            if (queues.length(port) == 0 || !times.packet_path_open(links_.source, racks[place], now)) continue;
+            turn_ = place + 1;
+            uplink_free_at_ = now + links_.uplink.duration(queues.head(port).size);
+            take(port, now);
+            return;
+        }
+    }
+
+    RackLinks links_;
+    std::size_t turn_ = 0;  // the VOQ that the uplink looks at first
+    Tick circuit_free_at_ = 0, uplink_free_at_ = 0;
+    Tick served_ = 0;  // up to when
+};
 
 /// What a switch is made of, as far as its buffer is concerned.
 struct Shape {

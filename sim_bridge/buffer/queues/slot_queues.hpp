@@ -2,9 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
+// Congestion controls of our own in the kernel, as BPF programs that libbpf loads.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "emulator/hosts/namespaces.hpp"
 
 namespace foretail::packets::emulator {
+
+/// Gives the kernel a compiled BPF program whose one map is a congestion control, and registers that. It stays so until
+/// the descriptor is closed, with this process at the latest, however that ends. Throws std::runtime_error with the end
+/// of a sentence about the program: what it lacks here.
+Descriptor register_with_kernel(const std::string& object);
 
 /// Congestion controls that Foretail has as BPF programs, for kernels that do not have them.
 std::vector<std::string> own_controls();

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: MIT
+// Frames of the native network, positions in a byte stream, and timers.
 #pragma once
 
-#include <array>
-#include <cstdint>
-
 #include "buffer/records.hpp"
-#include "native/tcp/sequence.h"
-#include "packets/network/frame_pool.h"
+#include "packets/network/links.h"
 
 namespace foretail::packets::native {
+
+/// A sequence number of TCP, which counts bytes and wraps after 32 bits (RFC 9293, section 3.4).
+using Sequence = std::uint32_t;
+
+inline bool before(Sequence a, Sequence b) { return static_cast<std::int32_t>(a - b) < 0; }
+inline Sequence later(Sequence a, Sequence b) { return before(a, b) ? b : a; }
+
+/// Bytes from `begin` to before `end`.
+struct Range {
+    Sequence begin = 0, end = 0;
+    [[nodiscard]] std::uint32_t size() const { return end - begin; }
+};
 
 /// Flags of a TCP header. The receiver of a queue pair has two of its own: `nack` tells that something is missing, and
 /// `cnp` makes a packet a notification of congestion, which acknowledges nothing.
@@ -66,5 +75,41 @@ inline void mark_congestion(Frame& frame) { frame.congestion_experienced = true;
 
 /// Frames are lent: whoever takes a packet off the network gives its frame back.
 using Frames = FramePool<Frame>;
+
+/// A timer that may be armed again and again before it fires, while a queue of events holds it once: what it finds
+/// there before its time is put back with its own.
+class Timer {
+public:
+    [[nodiscard]] bool is_pending() const { return pending_; }
+    void cancel() { pending_ = false; }
+    /// Returns whether the queue has to be given the moment.
+    bool arm(Moment moment) {
+        pending_ = true;
+        moment_ = moment;
+        if (queued_ && !(moment < in_queue_)) return false;
+        queued_ = true;
+        in_queue_ = moment;
+        return true;
+    }
+    enum class Found { nothing, later, now };
+    /// The queue has come to a moment: nothing to do, to be queued again at `moment`, or to fire.
+    Found reach(std::uint64_t order) {
+        if (!queued_ || in_queue_.order != order) return Found::nothing;
+        queued_ = false;
+        if (!pending_) return Found::nothing;
+        if (moment_.order == order) {
+            pending_ = false;
+            return Found::now;
+        }
+        queued_ = true;
+        in_queue_ = moment_;
+        return Found::later;
+    }
+    [[nodiscard]] Moment moment() const { return moment_; }
+
+private:
+    Moment moment_, in_queue_;
+    bool pending_ = false, queued_ = false;
+};
 
 }  // namespace foretail::packets::native

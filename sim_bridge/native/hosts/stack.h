@@ -1,29 +1,120 @@
 // SPDX-License-Identifier: MIT
+// The hosts of the native network: flows, idle links for RC3, and the stack with all connections.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "native/balancer.h"
-#include "native/hosts/frame.h"
-#include "native/idle_links.h"
 #include "native/linux/socket.h"
 #include "native/rdma/rdma_hosts.h"
-#include "native/tcp/mark_echo.h"
-#include "native/tcp/socket.h"
-#include "packets/network/event_queue.h"
-#include "packets/settings/settings.h"
-#include "packets/transport/paced_sender.h"
-#include "packets/transport/telemetry.h"
+#include "packets/records/flow_ledger.h"
 
 namespace foretail::packets::native {
+
+class Stack;
+
+/// Sends the planned flows over the native hosts. A copy is their state, which can be assigned to the original.
+class Flows {
+public:
+    Flows(const Settings& settings, std::vector<PlannedFlow> plan)
+        : settings_(&settings), ledger_(settings, std::move(plan)) {}
+
+    /// Schedules all connections.
+    void install(Stack& stack);
+    /// It is time to open a connection.
+    void connect(std::size_t connection);
+    /// It is time to send a flow.
+    void send(std::size_t flow);
+
+    /// A sender has room for more bytes: gives it those of a flow that is longer than what TCP takes at once.
+    void has_room(std::int32_t connection) {
+        if (!unwritten_bytes_.empty()) write_more(static_cast<std::size_t>(connection));
+    }
+    /// A receiving end has bytes for its application, which may close it.
+    template <class End>
+    void receive(End& end, std::int64_t bytes);
+    void classify(Frame& frame) {
+        ledger_.classify(frame, static_cast<std::size_t>(frame.connection),
+                         {.answer = frame.answer,
+                          .syn = frame.has(syn),
+                          .low = frame.priority > 0,
+                          .sequence = frame.sequence,
+                          .acknowledged = frame.acknowledged,
+                          .payload = frame.payload});
+    }
+    void count_timeout(std::int32_t connection, Sequence oldest) {
+        ledger_.count_timeout(static_cast<std::size_t>(connection), oldest);
+    }
+    [[nodiscard]] FlowLedger& ledger() { return ledger_; }
+    [[nodiscard]] const FlowLedger& ledger() const { return ledger_; }
+
+private:
+    void write_more(std::size_t connection);
+    void close_if_all_sent(std::size_t connection);
+
+    const Settings* settings_;
+    FlowLedger ledger_;
+    std::vector<std::int64_t> unwritten_bytes_;  ///< of connections; none where no flow is so long
+    Stack* stack_ = nullptr;
+};
+
+/// What servers send while TCP leaves their links idle: with RC3 answers to packets of low priorities, and the tails of
+/// flows. The lowest priority number goes first; of the same, answers before tails, and tails by their age.
+class IdleLinks {
+public:
+    explicit IdleLinks(const Settings& settings)
+        : rate_(buffer::LineRate::from_bps(settings.topology.server_link_bps, settings.topology.wire_overhead_bytes)),
+          links_(static_cast<std::size_t>(settings.topology.servers())) {}
+
+    /// A server puts a packet on its link.
+    void sent(const Frame& frame, std::int64_t now) {
+        std::int64_t& free_ns = link(frame.source).free_ns;
+        free_ns = std::max(free_ns, now) + rate_.duration(frame.size_bytes);
+    }
+    [[nodiscard]] std::int64_t free_ns(std::int32_t server) { return link(server).free_ns; }
+    void hold(Frame* answer) { link(answer->source).answers[answer->priority].push_back(answer); }
+    void add_tail(std::int32_t server, std::int32_t connection) { link(server).tails.push_back(connection); }
+    /// Whether nobody waits yet for the link to be idle; from then on somebody does.
+    bool begins_to_wait(std::int32_t server) { return !std::exchange(link(server).awaited, true); }
+    void end_wait(std::int32_t server) { link(server).awaited = false; }
+
+    /// A link is idle. `priority_of(connection)` is what the next packet of a tail has, 0 when the tail has ended; one
+    /// of `send(answer)` and `send_tail(connection)` is called if anything waits. Returns whether it did.
+    template <class PriorityOf, class Send, class SendTail>
+    bool use(std::int32_t server, PriorityOf&& priority_of, Send&& send, SendTail&& send_tail) {
+        Link& idle = link(server);
+        std::size_t best = most_queues;
+        std::int32_t tail = -1;
+        std::erase_if(idle.tails, [&](std::int32_t connection) {
+            const std::size_t priority = priority_of(connection);
+            if (priority > 0 && priority < best) {
+                best = priority;
+                tail = connection;
+            }
+            return priority == 0;
+        });
+        for (std::size_t priority = 1; priority <= best && priority < most_queues; ++priority) {
+            if (idle.answers[priority].empty()) continue;
+            send(idle.answers[priority].pop_front());
+            return true;
+        }
+        if (tail >= 0) send_tail(tail);
+        return tail >= 0;
+    }
+
+private:
+    static constexpr std::size_t most_queues = 8;
+    struct Link {
+        std::int64_t free_ns = 0;
+        bool awaited = false;
+        std::array<buffer::Ring<Frame*>, most_queues> answers;  ///< by priority
+        std::vector<std::int32_t> tails;                        ///< connections
+    };
+    [[nodiscard]] Link& link(std::int32_t server) { return links_[static_cast<std::size_t>(server)]; }
+
+    buffer::LineRate rate_;
+    std::vector<Link> links_;  ///< of servers
+};
 
 class Flows;
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/rdma/rdma_hosts.h"
 
-#include <algorithm>
-#include <limits>
-#include <span>
-
-#include "native/hosts/flows.h"
 #include "native/hosts/stack.h"
 
 namespace foretail::packets::native {

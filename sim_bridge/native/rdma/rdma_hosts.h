@@ -1,24 +1,186 @@
 // SPDX-License-Identifier: MIT
+// Connections of RDMA: queue pairs, and the network cards that send for them.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
-#include "buffer/queues/line_rate.hpp"
-#include "buffer/queues/ring.hpp"
-#include "native/hosts/frame.h"
-#include "native/hosts/timer.h"
-#include "native/rdma/queue_pair.h"
-#include "native/tcp/round_trip.h"
-#include "packets/network/event_queue.h"
-#include "packets/settings/settings.h"
+#include "native/tcp/shared.h"
+#include "packets/congestion_control.h"
 #include "packets/traffic.h"
-#include "packets/transport/dcqcn.h"
-#include "packets/transport/paced_sender.h"
 
 namespace foretail::packets::native {
+
+/// A stretch of the bytes of a connection, which count from 0.
+struct Bytes64 {
+    std::int64_t begin = 0, end = 0;
+    [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+/// Stretches that do not touch, in order.
+class ByteSet {
+public:
+    void add(Bytes64 more) {
+        const auto first = std::ranges::lower_bound(parts_, more.begin, {}, &Bytes64::end);
+        auto last = first;
+        for (; last != parts_.end() && last->begin <= more.end; ++last) {
+            more.begin = std::min(more.begin, last->begin);
+            more.end = std::max(more.end, last->end);
+        }
+        parts_.insert(parts_.erase(first, last), more);
+    }
+    /// Forgets what lies before a byte.
+    void drop_before(std::int64_t byte) {
+        parts_.erase(parts_.begin(), std::ranges::upper_bound(parts_, byte, {}, &Bytes64::end));
+        if (!parts_.empty()) parts_.front().begin = std::max(parts_.front().begin, byte);
+    }
+    /// The first byte from `byte` on that is not in it.
+    [[nodiscard]] std::int64_t first_missing(std::int64_t byte) const {
+        const auto after = std::ranges::upper_bound(parts_, byte, {}, &Bytes64::end);
+        return after == parts_.end() || byte < after->begin ? byte : after->end;
+    }
+    /// One past its last byte; 0 where it is empty.
+    [[nodiscard]] std::int64_t end() const { return parts_.empty() ? 0 : parts_.back().end; }
+
+private:
+    std::vector<Bytes64> parts_;
+};
+
+/// How a sender repairs losses: RoCE goes back to the first packet that is missing, IRN sends missing ones alone.
+enum class Repair : std::uint8_t { go_back, selective };
+
+/// The sending end of a queue pair, without clock or network: which packet comes next, and what answers change. IRN as
+/// in section 4.3 of Mittal's thesis: in recovery the first missing packet is sent again, and any other when a later
+/// one has arrived; recovery ends when all is acknowledged that was sent before it began.
+class QueuePairSender {
+public:
+    QueuePairSender(Repair repair, std::int64_t segment_bytes) : repair_(repair), segment_bytes_(segment_bytes) {}
+
+    /// A message follows those before it; packets do not reach from one into the next.
+    void add(std::int64_t bytes) {
+        total_ += bytes;
+        ends_.push_back(total_);
+    }
+    /// What may be sent now with at most `window_bytes` between the first missing byte and the last one sent; one
+    /// packet may always be on its way.
+    [[nodiscard]] std::optional<Bytes64> next(std::int64_t window_bytes) const {
+        if (recovering_) {
+            const std::int64_t begin = sacked_.first_missing(std::max(repair_from_, acknowledged_));
+            if (begin < next_ && (begin < sacked_.end() || (first_repair_ && begin == acknowledged_)))
+                return packet_at(begin);
+        }
+        if (next_ == total_) return {};
+        const Bytes64 fresh = packet_at(next_);
+        if (next_ > acknowledged_ && fresh.end - acknowledged_ > window_bytes) return {};
+        return fresh;
+    }
+    /// A packet of `next` was sent.
+    void sent(Bytes64 packet) {
+        if (packet.begin == next_) {
+            next_ = packet.end;
+        } else {
+            repair_from_ = packet.end;
+            first_repair_ = false;
+        }
+    }
+    /// Everything before `acknowledged` has arrived; `missing` tells that this byte has not, while `arrived`, unless it
+    /// is empty, has. Returns whether that acknowledges anything new.
+    bool take(std::int64_t acknowledged, bool missing, Bytes64 arrived) {
+        const bool advances = acknowledged > acknowledged_;
+        if (advances) {
+            acknowledged_ = acknowledged;
+            next_ = std::max(next_, acknowledged_);
+            sacked_.drop_before(acknowledged_);
+            while (!ends_.empty() && ends_.front() <= acknowledged_) ends_.drop_front();
+            if (is_done()) ends_ = {};  // most never send again
+            if (recovering_ && acknowledged_ >= recovery_end_) {
+                recovering_ = false;
+                if (sacked_.end() > acknowledged_) recover();  // losses of packets that were sent in the meantime
+            }
+        }
+        if (!missing || acknowledged < acknowledged_) return advances;
+        if (repair_ == Repair::go_back) {
+            next_ = acknowledged_;
+        } else {
+            sacked_.add(arrived);
+            if (!recovering_) recover();
+        }
+        return advances;
+    }
+    void time_out() {
+        if (repair_ == Repair::go_back) {
+            next_ = acknowledged_;
+        } else {
+            recover();
+        }
+    }
+
+    [[nodiscard]] std::int64_t acknowledged() const { return acknowledged_; }
+    [[nodiscard]] std::int64_t in_flight() const { return next_ - acknowledged_; }
+    [[nodiscard]] bool is_done() const { return acknowledged_ == total_; }
+
+private:
+    void recover() {
+        recovering_ = first_repair_ = true;
+        recovery_end_ = next_;
+        repair_from_ = acknowledged_;
+    }
+    [[nodiscard]] Bytes64 packet_at(std::int64_t begin) const {
+        std::size_t low = 0, high = ends_.size() - 1;
+        while (low < high) {
+            const std::size_t middle = (low + high) / 2;
+            if (ends_[middle] > begin) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        return {begin, std::min(begin + segment_bytes_, ends_[low])};
+    }
+
+    Repair repair_;
+    std::int64_t segment_bytes_;
+    std::int64_t total_ = 0, next_ = 0, acknowledged_ = 0;
+    buffer::Ring<std::int64_t> ends_;  ///< of messages that are not acknowledged
+    bool recovering_ = false, first_repair_ = false;
+    std::int64_t recovery_end_ = 0, repair_from_ = 0;
+    ByteSet sacked_;
+};
+
+/// The receiving end. RoCE drops what comes too early and asks once for what is missing; IRN keeps it and tells of
+/// each.
+class QueuePairReceiver {
+public:
+    explicit QueuePairReceiver(Repair repair) : repair_(repair) {}
+
+    struct Answer {
+        bool sent = true;        ///< an answer goes back
+        bool missing = false;    ///< it tells that something is missing
+        Bytes64 arrived;         ///< beyond what is missing; empty with RoCE
+        std::int64_t fresh = 0;  ///< bytes that the application gets
+    };
+    Answer take(Bytes64 packet) {
+        if (packet.begin > expected_) {
+            if (repair_ == Repair::selective) {
+                early_.add(packet);
+                return {.missing = true, .arrived = packet};
+            }
+            return {.sent = !std::exchange(told_, true), .missing = true, .arrived = {}};
+        }
+        const std::int64_t before = expected_;
+        if (packet.end > expected_) {
+            expected_ = early_.first_missing(packet.end);
+            early_.drop_before(expected_);
+            told_ = false;
+        }
+        return {.arrived = {}, .fresh = expected_ - before};
+    }
+    /// The first byte that has not arrived.
+    [[nodiscard]] std::int64_t expected() const { return expected_; }
+
+private:
+    Repair repair_;
+    std::int64_t expected_ = 0;
+    bool told_ = false;
+    ByteSet early_;
+};
 
 class Stack;
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/tcp/send_buffer.h"
 
-#include <algorithm>
-#include <utility>
-
 namespace foretail::packets::native {
 
 void SendBuffer::reset(std::uint32_t segment_bytes) {

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <vector>
-
-#include "buffer/queues/ring.hpp"
-#include "native/tcp/sequence.h"
+#include "native/hosts/frame.h"
 
 namespace foretail::packets::native {
 

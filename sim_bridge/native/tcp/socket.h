@@ -1,26 +1,50 @@
 // SPDX-License-Identifier: MIT
+// A socket that sends what ns-3's TCP sends, with RC3's second loop beside it.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "native/hosts/frame.h"
-#include "native/hosts/timer.h"
-#include "native/tcp/congestion/congestion.h"
-#include "native/tcp/congestion/rate_reduction.h"
-#include "native/tcp/congestion/window.h"
-#include "native/tcp/mark_echo.h"
-#include "native/tcp/receive_buffer.h"
-#include "native/tcp/round_trip.h"
-#include "native/tcp/second_loop.h"
 #include "native/tcp/send_buffer.h"
-#include "packets/settings/settings.h"
-#include "packets/transport/paced_sender.h"
+#include "native/tcp/shared.h"
+#include "packets/congestion_control.h"
 
 namespace foretail::packets::native {
+
+/// The second loop of RC3 (Mittal's thesis, section 2.1.1): sends what its connection was given from the last segment
+/// backward, each segment once, until it comes to what TCP has sent. It knows no window, and reacts to nothing.
+class SecondLoop {
+public:
+    static constexpr std::uint32_t most_bytes = std::uint32_t{1} << 30;  ///< the largest window of RFC 7323
+
+    struct Packet {
+        Sequence begin = 0;
+        std::uint32_t size = 0;
+        std::uint8_t priority = 0;
+    };
+
+    [[nodiscard]] bool has_begun() const { return has_begun_; }
+    void begin(Sequence first, std::uint32_t bytes) {
+        has_begun_ = true;
+        first_ = first;
+        end_ = tail_ = first + bytes;
+    }
+    /// What it would send next; none when it has come to `unsent`, one past the last byte that TCP has sent. `edges`:
+    /// the segments from the end up to which priorities 1, 2, ... go. The last priority has all that are farther.
+    [[nodiscard]] std::optional<Packet> next(Sequence unsent, std::uint32_t segment_bytes,
+                                             const std::vector<std::int64_t>& edges) const {
+        if (tail_ == first_) return {};
+        const std::uint32_t before_it = (tail_ - first_ - 1) / segment_bytes;
+        const Sequence begin = first_ + before_it * segment_bytes;
+        if (before(begin, unsent)) return {};
+        const std::uint32_t segments = (end_ - first_ - 1) / segment_bytes + 1;
+        const auto edge = std::ranges::lower_bound(edges.begin(), edges.end() - 1, segments - before_it);
+        return Packet{begin, tail_ - begin, static_cast<std::uint8_t>(edge - edges.begin() + 1)};
+    }
+    void sent(const Packet& packet) { tail_ = packet.begin; }
+
+private:
+    bool has_begun_ = false;
+    Sequence first_ = 0, end_ = 0;
+    Sequence tail_ = 0;  ///< all from here on was sent
+};
 
 class Stack;
 
@@ -77,13 +101,13 @@ public:
     [[nodiscard]] std::int64_t buffered_bytes() const { return sent_.size(); }
     [[nodiscard]] Timer& timer(Event event) { return timers_[static_cast<std::size_t>(event)]; }
 
-    // The second loop of RC3 (low_priority.cc).
+    // The second loop of RC3.
     /// What it would send next; none when it has ended.
     [[nodiscard]] std::optional<SecondLoop::Packet> next_of_tail() const;
     void send_tail();
 
 private:
-    // By state of the connection (connection.cc).
+    // By state of the connection.
     void receive_in_syn_sent(const Frame& frame, std::uint8_t flags);
     void receive_in_syn_received(const Frame& frame, std::uint8_t flags);
     void receive_established(const Frame& frame, std::uint8_t flags);
@@ -102,20 +126,20 @@ private:
     void end();
     void forget();
 
-    // Data at the receiving end (connection.cc).
+    // Data at the receiving end.
     void receive_data(const Frame& frame);
     /// Hands on what has come in order since `expected` was next; returns whether all up to the FIN has.
     bool deliver_from(Sequence expected);
     void acknowledge_data();
 
-    // Low priorities (low_priority.cc).
+    // Low priorities.
     [[nodiscard]] bool has_second_loop() const { return !settings_->rc3_edges.empty(); }
     void begin_to_send();
     void receive_low(const Frame& frame);
     /// Sends the FIN when all else was sent, or has come at a low priority.
     void close_when_known();
 
-    // Acknowledgements at the sending end (acknowledgements.cc).
+    // Acknowledgements at the sending end.
     void receive_acknowledgement(const Frame& frame);
     bool advance(const Frame& frame);
     void read_echo(const Frame& frame, bool advances, std::uint32_t delivered);
@@ -129,7 +153,7 @@ private:
     void new_acknowledgement(Sequence acknowledged, bool restarts_timer);
     void time_out();
 
-    // Sending (sending.cc).
+    // Sending.
     void send_empty(std::uint8_t flags);
     /// Those of a segment that is sent now, and what they change here.
     std::uint8_t flags_of(Sequence sequence, const SendBuffer::Sent& sent);
@@ -180,7 +204,7 @@ private:
     bool recovery_point_counts_ = false;
     bool first_partial_ = true;  ///< the next partial acknowledgement is the first of its recovery
     bool repeated_data_arrived_ = false;
-    bool closes_when_empty_ = false, close_noticed_ = false;
+    bool closes_when_empty_ = false;
     std::uint32_t duplicates_ = 0;
     std::uint32_t remainder_bytes_ = 0;  ///< acknowledged, and not yet counted as a segment
     Sequence echoed_ = 0, answered_echo_ = 0;

@@ -1,33 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <limits>
-#include <optional>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/line_rate.hpp"
-#include "buffer/queues/port_queues.hpp"
-#include "buffer/records.hpp"
-#include "packets/alpha_predictor.h"
 #include "packets/branches.h"
-#include "packets/network/event_queue.h"
-#include "packets/network/frame_pool.h"
-#include "packets/network/link.h"
-#include "packets/predictor.h"
-#include "packets/random.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/settings/settings.h"
+#include "packets/congestion_control.h"
+#include "packets/network/links.h"
 #include "packets/switch_core.h"
-#include "packets/transport/telemetry.h"
 
 namespace foretail::packets {
 

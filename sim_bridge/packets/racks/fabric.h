@@ -1,28 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include "buffer/queues/circuit_times.hpp"
-#include "buffer/queues/line_rate.hpp"
-#include "buffer/queues/voq_server.hpp"
-#include "buffer/switch.hpp"
-#include "buffer/types.hpp"
-#include "packets/network/event_queue.h"
-#include "packets/network/link.h"
-#include "packets/predictor.h"
+#include "packets/network/links.h"
 #include "packets/racks/rack_settings.h"
-#include "packets/records/arrival_trace.h"
-#include "packets/settings/settings.h"
 #include "packets/switch_core.h"
 
 namespace foretail::packets {

@@ -1,19 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "packets/racks/rack_settings.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-#include <utility>
-
-#include "buffer/policies/any_policy.hpp"
-#include "buffer/queues/line_rate.hpp"
-#include "packets/random.h"
-
 namespace foretail::packets {
 namespace {
 

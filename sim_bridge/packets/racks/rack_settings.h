@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "packets/settings/settings.h"
 #include "packets/settings/settings_group.h"
 #include "packets/traffic.h"
 

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
-#include "buffer/records.hpp"
-#include "packets/settings/settings.h"
 #include "packets/traffic.h"
 
 namespace foretail::packets {

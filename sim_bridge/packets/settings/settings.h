@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "buffer/features/shift_average.hpp"
+#include "buffer/features.hpp"
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/queues/ingress_queues.hpp"
-#include "buffer/queues/line_rate.hpp"
-#include "buffer/types.hpp"
 
 namespace foretail::packets {
 

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "buffer/names.hpp"
+#include "buffer/types.hpp"
 
 namespace foretail::packets {
 

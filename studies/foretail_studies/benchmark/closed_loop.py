@@ -33,7 +33,7 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_seen
-from foretail.sim_bridge.native.live import run_live_native
+from foretail.sim_bridge.native.network import run_live_native
 from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail_studies.benchmark.track import (
     CLOSED_LOOP,

@@ -32,9 +32,9 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import ASKING, OF_ARRIVALS
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
-from foretail.features.arithmetic import arithmetic_of
-from foretail.features.dataset.manifest import traffic_sha256
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.catalog import arithmetic_of
+from foretail.features.dataset.schema import traffic_sha256
+from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import to_json
 from foretail.models.demand.scores import score
@@ -51,10 +51,9 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_traffic
-from foretail.sim_bridge.arrivals.slotted import Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import Workload
-from foretail.sim_bridge.arrivals.workloads.workload import joined
-from foretail.sim_bridge.guest_policies import policy_identity
+from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
+from foretail.sim_bridge.arrivals.workloads import Workload, joined
+from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.live import run_live
 from foretail.sim_bridge.open_loop.scores import recovered_loss

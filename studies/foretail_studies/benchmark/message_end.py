@@ -25,9 +25,8 @@ from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import RULE_DEFAULTS, Policy, require_rule
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FLOW_FEATURES, feature
+from foretail.features.catalog import FLOW_ENTRY_BITS, FLOW_FEATURES, feature
 from foretail.features.dataset.reader import Dataset
-from foretail.features.feature import FLOW_ENTRY_BITS
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule as Tests

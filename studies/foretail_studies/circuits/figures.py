@@ -24,7 +24,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from foretail.models.scoring.figure_style import MARKERS, legend, panels, styled, with_legend
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.schedules.vermilion import consistency, robustness
+from foretail.sim_bridge.circuits.schedules import consistency, robustness
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -36,8 +36,8 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, PointExperiment, Run, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring, skewed_ring
-from foretail.sim_bridge.circuits.schedules.vermilion import (
+from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring, skewed_ring
+from foretail.sim_bridge.circuits.schedules import (
     Diagonal,
     consistency,
     randomised_consistency,
@@ -46,7 +46,7 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     single_hop_guarantee,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from foretail_studies.circuits.figures import draw_noise, draw_smoothness, draw_tradeoff, smoothness, smoothness_table
 from foretail_studies.engines.circuits import (
     Noise,

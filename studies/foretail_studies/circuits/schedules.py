@@ -33,10 +33,8 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.circuits.demand.matrices import permutation
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
-from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, single_hop_guarantee
+from foretail.sim_bridge.circuits.demand import permutation
+from foretail.sim_bridge.circuits.schedules import SCHEDULER_KINDS, Schedule, next_period_factor, single_hop_guarantee
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.figures import (
     designs_of,

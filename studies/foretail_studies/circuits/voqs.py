@@ -34,7 +34,7 @@ from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment,
 from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import Table
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
+from foretail.sim_bridge.circuits.schedules import Schedule
 from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, run_emulator
 from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog

@@ -27,9 +27,9 @@ from foretail.configs.schema.policies import POLICIES, Policy
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, feature
-from foretail.features.dataset.manifest import Run as DescribedRun
-from foretail.features.dataset.manifest import traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run as DescribedRun
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.features.dataset.writer import write_drop_costs
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun

@@ -33,7 +33,7 @@ from scipy.sparse import csgraph, csr_array
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule
 from foretail_studies import _native
 
 IntArray = npt.NDArray[np.int64]

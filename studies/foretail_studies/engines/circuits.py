@@ -16,7 +16,8 @@ from scipy.special import lambertw
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand.matrices import (
+from foretail.sim_bridge.circuits.demand import (
+    JOBS,
     all_to_all,
     chessboard,
     permutation,
@@ -25,16 +26,19 @@ from foretail.sim_bridge.circuits.demand.matrices import (
     skewed_ring,
     skewed_uniform,
 )
-from foretail.sim_bridge.circuits.demand.sequences import JOBS
-from foretail.sim_bridge.circuits.schedules.expander import expander, opera
-from foretail.sim_bridge.circuits.schedules.mars import best_degree, mars
-from foretail.sim_bridge.circuits.schedules.regularise import regularised
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.scheduler import SCHEDULER_KINDS
-from foretail.sim_bridge.circuits.schedules.vermilion import consistency, vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import shortest_paths, valiant
+from foretail.sim_bridge.circuits.schedules import (
+    SCHEDULER_KINDS,
+    Schedule,
+    best_degree,
+    consistency,
+    expander,
+    mars,
+    opera,
+    regularised,
+    round_robin,
+    vermilion,
+)
+from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths, single_hop, valiant
 
 __all__ = [
     "DESIGNS",

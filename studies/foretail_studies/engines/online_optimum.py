@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 
 LARGEST = 20_000_000
 """Pairs of a state of the chain and lengths of the queues that are held at most."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.guest_policies import native_policy
+from foretail.sim_bridge.builds import native_policy
 from foretail.sim_bridge.policies import POLICIES, is_guest, may_ask, policy_name
 
 GUARDS: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, PAPER_FEATURES, training_columns
-from foretail.features.dataset.manifest import Victim
+from foretail.features.dataset.schema import Victim
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.models.drop.predictor import TreePredictor

@@ -38,7 +38,7 @@ from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.pipelines.training.sending import search_each
 from foretail.sim_bridge._native import Scorer
-from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES
+from foretail.sim_bridge.arrivals.files import PACKET_BYTES
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import Contender, bytes_sent

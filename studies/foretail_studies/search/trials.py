@@ -32,7 +32,7 @@ from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.passes import lower
 from foretail.features.catalog import feature, selection_cost
-from foretail.features.dataset.manifest import traffic_sha256_of
+from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file, require_short_path
 from foretail.models.mlflow.tracking import TrackedRun

@@ -33,7 +33,7 @@ from foretail.pipelines.experiment.cases import axes
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
-from foretail.sim_bridge.guest_policies import policy_identity
+from foretail.sim_bridge.builds import policy_identity
 from foretail.sim_bridge.policies import is_guest, policy_name
 from foretail_studies.engines.error_graph import (
     NEVER,

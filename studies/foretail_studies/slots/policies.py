@@ -30,17 +30,16 @@ from foretail.configs.schema.fields import part, setting
 from foretail.configs.schema.policies import OF_ARRIVALS, PolicyParameters, require_distinct_policies
 from foretail.configs.schema.scenario import Rules
 from foretail.core.errors import ForetailError
-from foretail.features.dataset import manifest
+from foretail.features.dataset import schema as manifest
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table, plain
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.guest_policies import native_policy, policy_identity
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, LowerBound
+from foretail.sim_bridge.builds import native_policy, policy_identity
 from foretail.sim_bridge.open_loop.slotted import compare, flipped
 from foretail.sim_bridge.policies import POLICIES, may_ask
 from foretail.sim_bridge.policy_settings import policy_words

@@ -23,8 +23,8 @@ from foretail.configs.schema.fields import require_seeds, setting
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
-from foretail.features.dataset.manifest import Run
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run
 from foretail.features.records import FlowClass, Records
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, search_threshold, starting_rule
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
@@ -36,14 +36,13 @@ from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Sh
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
+from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload, workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS, Baseline
-from foretail.sim_bridge.open_loop.dataset import labelled_records
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_records, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import compare_replays, data_sent, feed, replay_of
 from foretail.sim_bridge.open_loop.slotted import compare
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 
 LARGEST_BYTES = 1500
 """Of a packet where packets have two sizes."""

@@ -55,14 +55,12 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
-from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import LowerBound
-from foretail.sim_bridge.open_loop.dataset import labelled_records
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift
+from foretail.sim_bridge.arrivals.workloads import LowerBound, Workload, workload_of
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_records, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.scores import SENT
 from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, Predictions, flipped, labelled, perfect
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail_studies.engines.worst_cases import search
 from foretail_studies.slots.policies import FLIP_SEED, LINE, LQD_RATIO

@@ -29,9 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.pipelines.runs.points import SoFar
-from foretail.sim_bridge.ns3.messages.collectives import collective
-from foretail.sim_bridge.ns3.messages.ethereal import assigned, pieces
-from foretail.sim_bridge.ns3.messages.message import Message
+from foretail.sim_bridge.ns3.messages import Message, assigned, collective, pieces
 from foretail_studies.systems.comparisons import Published, System, change_percent, completion_times_us, published
 
 SUBFLOWS = 16

@@ -37,26 +37,24 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation
-from foretail.sim_bridge.circuits.demand.placed_jobs import placed_demand, with_other_rates
-from foretail.sim_bridge.circuits.schedules.mars import mars
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import valiant
-from foretail.sim_bridge.inference_jobs.architectures import ARCHITECTURES
-from foretail.sim_bridge.inference_jobs.cluster_run import (
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation, placed_demand, with_other_rates
+from foretail.sim_bridge.circuits.schedules import mars, round_robin, vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
+from foretail.sim_bridge.inference_jobs import (
+    ARCHITECTURES,
+    Cluster,
     DrawnPlacements,
     FairShare,
+    JobClass,
+    JobGraph,
     JobTimes,
+    Model,
     RandomServers,
     Scheduler,
     apart,
     run_jobs,
     together,
 )
-from foretail.sim_bridge.inference_jobs.job_graph import JobGraph
-from foretail.sim_bridge.inference_jobs.placement import Cluster, JobClass, Model
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
 from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows

@@ -17,8 +17,7 @@ from foretail.pipelines.cli import main
 from foretail.pipelines.data.simulation import scratch_run
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import Costs
-from foretail.sim_bridge.packets.cost import slowdowns_by_kind
-from foretail.sim_bridge.packets.queries import query_table
+from foretail.sim_bridge.packets.cost import query_table, slowdowns_by_kind
 from foretail_studies.benchmark import track
 from foretail_studies.benchmark.track import (
     FrozenRun,

@@ -13,7 +13,7 @@ from scipy import stats
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import traffic_sha256
+from foretail.features.dataset.schema import traffic_sha256
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines import cli

@@ -12,8 +12,8 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.sim_bridge.circuits.demand.matrices import permutation
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
+from foretail.sim_bridge.circuits.demand import permutation
+from foretail.sim_bridge.circuits.schedules import vermilion
 from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellFabric, CellFlows, SlotTime, poisson_flows
 

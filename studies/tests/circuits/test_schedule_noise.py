@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.demand.matrices import chessboard, ring
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.demand import chessboard, ring
+from foretail.sim_bridge.circuits.schedules import vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop
 from foretail_studies.circuits.figures import smoothness
 from foretail_studies.engines.circuits import noisy
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.features.demand.files import read_demand
+from foretail.features.demand.matrix import read_demand
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.schedules import vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop
 from foretail_studies.circuits import prediction
 from foretail_studies.engines.circuits import evaluation_matrix
 

@@ -11,12 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.circuits.demand.matrices import permutation, skewed_uniform
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.circuits.demand import permutation, skewed_uniform
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule, round_robin, vermilion
+from foretail.sim_bridge.circuits.throughput import single_hop, valiant
 from foretail_studies import _native
 from foretail_studies.engines.cells import CellFabric, CellFlows, Routing, SlotTime, mean_size, poisson_flows
 from tests.examples import draws

@@ -11,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, ring
-from foretail.sim_bridge.circuits.schedules.expander import expander, opera
-from foretail.sim_bridge.circuits.schedules.mars import mars
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
-from foretail.sim_bridge.circuits.throughput.valiant import shortest_paths, valiant
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation, ring
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule, expander, mars, opera, round_robin
+from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths, valiant
 from foretail_studies.engines.cells import CellFabric, CellFlows, Graph, MultiHopFabric
 from foretail_studies.engines.circuits import PeriodicNetwork, outcomes_of
 from tests.examples import draws

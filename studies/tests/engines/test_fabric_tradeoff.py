@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, chessboard, random_hose, ring
-from foretail.sim_bridge.circuits.schedules.vermilion import (
+from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring
+from foretail.sim_bridge.circuits.schedules import (
     consistency,
     randomised_consistency,
     randomised_robustness,
     robustness,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop
+from foretail.sim_bridge.circuits.throughput import multi_hop
 from foretail_studies.engines.circuits import (
     EVALUATION_MATRICES,
     Noise,

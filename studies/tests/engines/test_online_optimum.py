@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.slotted import packets_sent
 from foretail.sim_bridge.policy_settings import SlotParameters
 from foretail_studies.engines.online_optimum import (

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand.matrices import MATRICES, all_to_all, permutation, random_hose
-from foretail.sim_bridge.circuits.schedules.vermilion import next_period_factor, vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.demand import MATRICES, all_to_all, permutation, random_hose
+from foretail.sim_bridge.circuits.schedules import next_period_factor, vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from foretail_studies.engines.circuits import single_hop_optimum
 from tests.examples import draws
 from tests.sim_bridge.circuits.test_fabric import demands

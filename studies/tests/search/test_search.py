@@ -22,8 +22,8 @@ from foretail.core.errors import ForetailError
 from foretail.export.p4.target import P4
 from foretail.export.target import export
 from foretail.features.catalog import FEATURES, selection_cost
-from foretail.features.dataset.manifest import Rules
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.scoring.metrics import Confusion

@@ -20,8 +20,7 @@ from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.registry import load_ensemble
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.workloads import Incast, workload_of
-from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.arrivals.workloads import Incast, joined, workload_of
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.slots.policies import FLIP_SEED
 from foretail_studies.slots.tradeoff import violations

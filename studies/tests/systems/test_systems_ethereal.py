@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.ns3.messages.ethereal import assigned, pieces
-from foretail.sim_bridge.ns3.messages.message import Message
+from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
 from foretail_studies.systems.balancing import ETHEREAL, _assignment, uplink_loads
 
 

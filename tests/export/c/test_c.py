@@ -347,7 +347,5 @@ def test_inputs_with_the_names_of_macros_compile(tmp_path: Path) -> None:
 
 
 def test_an_estimator_is_no_ensemble(tmp_path: Path) -> None:
-    with pytest.raises(
-        ForetailError, match=r"^export takes an Ensemble, not a list: make one .*foretail\.api\.from_"
-    ):
+    with pytest.raises(ForetailError, match=r"^export takes an Ensemble, not a list: make one .*foretail\.api\.from_"):
         export([], C(), tmp_path / "out")  # type: ignore[arg-type]

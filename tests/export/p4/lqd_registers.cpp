@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "buffer/features/features.hpp"
+#include "buffer/features.hpp"
 #include "buffer/lqd/virtual_lqd.hpp"
 
 using namespace foretail::buffer;

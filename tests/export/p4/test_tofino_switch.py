@@ -16,8 +16,7 @@ from foretail.export.p4.profile import load_profile
 from foretail.export.p4.text import render_p4
 from foretail.export.p4.tofino import CHIPS, COMPILER, compile_for
 from foretail.export.passes import lower
-from foretail.features.catalog import FEATURE_GROUPS, feature
-from foretail.features.feature import REPORTED_EVERY
+from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, feature
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput

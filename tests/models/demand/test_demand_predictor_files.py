@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.contract import synthetic_sequences

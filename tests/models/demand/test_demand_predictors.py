@@ -14,8 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.contract import check_demand_predictor, synthetic_sequences
@@ -23,7 +22,7 @@ from foretail.models.demand.hose import into_hose
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
 from foretail.models.demand.regression import BoostedEntries, LinearEntries, ridge
-from foretail.sim_bridge.circuits.demand.sequences import JOBS, repeated
+from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from tests.examples import draws
 
 NODES, DEGREE = 5, 100

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence, SequenceSplit, split_sequences
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence, SequenceSplit, split_sequences
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank
@@ -27,10 +26,9 @@ from foretail.models.demand.scores import (
     matrix_error,
     score,
 )
-from foretail.sim_bridge.circuits.demand.matrices import permutation, ring
-from foretail.sim_bridge.circuits.demand.sequences import JOBS, Phase, repeated
-from foretail.sim_bridge.circuits.schedules.vermilion import robustness, single_hop_guarantee, vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.demand import JOBS, Phase, permutation, repeated, ring
+from foretail.sim_bridge.circuits.schedules import robustness, single_hop_guarantee, vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 
 NODES, DEGREE, TRUSTS = 6, 2, (2, 3, 5)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.counters import COUNTERS, counter_params
+from foretail.features.catalog import COUNTERS, counter_params
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree, require_alpha_tree
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule

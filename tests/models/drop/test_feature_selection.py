@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import selection_cost
-from foretail.features.costs import SelectionCost
+from foretail.features.catalog import SelectionCost, selection_cost
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.feature_selection import (

@@ -24,7 +24,7 @@ from foretail.pipelines.data.inputs import column_inputs, feature_inputs
 from foretail.pipelines.exporting.predictor import declared_inputs, given_model
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
+from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.composed import composed
 
 COLUMNS = ["queue length", "7-day.avg", "_a", "日時"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.demand.matrices import ring
+from foretail.sim_bridge.circuits.demand import ring
 from tests.forests import paper_forest
 from tests.pipelines.stages.test_stage_faults import assert_one_sentence
 from tests.traces import write_bursts
@@ -130,7 +130,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Workload
 
 
@@ -150,7 +150,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretail.sim_bridge.circuits.schedules.scheduler import Scheduler
+from foretail.sim_bridge.circuits.schedules import Scheduler
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foretail.features.records import FLOW_DTYPE
 from foretail.pipelines.comparison.cost import run_cost
-from foretail.sim_bridge.packets.queries import link_time_ns, query_table
+from foretail.sim_bridge.packets.cost import link_time_ns, query_table
 
 SETTINGS: dict[str, Any] = {
     "topology": {"server_link_bps": 10_000_000_000, "wire_overhead_bytes": 2},

@@ -18,8 +18,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble

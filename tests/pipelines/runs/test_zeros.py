@@ -18,7 +18,7 @@ from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.zeros import say_if_no_drops, say_if_silent, say_if_unasked
 from foretail.pipelines.training.outcome import say_zeros
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.slotted_dataset import collect_slots
+from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts
 

@@ -17,7 +17,7 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.demand.sequences import DemandSequence, carried_demand
+from foretail.features.demand.matrix import DemandSequence, carried_demand
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS, load
@@ -29,7 +29,7 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
-from foretail.sim_bridge.circuits.demand.sequences import JOBS, mixed, repeated
+from foretail.sim_bridge.circuits.demand import JOBS, mixed, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.composed import composed, options
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows

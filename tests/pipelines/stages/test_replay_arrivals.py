@@ -22,8 +22,7 @@ from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from tests.forests import paper_forest, stump
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted

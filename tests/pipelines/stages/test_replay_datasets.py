@@ -12,18 +12,17 @@ import pytest
 
 from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.features.catalog import PAPER_FEATURES, feature, training_columns
-from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
 from foretail.pipelines.exporting.deciding import decider_of
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, bytes_sent, compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.traces import RUN, make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow

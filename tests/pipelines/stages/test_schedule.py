@@ -20,10 +20,9 @@ from foretail.pipelines import cli
 from foretail.pipelines.demand.schedule_figure import draw_schedule
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule
-from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, ring
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules import IDLE, vermilion
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from tests.composed import composed
 from tests.pipelines.command.test_cli import foretail
 

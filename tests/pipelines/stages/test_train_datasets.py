@@ -15,8 +15,7 @@ from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.manifest import Rules
-from foretail.features.dataset.schema import SCHEMA_VERSION
+from foretail.features.dataset.schema import SCHEMA_VERSION, Rules
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import imported

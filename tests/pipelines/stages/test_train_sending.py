@@ -31,12 +31,11 @@ from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
 from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import ReplayScores, compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
 from foretail.sim_bridge.open_loop.slotted import accept, compare
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.composed import composed
 from tests.traces import write_bursts
 

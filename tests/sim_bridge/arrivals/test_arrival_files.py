@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.arrivals import files as arrival_files
-from foretail.sim_bridge.arrivals.files import ArrivalFile
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 
 GOOD = {"slot": [0, 0, 3, 7, 7, 7], "port": [1, 0, 2, 2, 2, 0]}
 

@@ -18,8 +18,9 @@ from foretail.sim_bridge.arrivals.workloads import (
     FollowLqdLowerBound,
     LqdLowerBound,
     Workload,
+    fill,
+    fill_slots,
 )
-from foretail.sim_bridge.arrivals.workloads.lower_bounds import fill, fill_slots
 from tests.sim_bridge.arrivals.test_workloads import packets, transmitted
 from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import (
     WORKLOADS,
     AllToAll,
@@ -35,9 +35,10 @@ from foretail.sim_bridge.arrivals.workloads import (
     Workload,
     ZipfBursts,
     ZipfOnOff,
+    even_assignment,
+    joined,
+    rebatched,
 )
-from foretail.sim_bridge.arrivals.workloads.collectives import even_assignment
-from foretail.sim_bridge.arrivals.workloads.workload import joined, rebatched
 from tests.examples import draws
 
 RANDOM = (

@@ -18,9 +18,8 @@
 #include <vector>
 
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/predictor/predictor_library.hpp"
-#include "buffer/queues/ring.hpp"
-#include "buffer/queues/tournament.hpp"
+#include "buffer/predictor/predictor.hpp"
+#include "buffer/queues/containers.hpp"
 #include "buffer/records.hpp"
 #include "buffer/run.hpp"
 

@@ -13,8 +13,8 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.guest_policies import GuestPolicy, native_policy
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import build_driver

@@ -21,8 +21,8 @@ from foretail.sim_bridge._native import (
     slotted,
     tree_leaves,
 )
-from foretail.sim_bridge.native_parameters import Units, native_names, native_parameters
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS, POLICIES
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS, POLICIES, SEE_INGRESS
+from foretail.sim_bridge.policy_settings import NATIVE, Units, heeded_settings, native_parameters, without_unit
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",
@@ -430,6 +430,19 @@ def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> N
 
 def test_every_record_layout_has_its_dtype() -> None:
     assert set(record_layout()) == {"arrival", "counter", "flow", "occupancy", "pause"}
+
+
+def native_names(policy: str) -> list[str]:
+    """The names that the parameters of a policy have in C++."""
+    names = {
+        without_unit(name)
+        for table in NATIVE.values()
+        for name, one in table.items()
+        if policy in one.metadata["heeding"]
+    }
+    if policy in SEE_INGRESS:  # which only networks run, where incast_alpha is one of the alphas
+        names |= {without_unit(name) for name in heeded_settings(policy) if name != "incast_alpha"}
+    return sorted(names)
 
 
 def test_the_table_of_policies_is_what_their_types_say() -> None:

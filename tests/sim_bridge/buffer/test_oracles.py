@@ -15,7 +15,7 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_re
 from foretail.gym.traffic import FromDatasets
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.native.collection import write_trace
+from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import feed, replay_of

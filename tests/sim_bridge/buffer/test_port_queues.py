@@ -17,7 +17,7 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
 from foretail.gym.traffic import FromDatasets
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.native.collection import write_trace
+from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_of

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Rules, SwitchGeometry, Victim
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, SwitchGeometry, Victim
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge.open_loop.replay import replay_scores

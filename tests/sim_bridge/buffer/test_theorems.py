@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS
-from foretail.sim_bridge.arrivals.workloads.workload import joined
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, joined
 from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
 from tests.examples import draws
 from tests.sim_bridge.buffer.test_credence_facts import within_the_model

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import ConcurrentFlow
-from foretail.sim_bridge.circuits.demand.matrices import permutation, random_hose, skewed_uniform
-from foretail.sim_bridge.circuits.schedules.expander import expander
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import MultiHop, multi_hop
+from foretail.sim_bridge.circuits.demand import permutation, random_hose, skewed_uniform
+from foretail.sim_bridge.circuits.schedules import expander, vermilion
+from foretail.sim_bridge.circuits.throughput import MultiHop, multi_hop
 from tests.examples import draws
 
 FloatArray = NDArray[np.float64]

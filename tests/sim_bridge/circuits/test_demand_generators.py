@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.features.demand.sequences import DemandSequence
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, ring
-from foretail.sim_bridge.circuits.demand.sequences import (
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
+from foretail.sim_bridge.circuits.demand import (
     JOBS,
     Phase,
+    all_to_all,
     embedding_exchange,
     hybrid_parallel,
     mixed,
     repeated,
+    ring,
 )
 
 NODES, DEGREE = 6, 2

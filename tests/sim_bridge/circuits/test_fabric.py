@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import perfect_matchings, round_matrix
-from foretail.sim_bridge.circuits.demand.matrices import (
+from foretail.sim_bridge.circuits.demand import (
     MATRICES,
     permutation,
     random_hose,
@@ -22,8 +22,9 @@ from foretail.sim_bridge.circuits.demand.matrices import (
     skewed_ring,
     skewed_uniform,
 )
-from foretail.sim_bridge.circuits.schedules.schedule import IDLE, Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import (
+from foretail.sim_bridge.circuits.schedules import (
+    IDLE,
+    Schedule,
     consistency,
     emulated_edges,
     next_period_factor,
@@ -34,7 +35,7 @@ from foretail.sim_bridge.circuits.schedules.vermilion import (
     single_hop_guarantee,
     vermilion,
 )
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from tests.examples import draws
 
 

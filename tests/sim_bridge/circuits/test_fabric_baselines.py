@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand.matrices import all_to_all, permutation, random_hose, ring
-from foretail.sim_bridge.circuits.schedules.birkhoff import birkhoff_steps, stuffed, whole
-from foretail.sim_bridge.circuits.schedules.mars import (
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules import (
+    Schedule,
     best_degree,
+    birkhoff_steps,
     mars,
+    round_robin,
+    stuffed,
+    vermilion,
+    whole,
 )
-from foretail.sim_bridge.circuits.schedules.round_robin import round_robin
-from foretail.sim_bridge.circuits.schedules.schedule import Schedule
-from foretail.sim_bridge.circuits.schedules.vermilion import vermilion
-from foretail.sim_bridge.circuits.throughput.throughput import multi_hop, single_hop
-from foretail.sim_bridge.circuits.throughput.valiant import valiant
+from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valiant
 from tests.examples import draws
 from tests.sim_bridge.circuits.test_fabric import demands
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "emulator/frame.hpp"
-#include "emulator/headers.hpp"
 #include "fake_emulation.hpp"
 #include "packets/network/leaf_spine.h"
 

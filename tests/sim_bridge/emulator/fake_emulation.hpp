@@ -15,7 +15,6 @@
 
 #include "emulator/event_loop.hpp"
 #include "emulator/frame.hpp"
-#include "emulator/lateness.hpp"
 #include "packet_lines.hpp"
 
 inline std::int64_t allocations = 0;

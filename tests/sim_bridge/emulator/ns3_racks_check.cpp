@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "ns3/network/frame.h"
-#include "ns3/racks/rack_network.h"
+#include "ns3/host.h"
+#include "ns3/racks.h"
 #include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"

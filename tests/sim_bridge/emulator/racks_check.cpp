@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "emulator/headers.hpp"
+#include "emulator/frame.hpp"
 #include "fake_emulation.hpp"
 #include "packets/predictor.h"
 #include "packets/racks/fabric.h"
 #include "packets/racks/rack_settings.h"
-#include "packets/records/arrival_trace.h"
+#include "packets/records/records.h"
 #include "printed_racks.hpp"
 
 namespace foretail::packets::emulator {

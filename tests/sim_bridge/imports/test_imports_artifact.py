@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import PAPER_FEATURES
-from foretail.features.dataset.manifest import Rules, SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.features.rows.splits import split_by_seed, split_by_time
 from foretail.sim_bridge.imports import credence_artifact
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.manifest import SwitchGeometry
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import LAYOUTS, Reading

@@ -21,7 +21,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import Balancer, NativeRun
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.ns3.messages.message import Message, columns
+from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.scenarios import settings
 from tests.sim_bridge.slow_models.balancer import SlowBalancer

@@ -20,7 +20,7 @@ from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Reco
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge.native.driver import run_native
-from foretail.sim_bridge.ns3.messages.message import Message, columns
+from foretail.sim_bridge.ns3.messages import Message, columns
 from tests.scenarios import MILLISECOND, settings
 
 SERVERS = 8

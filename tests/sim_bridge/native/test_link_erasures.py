@@ -12,7 +12,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from tests.scenarios import settings
 

@@ -27,7 +27,7 @@ from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.counters import COUNTER_BITS, counter_params
+from foretail.features.catalog import COUNTER_BITS, counter_params
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -39,8 +39,7 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.packets.difference import first_difference, first_event
-from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
+from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
 from tests.composed import composed
 from tests.scenarios import settings
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_racks, drawn_settings

@@ -17,7 +17,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.counters import COUNTER_BITS, COUNTERS, counter_params
+from foretail.features.catalog import COUNTER_BITS, COUNTERS, counter_params
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule

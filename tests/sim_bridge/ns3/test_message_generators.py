@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from foretail.features.records import Records
 from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
-from foretail.sim_bridge.ns3.messages.collectives import PATTERNS, Transfer, collective
-from foretail.sim_bridge.ns3.messages.elephants import elephants
-from foretail.sim_bridge.ns3.messages.message import Message, columns, joined
+from foretail.sim_bridge.ns3.messages import PATTERNS, Message, Transfer, collective, columns, elephants, joined
 from tests.scenarios import MILLISECOND, settings
 
 TRAFFIC_NS = 5 * MILLISECOND

@@ -13,7 +13,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Records, read_records
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
-from foretail.sim_bridge.ns3.messages.message import Message, columns
+from foretail.sim_bridge.ns3.messages import Message, columns
 from tests.scenarios import MILLISECOND, settings
 
 pytestmark = pytest.mark.ns3

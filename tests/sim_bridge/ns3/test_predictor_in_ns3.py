@@ -22,7 +22,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import RunReplay, feed, queues_of
 from tests.scenarios import settings

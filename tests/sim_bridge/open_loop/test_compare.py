@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import Rules
+from foretail.features.dataset.schema import Rules
 from foretail.sim_bridge._native import late_qd, slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Labelled,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.manifest import SwitchGeometry
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
 from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import scorer_of
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider, Questions, sent_percent_of_lqd
 from foretail.sim_bridge.open_loop.slotted import accept, compare, flipped, perfect
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.sim_bridge.open_loop.test_known import READ, rule_of, slow_sent
 from tests.sim_bridge.slow_models.slotted import run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles

@@ -15,13 +15,12 @@ from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
 from foretail.models.ensemble.scorers import scorer_of
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from foretail.sim_bridge.open_loop.slotted_dataset import arrivals_in_bytes, slotted_run
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 
 READ = ("queue", "occupancy", "active_queues", "gap")

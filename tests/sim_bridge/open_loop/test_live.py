@@ -20,13 +20,13 @@ from sklearn.linear_model import RidgeClassifier
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SWITCH_FEATURES, feature
-from foretail.features.dataset.manifest import Rules
+from foretail.features.dataset.schema import Rules
 from foretail.features.records import Outcome
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import scorer_of
 from foretail.models.ensemble.tree import Tree
 from foretail.sim_bridge._native import slotted
-from foretail.sim_bridge.arrivals.slotted import Slotted
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.live import LiveResult, run_live

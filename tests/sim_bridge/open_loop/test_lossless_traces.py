@@ -15,7 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.sim_bridge._native import Replay
-from foretail.sim_bridge.native.collection import collect_dataset
+from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_over

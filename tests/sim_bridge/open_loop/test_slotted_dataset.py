@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
-from foretail.features.dataset.manifest import SwitchGeometry, traffic_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import SwitchGeometry, traffic_sha256
 from foretail.features.records import FlowClass
-from foretail.sim_bridge.arrivals.slotted import PACKET_BYTES, Slotted
+from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, ReplayScores, feed, replay_of, replay_scores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
-from foretail.sim_bridge.open_loop.slotted_dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run
 from tests.examples import draws
 from tests.sim_bridge.arrivals.test_workloads import any_workload
 from tests.strategies import SlottedArrivals, slotted_arrivals

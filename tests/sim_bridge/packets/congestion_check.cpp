@@ -15,8 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "packets/transport/powertcp.h"
-#include "packets/transport/timely.h"
+#include "packets/congestion_control.h"
 
 namespace {
 

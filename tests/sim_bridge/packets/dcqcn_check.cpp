@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "packets/congestion_marks.h"
-#include "packets/transport/dcqcn.h"
+#include "packets/congestion_control.h"
+#include "packets/switch_core.h"
 
 namespace {
 

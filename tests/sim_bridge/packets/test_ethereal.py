@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.ns3.messages.collectives import collective, halves
-from foretail.sim_bridge.ns3.messages.ethereal import Piece, assigned, pieces
-from foretail.sim_bridge.ns3.messages.message import Message
+from foretail.sim_bridge.ns3.messages import Message, Piece, assigned, collective, halves, pieces
 
 flows_and_spines = st.tuples(st.integers(0, 40), st.integers(1, 20))
 

@@ -19,8 +19,7 @@ from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import Records
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.native.live import run_live_native
-from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.examples import draws
 from tests.scenarios import settings

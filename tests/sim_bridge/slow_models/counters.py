@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretail.features.counters import COUNTERS
+from foretail.features.catalog import COUNTERS
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretail.sim_bridge.native_parameters import NATIVE, Units, without_unit
+from foretail.sim_bridge.policy_settings import NATIVE, Units, without_unit
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings/columns.hpp"
 #include "bindings/module.hpp"
-#include "buffer/names.hpp"
+#include "buffer/types.hpp"
 #include "cell_fabric.hpp"
 #include "studies.hpp"
 

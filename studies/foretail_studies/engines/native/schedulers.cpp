@@ -8,9 +8,8 @@
 #include <limits>
 #include <tuple>
 
-#include "bindings/columns.hpp"
 #include "bindings/module.hpp"
-#include "buffer/names.hpp"
+#include "buffer/types.hpp"
 #include "network.hpp"
 #include "rc3.hpp"
 #include "studies.hpp"

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// Replays of recorded arrivals under a policy, and the push-outs of LQD on them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+
+#include <deque>
+
+#include "bindings/runs.hpp"
+#include "buffer/lqd/push_outs.hpp"
+
+namespace foretail::bindings {
+
+namespace {
+
+/// One policy over the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
+class Replay {
+public:
+    Replay(const std::string& policy, const Switches& switches, Integer wire_overhead_bytes, Integer cell_bytes,
+           const std::optional<Voqs>& voqs, const std::optional<Pauses>& pauses,
+           const std::vector<std::string>& observed, const std::shared_ptr<Scorer>& scorer, const nb::kwargs& keywords)
+        : observed_(!observed.empty()) {
+        const RunSettings given(keywords, Units::bytes);
+        queueing_ = given.queueing;
+        SwitchSettings settings;
+        settings.rules = given.oracle.rules;
+        settings.scale = scale_in_bytes(cell_bytes, given.average_shift, observed_ || scorer ? 1 : 0);
+        settings.rules.cell_shift = cell_shift_ = settings.scale.cell_shift;
+        settings.labels = observed_;
+        settings.features = features_of(observed);
+        if (scorer) let_ask(settings, *scorer, policy);
+        if (given.oracle.occamy_alpha) {
+            settings.occamy_oracle =
+                occamy_of_its_authors(Alphas(static_cast<std::size_t>(queueing_.count), *given.oracle.occamy_alpha));
+        }
+        std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, settings.rules.tie, queueing_);
+        if (voqs) {
+            if (queueing_.count > 1) throw std::invalid_argument("a VOQ is one queue: give queues=1");
+            serve_voqs(shapes, *voqs);
+        }
+        if (pauses) keep_lossless(shapes, *pauses);
+        pauses_.resize(shapes.size());
+        for (auto& shape : shapes) {
+            settings.shape = std::move(shape);
+            ports_.push_back(settings.shape.ports());
+            runs_.push_back(recorded_run(policy, given.policy, settings));
+            if (scorer) runs_.back()->ask(scorer);
+        }
+    }
+
+    Replay(const Replay&) = delete;
+    Replay& operator=(const Replay&) = delete;
+
+    /// Says which queues will be paused, or go on, in order of time. Call before the first arrival.
+    void expect_pauses(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
+                       Column<std::uint8_t> priority, Column<std::uint8_t> paused) {
+        const std::size_t n = time_ns.shape(0);
+        for (const std::size_t rows : {switch_index.shape(0), port.shape(0), priority.shape(0), paused.shape(0)}) {
+            if (rows != n) throw std::invalid_argument("the columns of the pauses differ in length");
+        }
+        Tick last = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            in_order("time", time_ns(i), std::exchange(last, time_ns(i)), i);
+            if (switch_index(i) < 0 || static_cast<std::size_t>(switch_index(i)) >= ports_.size())
+                throw std::invalid_argument("row " + std::to_string(i) + " of the pauses has an unknown switch");
+            const auto of = static_cast<std::size_t>(switch_index(i));
+            in_range(port(i), ports_[of], i);
+            if (priority(i) >= queueing_.count)
+                throw std::invalid_argument("row " + std::to_string(i) + " of the pauses has an unknown queue");
+            pauses_[of].push_back({time_ns(i), port(i), priority(i), paused(i) != 0});
+            last_pause_ = time_ns(i);
+        }
+    }
+
+    nb::dict feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index, Column<std::int16_t> port,
+                  Column<std::int32_t> size_bytes, Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
+                  std::optional<Column<std::uint8_t>> predictions, std::optional<Column<std::uint8_t>> priority,
+                  std::optional<Column<std::uint8_t>> message_left, std::optional<Column<std::int16_t>> ingress) {
+        const std::size_t n = time_ns.shape(0);
+        if (first_rtt.shape(0) != n) throw std::invalid_argument("the columns of the arrivals differ in length");
+        same_length("predictions", predictions, n);
+        same_length("message_left", message_left, n);
+        same_length("ingress", ingress, n);
+        known_priorities(priority, n, queueing_.count);
+        if (finished_) throw std::invalid_argument("a finished replay takes no more arrivals: begin another");
+        RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
+        Filled filled(n, observed_, observed_);
+        {
+            nb::gil_scoped_release release;
+            for (std::size_t s = 0; s < runs_.size(); ++s) {
+                rows_.clear();
+                arrivals_.clear();
+                answers_.clear();
+                for (std::size_t i = 0; i < n; ++i) {
+                    if (static_cast<std::size_t>(switch_index(i)) != s) continue;
+                    rows_.push_back(i);
+                    arrivals_.push_back({time_ns(i), port(i), size_bytes(i), data(i) != 0, first_rtt(i) != 0,
+                                         priority ? (*priority)(i) : std::uint8_t{0}});
+                    if (message_left) arrivals_.back().left = Bytes{(*message_left)(i)} << cell_shift_;
+                    if (ingress) {
+                        in_range((*ingress)(i), ports_[s], i);
+                        arrivals_.back().ingress = (*ingress)(i);
+                    }
+                    if (predictions) answers_.push_back((*predictions)(i));
+                }
+                Filled part(rows_.size(), observed_, observed_);
+                runs_[s]->begin_batch(part.columns());
+                feed_between_pauses(s, predictions.has_value());
+                runs_[s]->end_batch();
+                for (std::size_t k = 0; k < rows_.size(); ++k) {
+                    const std::size_t i = rows_[k];
+                    filled.outcome[i] = part.outcome[k];
+                    if (observed_) filled.lqd_drop[i] = part.lqd_drop[k];
+                    filled.asked[i] = part.asked[k];
+                    filled.exposed[i] = part.exposed[k];
+                    if (observed_) filled.features[i] = part.features[k];
+                }
+            }
+        }
+        return filled.to_dict();
+    }
+
+    nb::dict finish() {
+        finished_ = true;
+        Bytes bytes = 0;
+        std::int64_t packets = 0, deficits = 0;
+        for (std::size_t s = 0; s < runs_.size(); ++s) {
+            auto& run = runs_[s];
+            pause_until(s, latest);
+            run->drain(std::max(last_time_, last_pause_));
+            bytes += run->transmitted_data();
+            packets += run->transmitted_packets();
+            deficits += run->threshold_deficits();
+        }
+        nb::dict out;
+        out["transmitted_bytes"] = bytes;
+        out["transmitted_packets"] = packets;
+        out["threshold_deficits"] = deficits;
+        return out;
+    }
+
+private:
+    struct Pause {
+        Tick time;
+        Port port;
+        int priority;
+        bool paused;
+    };
+
+    /// Feeds the arrivals of a switch, and pauses its queues before the first one that is not earlier.
+    void feed_between_pauses(std::size_t s, bool answered) {
+        std::size_t from = 0;
+        const auto feed_until = [&](std::size_t end) {
+            runs_[s]->feed(arrivals_.data() + from, end - from, answered ? answers_.data() + from : nullptr);
+            from = end;
+        };
+        for (std::size_t k = 0; k < arrivals_.size() && !pauses_[s].empty(); ++k) {
+            if (pauses_[s].front().time > arrivals_[k].time) continue;
+            feed_until(k);
+            pause_until(s, arrivals_[k].time);
+        }
+        feed_until(arrivals_.size());
+    }
+    void pause_until(std::size_t s, Tick time) {
+        for (auto& waiting = pauses_[s]; !waiting.empty() && waiting.front().time <= time; waiting.pop_front()) {
+            const Pause& next = waiting.front();
+            runs_[s]->set_paused(next.port, next.priority, next.time, next.paused);
+        }
+    }
+
+    bool observed_;
+    int cell_shift_ = 0;
+    Queueing queueing_;
+    std::vector<Port> ports_;
+    std::vector<std::unique_ptr<RecordedRun>> runs_;
+    std::vector<std::deque<Pause>> pauses_;  // of each switch, those to come
+    Tick last_time_ = 0, last_pause_ = 0;
+    bool finished_ = false;
+    std::vector<std::size_t> rows_;
+    std::vector<Arrival> arrivals_;
+    std::vector<std::uint8_t> answers_;
+};
+
+/// The push-outs of LQD on the recorded arrivals of all switches of a network, fed in order, chunk by chunk.
+class PushOuts {
+public:
+    PushOuts(const Switches& switches, Integer wire_overhead_bytes, const std::optional<Voqs>& voqs,
+             const nb::kwargs& keywords) {
+        const auto rules = RunSettings(keywords, Units::bytes).oracle.rules;
+        std::vector<Shape> shapes = shapes_of(switches, wire_overhead_bytes, rules.tie);
+        if (voqs) serve_voqs(shapes, *voqs);
+        for (const auto& shape : shapes) {
+            ports_.push_back(shape.ports());
+            logs_.emplace_back(shape, rules);
+        }
+    }
+
+    nb::ndarray<nb::numpy, std::int64_t> feed(Column<std::int64_t> time_ns, Column<std::int16_t> switch_index,
+                                              Column<std::int16_t> port, Column<std::int32_t> size_bytes,
+                                              Column<std::uint8_t> data, Column<std::uint8_t> first_rtt,
+                                              Column<std::uint8_t> message_left) {
+        same_length("first_rtt", std::optional(first_rtt), time_ns.shape(0));
+        same_length("message_left", std::optional(message_left), time_ns.shape(0));
+        RecordedArrivals{time_ns, switch_index, port, size_bytes, data}.check(ports_, last_time_);
+        std::vector<std::int64_t> stretches;
+        for (std::size_t i = 0; i < time_ns.shape(0); ++i) {
+            const auto s = static_cast<std::size_t>(switch_index(i));
+            const bool is_data = data(i) != 0;
+            Arrival arrival{time_ns(i), port(i), size_bytes(i), is_data, first_rtt(i) != 0};
+            arrival.left = message_left(i);  // in cells, as the rules have it here
+            const auto stretch = logs_[s].arrive(arrival, is_data ? rows_ : no_row);
+            if (!is_data) continue;
+            ++rows_;
+            stretches.push_back(numbered(stretch, s));
+        }
+        const std::size_t n = stretches.size();
+        return owned(std::move(stretches), {n});
+    }
+
+    /// int64[push-outs, 7], switch by switch.
+    nb::ndarray<nb::numpy, std::int64_t> table() const {
+        std::vector<std::int64_t> out;
+        std::int64_t first_line = 0;
+        for (std::size_t s = 0; s < logs_.size(); ++s) {
+            for (const auto& [victim, queue, stretch] : logs_[s].push_outs()) {
+                out.insert(out.end(), {victim, first_line + queue.line, queue.first, queue.last,
+                                       numbered(stretch.line, s), stretch.first, stretch.last});
+            }
+            first_line += ports_[s];
+        }
+        const std::size_t n = out.size() / 7;
+        return owned(std::move(out), {n, 7});
+    }
+
+private:
+    /// A number of a stretch that no other switch uses.
+    [[nodiscard]] std::int64_t numbered(std::int64_t stretch, std::size_t s) const {
+        return stretch * static_cast<std::int64_t>(logs_.size()) + static_cast<std::int64_t>(s);
+    }
+
+    std::vector<Port> ports_;
+    std::vector<PushOutLog> logs_;
+    Tick last_time_ = 0;
+    Row rows_ = 0;
+};
+
+nb::ndarray<nb::numpy, std::uint8_t> assigned(Column<std::int64_t> first, Column<std::int64_t> last,
+                                              Column<double> score) {
+    const std::size_t n = first.shape(0);
+    if (last.shape(0) != n) throw std::invalid_argument("the bounds of the push-outs differ in number");
+    const auto places = static_cast<std::int64_t>(score.shape(0));
+    for (std::size_t k = 0; k < n; ++k) {
+        between("first place of a push-out", first(k), k == 0 ? 0 : first(k - 1), places - 1);
+        between("last place of a push-out", last(k), k == 0 ? first(k) : std::max(first(k), last(k - 1)), places - 1);
+    }
+    for (std::size_t i = 0; i < score.shape(0); ++i) {
+        if (std::isnan(score(i))) throw std::invalid_argument("place " + std::to_string(i) + " has no score");
+    }
+    auto chosen = best_assignment({first.data(), n}, {last.data(), n}, {score.data(), score.shape(0)});
+    return owned(std::move(chosen), {score.shape(0)});
+}
+
+}  // namespace
+
+void add_replay(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<Replay>(m, "Replay",
+                       "One policy over recorded arrivals of a network's switches, in bytes and nanoseconds.")
+        .def(nb::init<const std::string&, const Switches&, Integer, Integer, const std::optional<Voqs>&,
+                      const std::optional<Pauses>&, const std::vector<std::string>&, const std::shared_ptr<Scorer>&,
+                      const nb::kwargs&>(),
+             "policy"_a, "switches"_a, nb::kw_only(), "wire_overhead_bytes"_a, "cell_bytes"_a = 0,
+             "voqs"_a = nb::none(), "pauses"_a = nb::none(), "observed"_a = std::vector<std::string>{},
+             "scorer"_a.none() = nb::none(), "settings"_a)
+        .def("feed", &Replay::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
+             "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
+             "message_left"_a.noconvert() = nb::none(), "ingress"_a.noconvert() = nb::none())
+        .def("expect_pauses", &Replay::expect_pauses, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(),
+             "port"_a.noconvert(), "priority"_a.noconvert(), "paused"_a.noconvert())
+        .def("finish", &Replay::finish);
+    m.def("best_assignment", &assigned, "first"_a.noconvert(), "last"_a.noconvert(), "score"_a.noconvert(),
+          "Which places to give to push-outs, one each, for the highest scores: uint8[places].");
+    nb::class_<PushOuts>(m, "PushOuts", "Every push-out of LQD on recorded arrivals, and what it could have taken.")
+        .def(nb::init<const Switches&, Integer, const std::optional<Voqs>&, const nb::kwargs&>(), "switches"_a,
+             nb::kw_only(), "wire_overhead_bytes"_a, "voqs"_a = nb::none(), "settings"_a)
+        .def("feed", &PushOuts::feed, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(), "port"_a.noconvert(),
+             "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(), "message_left"_a.noconvert())
+        .def("table", &PushOuts::table);
+}
+
+}  // namespace foretail::bindings

@@ -1,1 +1,0 @@
-"""Demand matrices of the evaluations, and sequences of them."""

@@ -1,1 +1,0 @@
-"""Schedules of circuits: Vermilion and those that it is compared to."""

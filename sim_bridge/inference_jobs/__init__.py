@@ -1,1 +1,0 @@
-"""Jobs of tasks that depend on each other, on servers that share a link."""

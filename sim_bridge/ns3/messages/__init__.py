@@ -1,1 +1,0 @@
-"""Traffic that a run's settings name message by message: bursts of elephants, collectives."""

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include "ns3/network.h"
+
+#include <ns3/internet-stack-helper.h>
+#include <ns3/ipv4-header.h>
+#include <ns3/ipv4-l3-protocol.h>
+#include <ns3/ipv4-routing-protocol.h>
+
+namespace foretail::packets::ns3_driver {
+
+using namespace ns3;
+
+namespace {
+
+constexpr std::uint32_t ip_header_bytes = 20, tcp_header_bytes = 20;
+
+/// Tells TCP, which asks for every packet, that the way out starts at the server's address.
+class OneRoute final : public Ipv4RoutingProtocol {
+public:
+    static TypeId GetTypeId() {
+        static TypeId id = TypeId("foretail::OneRoute").SetParent<Ipv4RoutingProtocol>();
+        return id;
+    }
+    explicit OneRoute(Ipv4Address source) : route_(Create<Ipv4Route>()) { route_->SetSource(source); }
+
+    Ptr<Ipv4Route> RouteOutput(Ptr<Packet>, const Ipv4Header&, Ptr<NetDevice>, Socket::SocketErrno&) override {
+        return route_;
+    }
+    bool RouteInput(Ptr<const Packet>, const Ipv4Header&, Ptr<const NetDevice>, const UnicastForwardCallback&,
+                    const MulticastForwardCallback&, const LocalDeliverCallback&, const ErrorCallback&) override {
+        return false;
+    }
+    void NotifyInterfaceUp(std::uint32_t) override {}
+    void NotifyInterfaceDown(std::uint32_t) override {}
+    void NotifyAddAddress(std::uint32_t, Ipv4InterfaceAddress) override {}
+    void NotifyRemoveAddress(std::uint32_t, Ipv4InterfaceAddress) override {}
+    void SetIpv4(Ptr<Ipv4>) override {}
+    void PrintRoutingTable(Ptr<OutputStreamWrapper>, Time::Unit) const override {}
+
+private:
+    Ptr<Ipv4Route> route_;
+};
+
+}  // namespace
+
+void copy_beginning(const Frame& frame, std::span<std::uint8_t> room) {
+    constexpr std::uint8_t version_and_words = 0x45, time_to_live = 64, tcp = 6;
+    std::array<std::uint8_t, ip_header_bytes> header{};
+    header[0] = version_and_words;
+    header[2] = static_cast<std::uint8_t>(frame.size_bytes >> 8);
+    header[3] = static_cast<std::uint8_t>(frame.size_bytes);
+    header[8] = time_to_live;
+    header[9] = tcp;
+    const std::size_t size = std::min(room.size(), header.size());
+    std::copy_n(header.begin(), size, room.begin());
+    frame.packet->CopyData(room.data() + size, static_cast<std::uint32_t>(room.size() - size));
+}
+
+Host::Host(int index, Ptr<Node> node, Classifier classify, Observer observe)
+    : node_(std::move(node)),
+      tcp_(node_->GetObject<TcpL4Protocol>()),
+      classify_(std::move(classify)),
+      observe_(std::move(observe)) {
+    auto ip = node_->GetObject<Ipv4L3Protocol>();
+    ip->SetRoutingProtocol(CreateObject<OneRoute>(address_of(index)));
+    interface_ = ip->GetInterface(0);
+    tcp_->SetDownTarget(MakeCallback(&Host::send, this));
+}
+
+void Host::send(Ptr<Packet> packet, Ipv4Address source, Ipv4Address destination, std::uint8_t, Ptr<Ipv4Route>) {
+    auto frame = std::make_unique<Frame>();
+    frame->size_bytes = static_cast<std::int32_t>(packet->GetSize() + ip_header_bytes);
+    frame->source = server_of(source);
+    frame->destination = server_of(destination);
+    SocketIpTosTag type_of_service;
+    frame->ecn_capable = packet->PeekPacketTag(type_of_service) && (type_of_service.GetTos() & 0x3) != 0;
+    std::array<std::uint8_t, tcp_header_bytes> header{};
+    packet->CopyData(header.data(), tcp_header_bytes);
+    frame->packet = std::move(packet);
+    classify_(*frame, header.data());
+    if (echo_ && frame->flow_class == buffer::FlowClass::control) frame->telemetry = echo_;
+    put(std::move(frame));
+}
+
+void Host::receive(std::unique_ptr<Frame> frame) {
+    Ipv4Header header;
+    header.SetSource(address_of(frame->source));
+    header.SetDestination(address_of(frame->destination));
+    header.SetEcn(frame->congestion_experienced ? Ipv4Header::ECN_CE
+                  : frame->ecn_capable          ? Ipv4Header::ECN_ECT0
+                                                : Ipv4Header::ECN_NotECT);
+    if (frame->telemetry) {
+        if (frame->flow_class == buffer::FlowClass::control)
+            observe_(*frame);
+        else
+            echo_ = frame->telemetry;
+    }
+    tcp_->Receive(frame->packet, header, interface_);
+    echo_ = nullptr;
+}
+
+LinkedHost::LinkedHost(int index, Ptr<Node> node, buffer::LineRate rate, std::int64_t delay_ns, FrameReceiver* peer,
+                       Classifier classify, Observer observe)
+    : Host(index, std::move(node), std::move(classify), std::move(observe)),
+      rate_(rate),
+      delay_ns_(delay_ns),
+      peer_(peer) {}
+
+void LinkedHost::put(std::unique_ptr<Frame> frame) {
+    const buffer::Tick now = Simulator::Now().GetNanoSeconds();
+    free_at_ = std::max(now, free_at_) + rate_.duration(frame->size_bytes);
+    Simulator::ScheduleWithContext(peer_->context(), NanoSeconds(free_at_ + delay_ns_ - now),
+                                   new FrameArrival(peer_, std::move(frame)));
+}
+
+using namespace ns3;
+using buffer::LineRate;
+using buffer::Port;
+
+namespace {
+
+std::unique_ptr<SwitchNode> make_switch(const Settings& s, int index, std::vector<LineRate> rates,
+                                        std::int64_t buffer_bytes, Predictor& predictor, AlphaPredictor& alphas,
+                                        ArrivalTrace* trace) {
+    std::vector<SwitchLink> links;
+    for (const LineRate& rate : rates) links.push_back({rate, s.topology.link_delay_ns, nullptr});
+    const buffer::SwitchSettings settings =
+        buffer_settings(s, std::move(rates), buffer_bytes, predictor, trace != nullptr);
+    return std::make_unique<SwitchNode>(s, index, std::move(links), settings, predictor, alphas, trace);
+}
+
+}  // namespace
+
+Network build_network(const Settings& s, Flows& flows, Predictor& predictor, AlphaPredictor& alphas,
+                      ArrivalTrace* trace) {
+    const Topology& t = s.topology;
+    const auto server_rate = LineRate::from_bps(t.server_link_bps, t.wire_overhead_bytes);
+    const auto spine_rate = LineRate::from_bps(t.spine_link_bps, t.wire_overhead_bytes);
+    Network network;
+
+    for (int leaf = 0; leaf < t.leaves; ++leaf) {
+        std::vector<LineRate> rates(static_cast<std::size_t>(t.servers_per_leaf), server_rate);
+        rates.insert(rates.end(), static_cast<std::size_t>(t.spines), spine_rate);
+        network.switches.push_back(
+            make_switch(s, leaf, std::move(rates), t.leaf_buffer_bytes(), predictor, alphas, trace));
+    }
+    for (int spine = 0; spine < t.spines; ++spine) {
+        const std::vector<LineRate> rates(static_cast<std::size_t>(t.leaves), spine_rate);
+        network.switches.push_back(
+            make_switch(s, t.leaves + spine, rates, t.spine_buffer_bytes(), predictor, alphas, trace));
+    }
+    for (int leaf = 0; leaf < t.leaves; ++leaf) {
+        for (int spine = 0; spine < t.spines; ++spine) {
+            auto& leaf_switch = network.switches[static_cast<std::size_t>(leaf)];
+            auto& spine_switch = network.switches[static_cast<std::size_t>(t.leaves + spine)];
+            leaf_switch->connect(t.servers_per_leaf + spine, spine_switch.get());
+            spine_switch->connect(leaf, leaf_switch.get());
+        }
+    }
+
+    InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    for (int server = 0; server < t.servers(); ++server) {
+        auto node = CreateObject<Node>();
+        stack.Install(node);
+        auto& leaf_switch = network.switches[static_cast<std::size_t>(t.leaf_of(server))];
+        network.servers.push_back(std::make_unique<LinkedHost>(
+            server, node, server_rate, t.link_delay_ns, leaf_switch.get(),
+            [&flows](Frame& frame, const std::uint8_t* tcp_header) { flows.classify(frame, tcp_header); },
+            [&flows](const Frame& frame) { flows.echoed(frame); }));
+        leaf_switch->connect(server % t.servers_per_leaf, network.servers.back().get());
+    }
+    return network;
+}
+
+}  // namespace foretail::packets::ns3_driver

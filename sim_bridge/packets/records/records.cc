@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "packets/records/records.h"
+
+#include <iterator>
+#include <unordered_map>
+
+#include "packets/records/flow_ledger.h"
+
+namespace foretail::packets {
+
+namespace {
+
+using nlohmann::json;
+
+json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
+
+json to_json(const std::array<ClassCount, 5>& drops) {
+    return {{"over_threshold", to_json(drops[1])},
+            {"predicted", to_json(drops[2])},
+            {"buffer_full", to_json(drops[3])},
+            {"pushed_out", to_json(drops[4])}};
+}
+
+}  // namespace
+
+json switch_summary(std::string_view role, std::int64_t buffer_bytes, const std::vector<std::int64_t>& rates_bps,
+                    const SwitchCounts& counts, std::int64_t queued_bytes, std::int64_t threshold_deficits) {
+    return {{"role", role},
+            {"buffer_bytes", buffer_bytes},
+            {"port_rates_bps", rates_bps},
+            {"data_in", to_json(counts.data_in)},
+            {"data_out", to_json(counts.data_out)},
+            {"control_in", to_json(counts.control_in)},
+            {"control_out", to_json(counts.control_out)},
+            {"data_drops", to_json(counts.data_drops)},
+            {"control_drops", to_json(counts.control_drops)},
+            {"queued_bytes", queued_bytes},
+            {"asked", counts.asked},
+            {"marked", counts.marked},
+            {"threshold_deficits", threshold_deficits}};
+}
+
+json lossless_summary(const LosslessCounts& counts, const buffer::PauseSettings& settings) {
+    return {{"in", to_json(counts.in)},
+            {"out", to_json(counts.out)},
+            {"drops", to_json(counts.drops)},
+            {"pauses", counts.pauses},
+            {"resumes", counts.resumes},
+            {"paused_ns", counts.paused_ns},
+            {"most_headroom_bytes", counts.most_headroom_bytes},
+            {"headroom_pool_bytes", settings.headroom_pool},
+            {"xon_offset_bytes", settings.xon_offset}};
+}
+
+json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,
+                    std::int64_t threshold_deficits) {
+    const bool leaf = index < t.leaves;
+    std::vector<std::int64_t> rates(leaf ? static_cast<std::size_t>(t.servers_per_leaf) : 0, t.server_link_bps);
+    if (leaf) {
+        for (int spine = 0; spine < t.spines; ++spine) rates.push_back(t.bps_of_spine(spine));
+    } else {
+        rates.assign(static_cast<std::size_t>(t.leaves), t.bps_of_spine(index - t.leaves));
+    }
+    return switch_summary(leaf ? "leaf" : "spine", leaf ? t.leaf_buffer_bytes() : t.spine_buffer_bytes(), rates, counts,
+                          queued_bytes, threshold_deficits);
+}
+
+FlowLedger::FlowLedger(const Settings& settings, std::vector<PlannedFlow> plan)
+    : plan_(std::make_shared<const Plan>(planned(settings, std::move(plan)))),
+      progress_(plan_->flows.size()),
+      connections_(plan_->connections.size()),
+      stretches_(plan_->flows.size()) {
+    delivered_.reserve(plan_->flows.size());
+    for (std::size_t c = 0; c < connections_.size(); ++c)
+        connections_[c].unsent = connections_[c].open = plan_->connections[c].flows.size();
+    for (std::size_t i = 0; i < progress_.size(); ++i) {
+        const PlannedFlow& flow = plan_->flows[i];
+        progress_[i].awaited = flow.after.size();
+        progress_[i].record = {.start_ns = flow.after.empty() ? flow.start_ns : -1,
+                               .ideal_fct_ns = ideal_fct_ns(settings, flow),
+                               .size_bytes = flow.size_bytes,
+                               .source = flow.source,
+                               .destination = flow.destination,
+                               .query = flow.query,
+                               .flow_class = flow.flow_class,
+                               .connected_in_advance = plan_->connections[connection_of(i)].connect_ns < flow.start_ns};
+    }
+}
+
+FlowLedger::Plan FlowLedger::planned(const Settings& settings, std::vector<PlannedFlow> flows) {
+    Plan plan{.flows = std::move(flows),
+              .connections = {},
+              .connection_of = {},
+              .dependants = {},
+              .first_rtt_bytes = settings.first_rtt_bytes(),
+              .has_background_control = !settings.transport.background_name.empty(),
+              .background_by_rdma = Transport::is_rdma(settings.transport.background_name),
+              .others_by_rdma = Transport::is_rdma(settings.transport.name)};
+    std::unordered_map<std::int64_t, std::size_t> connection_of_number;
+    std::vector<std::uint32_t> of_servers(static_cast<std::size_t>(settings.topology.servers()));  // how many leave
+    plan.dependants.resize(plan.flows.size());
+    for (std::size_t i = 0; i < plan.flows.size(); ++i) {
+        const PlannedFlow& flow = plan.flows[i];
+        for (const std::size_t other : flow.after) plan.dependants[other].push_back(i);
+        std::size_t found = plan.connections.size();
+        if (flow.connection >= 0) found = connection_of_number.emplace(flow.connection, found).first->second;
+        plan.connection_of.push_back(found);
+        if (found == plan.connections.size()) {
+            std::uint32_t& of_server = of_servers[static_cast<std::size_t>(flow.source)];
+            if (of_server + first_source_port > std::numeric_limits<std::uint16_t>::max()) {
+                throw std::runtime_error("server " + std::to_string(flow.source) +
+                                         " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
+            }
+            plan.connections.emplace_back();
+            plan.connections[found].connect_ns = flow.connect_ns;
+            plan.connections[found].source_port = static_cast<std::uint16_t>(first_source_port + of_server++);
+        }
+        PlannedConnection& connection = plan.connections[found];
+        connection.flows.push_back(i);
+        connection.connect_ns = std::min(connection.connect_ns, flow.connect_ns);
+    }
+    std::size_t stretches = 0;
+    for (PlannedConnection& connection : plan.connections)
+        connection.first_stretch = std::exchange(stretches, stretches + connection.flows.size());
+    return plan;
+}
+
+void FlowLedger::start(std::size_t flow, std::int64_t now) {
+    const std::size_t c = connection_of(flow);
+    Connection& connection = connections_[c];
+    progress_[flow].record.start_ns = now;
+    const std::int64_t begin = connection.sent_bytes, end = begin + plan(flow).size_bytes;
+    const bool was_silent = connection.delivered == connection.sent;
+    stretches_[plan_->connections[c].first_stretch + connection.sent++] = {
+        .begin = begin, .end = end, .first_rtt_end = was_silent ? begin + plan_->first_rtt_bytes : begin, .flow = flow};
+    connection.sent_bytes = end;
+}
+
+const FlowLedger::Stretch* FlowLedger::stretch_at(std::size_t connection, std::int64_t byte) const {
+    const auto found = sent(connection);
+    if (found.empty()) return nullptr;
+    const auto after = std::ranges::upper_bound(found, byte, {}, &Stretch::begin);
+    return &(after == found.begin() ? *after : *std::prev(after));
+}
+
+void FlowLedger::count_timeout(std::size_t connection, std::uint32_t oldest) {
+    const Connection& of = connections_[connection];
+    if (of.next_byte == 0) return;  // before the first data only a SYN expires, which `classify` counts
+    ++progress_[flow_at(connection, byte_of(of, oldest))].record.timeouts;
+}
+
+void FlowLedger::write(const std::string& path) const {
+    RecordFile<buffer::FlowRecord> file(path);
+    for (const Progress& progress : progress_) file.write(progress.record);
+    file.close();
+}
+
+std::vector<buffer::FlowRecord> FlowLedger::records() const {
+    std::vector<buffer::FlowRecord> found;
+    found.reserve(progress_.size());
+    for (const Progress& progress : progress_) found.push_back(progress.record);
+    return found;
+}
+
+}  // namespace foretail::packets
