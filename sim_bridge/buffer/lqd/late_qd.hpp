@@ -12,7 +12,7 @@ namespace foretail::buffer {
 /// That time needs no simulation. Let a port's k-th arrival come in slot a[k], let it be next, and let its queue run
 /// empty at time e as things stand. Every arrival before e moves e by one and k by one, so e - k stays, and the busy
 /// period takes all arrivals up to the first with a[k] - k >= e - k. A drop lowers e by one.
-/// sim_bridge/open_loop/offline_optimum.py says why this is optimal.
+/// tests/sim_bridge/slow_models/offline_optimum.py says why this is optimal.
 class LateQd {
 public:
     /// `slot` never decreases; the arrays must outlive the object.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "packets/congestion_control.h"
-#include "packets/switch_core.h"
 
 namespace {
 
