@@ -240,9 +240,9 @@ def _close(name: str, settings: tuple[str, ...], of_stage: Mapping[str, str]) ->
     if group == "predictor" and last in _OF_LIBRARIES:
         return f"it is called predictor.{_OF_LIBRARIES[last]} here"
     close = [
-        name
+        meant
         for known in (of_stage, settings)
-        for name in (
+        for meant in (
             *difflib.get_close_matches(name, known, n=1, cutoff=0.7),
             *(setting for setting in known if setting.endswith(f".{last}")),
         )

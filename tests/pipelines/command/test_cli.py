@@ -127,8 +127,8 @@ def test_what_another_command_does_is_answered_with_its_name(line: str, capsys: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run"], "run needs an experiment: foretail run NAME, with one of balancer_shift"),
-        (["run", "figure_11"], "there is no experiment figure_11: choose from balancer_shift"),
+        (["run"], "run needs an experiment: foretail run NAME, with one of abm, balancer_shift"),
+        (["run", "figure_11"], "there is no experiment figure_11: choose from abm, balancer_shift"),
         (["run", "flips", "size=medium"], "flips has no size medium: choose from small, full."),
     ],
 )
