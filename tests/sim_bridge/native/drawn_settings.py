@@ -156,7 +156,7 @@ def drawn_pauses(number: int, *, short_of_headroom: bool = False) -> dict[str, A
         for name in ("ingress_reserved_bytes", "egress_static_bytes"):
             changes[f"policy__{name}"] = rng.choice([[], [rng.choice([0, 20_000]) for _ in range(count)]])
     if short_of_headroom:
-        changes["pfc__headroom_pool_bytes"] = rng.choice([1, 3000, 20_000])
+        changes["pfc__headroom_pool_bytes"] = rng.choice([1, 3000, 6000])
     per_gbps = max(_headroom_per_gbps(bps, changes) for bps in (10_000_000_000, 40_000_000_000)) * len(lossless)
     changes["topology__buffer_bytes_per_port_per_gbps"] = per_gbps + rng.choice([300, 600, 1500, 4000])
     if rng.random() < 0.3:
