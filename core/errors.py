@@ -8,19 +8,36 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_SECRET = re.compile(
-    r"""(?<=://)[^\s"'<>]*@ | (?<=databricks://)dapi[^\s"'/]* |
+_ADDRESS = re.compile(r"""[a-z][a-z0-9+.-]*://[^\s"'<>]*@""", re.IGNORECASE)
+"""A scheme, and what stands before the last @, since a password may have an @ itself."""
+_FILES = ("sqlite", "file")
+"""Schemes of addresses that are paths, in which an @ is a letter."""
+_TOKEN = re.compile(
+    r"""(?<=databricks://)dapi[^\s"'/]* |
     (?<=[?&]) (?P<name>password|passwd|pwd|sslpassword|token|access_token|api_key|secret) = [^&\s"']+""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""User and password up to the last @, since a password may have an @ itself; a token; a secret in a query."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def without_passwords(text: str) -> str:
     """`text` whose addresses name no user, no password and no token."""
-    return _SECRET.sub(lambda match: f"{match['name']}=" if match["name"] else "", text)
+    return without_tokens(_ADDRESS.sub(lambda match: user_apart(match[0])[1], text))
+
+
+def without_tokens(text: str) -> str:
+    """`text` whose addresses name no token and no password in a query."""
+    return _TOKEN.sub(lambda match: f"{match['name']}=" if match["name"] else "", text)
+
+
+def user_apart(address: str) -> tuple[str, str]:
+    """The user and the password of an address, empty where it has none, and the address without them."""
+    scheme, separator, rest = address.partition("://")
+    user, _, where = rest.rpartition("@")
+    if scheme.lower() in _FILES or ("/" in user and ":" not in user):  # a path with an @
+        return "", address
+    return user, f"{scheme}{separator}{where}"
 
 
 def printable(text: str) -> str:

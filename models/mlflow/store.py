@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from foretail.core.errors import ForetailError, without_passwords
+from foretail.core.errors import ForetailError, user_apart, without_tokens
 from foretail.core.files import holding_lock
 
 MOST_PATH_BYTES = 490
@@ -48,18 +48,12 @@ def tracking_uri(uri: str | None, folder: Path) -> str:
     gets into results. ForetailError where the clients of a scheme do not look there.
     """
     given = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{folder / 'mlflow.db'}"
-    scheme, separator, rest = given.partition("://")
-    user_and_password, _, where = rest.rpartition("@")  # the last one, since a password may have an @ itself
-    if "/" in user_and_password and ":" not in user_and_password:  # a path with an @
-        user_and_password, where = "", rest
-    address = f"{scheme}{separator}{where}"
-    without_at = address.replace("@", "%40")
-    has_token = without_passwords(without_at) != without_at
-    if address == given and not has_token:
+    user_and_password, address = user_apart(given)
+    shown = without_tokens(address)
+    if shown == given:
         return given
-    names = _CREDENTIALS.get(scheme.partition("+")[0])
-    if names is None or has_token:
-        shown = without_passwords(address)
+    names = _CREDENTIALS.get(given.partition("://")[0].partition("+")[0])
+    if names is None or shown != address:
         raise ForetailError(f"the tracking store {shown} comes with a password: give that in the environment")
     user, _, password = user_and_password.partition(":")
     os.environ |= {name: unquote(value) for name, value in zip(names, (user, password), strict=True) if value}

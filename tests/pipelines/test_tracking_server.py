@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, without_passwords
 from foretail.models.mlflow import registered, store, tracking
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.cli import main
@@ -242,7 +242,8 @@ def test_whatever_a_password_has_it_is_in_the_environment_alone(
     monkeypatch.delenv("PGPASSWORD", raising=False)
     assert tracking_uri(f"postgresql://somebody:{password}@127.0.0.1/db", tmp_path) == "postgresql://127.0.0.1/db"
     assert os.environ["PGPASSWORD"] == password
-    assert tracking_uri("http://127.0.0.1/a@b", tmp_path) == "http://127.0.0.1/a@b"
+    for plain in ("http://127.0.0.1/a@b", "sqlite:////home/me@work/a:b@c/mlflow.db", "file:///home/me@work/x"):
+        assert tracking_uri(plain, tmp_path) == without_passwords(plain) == plain
 
 
 def test_a_server_ends_with_the_process_that_started_it_however_that_ends() -> None:
