@@ -44,7 +44,7 @@ MAX_LINE_BYTES = 1 << 24
 """Longest line of the emulator's answers: beyond 900 racks."""
 
 LEAST_WITH_GAPS = 16
-"""Of so many nodes and more, half have to have demand: else their numbers are identifiers of something else."""
+"""From so many nodes on, half have to have demand: else their numbers are identifiers of something else."""
 
 _ENDS = ("source", "destination")
 _TYPES: Mapping[str, pa.DataType] = {

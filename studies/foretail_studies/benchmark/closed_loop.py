@@ -57,7 +57,7 @@ class LiveCase:
 
 @dataclass(frozen=True)
 class LivePlan:
-    """Who decides, for whom, and where."""
+    """A policy in Python, the policy that asks it, and the conditions in which it decides."""
 
     policy: PythonPolicy
     asking: Policy  #: the policy of the switch that asks it

@@ -102,8 +102,8 @@ class DemandTrackSettings(PointSettings, Families):
 
 
 @dataclass(frozen=True)
-class DemandCase:
-    """A predictor on the run of a condition and seed."""
+class RuleCase:
+    """A rule or a predictor on the run of a condition and seed."""
 
     family: str
     condition: str
@@ -126,7 +126,7 @@ class Contest:
     trusts: Sequence[int]
     code: str
 
-    def depends_on(self, case: DemandCase) -> dict[str, Any]:
+    def depends_on(self, case: RuleCase) -> dict[str, Any]:
         """Everything that a measurement depends on."""
         config = self.configs[case.where]
         return {
@@ -137,7 +137,7 @@ class Contest:
             "code": self.code,
         }
 
-    def measure(self, case: DemandCase, so_far: SoFar) -> dict[str, Any]:
+    def measure(self, case: RuleCase, so_far: SoFar) -> dict[str, Any]:
         """The throughput on the true matrices of schedules for what is predicted and for the truth, by trust."""
         so_far("")
         config = self.configs[case.where]
@@ -185,7 +185,7 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
     }
     contest = Contest(kinds, learned, configs, runs, settings.trusts, code_digest(score, generated))
     cases = [
-        DemandCase(where.family, where.condition, seed, rule)
+        RuleCase(where.family, where.condition, seed, rule)
         for where in wheres
         for seed in settings.seeds
         for rule in kinds
@@ -204,7 +204,7 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
 
     def throughput(rule: str, where: Condition, seed: int, trust: str) -> float:
         name, what = everybody[rule]
-        return float(found[DemandCase(where.family, where.condition, seed, name)][what][trust])
+        return float(found[RuleCase(where.family, where.condition, seed, name)][what][trust])
 
     trusts = {
         rule: max(
@@ -305,20 +305,6 @@ class OpenLoopSettings(PointSettings, Families):
 
 
 @dataclass(frozen=True)
-class OpenCase:
-    """A rule on the arrivals of a condition and seed."""
-
-    family: str
-    condition: str
-    seed: int
-    rule: str
-
-    @property
-    def where(self) -> Condition:
-        return Condition(self.family, self.condition)
-
-
-@dataclass(frozen=True)
 class LiveCase:
     """All seeds of a condition: they wait together, so that a policy in Python gets a batch."""
 
@@ -327,8 +313,8 @@ class LiveCase:
     seeds: tuple[int, ...]
 
     @property
-    def cases(self) -> list[OpenCase]:
-        return [OpenCase(self.family, self.condition, seed, "") for seed in self.seeds]
+    def cases(self) -> list[RuleCase]:
+        return [RuleCase(self.family, self.condition, seed, "") for seed in self.seeds]
 
 
 @dataclass(frozen=True)
@@ -341,13 +327,13 @@ class Arrivals:
     code: str
     live: tuple[str, PythonPolicy] | None = None  #: the policy that asks, and whom
 
-    def depends_on(self, case: OpenCase) -> dict[str, Any]:
+    def depends_on(self, case: RuleCase) -> dict[str, Any]:
         """Everything that a measurement depends on."""
         asked = self.predictors.get(case.rule)
         rule = [policy_identity(case.rule)] if asked is None else [asked[0], asked[1].sha256]
         return {"traffic": self.hashes[case.where, case.seed], "rule": rule, "code": self.code}
 
-    def measure(self, case: OpenCase, so_far: SoFar) -> dict[str, Any]:
+    def measure(self, case: RuleCase, so_far: SoFar) -> dict[str, Any]:
         """What a rule sends, in packets, and a hash of what arrives."""
         so_far("")
         traffic = self.traffic[case.where]
@@ -431,7 +417,7 @@ def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
     named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
     rules = list(dict.fromkeys(named))
     cases = [
-        OpenCase(where.family, where.condition, seed, rule)
+        RuleCase(where.family, where.condition, seed, rule)
         for where in traffic
         for seed in settings.seeds
         for rule in rules
@@ -476,7 +462,7 @@ def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
 OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show_open_loop)
 
 
-def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[OpenCase, Any]:
+def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[RuleCase, Any]:
     """What the policy in Python sends, on each condition and seed."""
     measured = measure_cases(
         settings.experiment,
@@ -527,12 +513,12 @@ def _with_model(
 
 
 def _percents(
-    found: Mapping[OpenCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
+    found: Mapping[RuleCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
 ) -> dict[str, dict[int, float]]:
     """The recovered loss in percent, by rule and seed; ForetailError where always accepting loses nothing."""
 
     def sent(rule: str, seed: int) -> int:
-        return int(found[OpenCase(where.family, where.condition, seed, rule)]["sent"])
+        return int(found[RuleCase(where.family, where.condition, seed, rule)]["sent"])
 
     percents: dict[str, dict[int, float]] = {}
     for rule in rules:

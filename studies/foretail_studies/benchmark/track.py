@@ -48,7 +48,7 @@ class FrozenRun:
 
 
 def frozen_runs(size: str, version: str = CLOSED_LOOP) -> list[FrozenRun]:
-    """Those of a size, which come with the package."""
+    """The frozen runs of a size, which come with the package."""
     with resources.files(__package__).joinpath(f"{version}.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     runs = (
@@ -96,7 +96,7 @@ def require_frozen(measured: Sequence[FrozenRun], size: str, version: str = CLOS
 
 
 def reference_runs(costs: Costs, reference: Rule, size: str, held_out: Collection[str]) -> Iterator[FrozenRun]:
-    """What was measured of the reference rule; `held_out` names families."""
+    """The measured runs of the reference rule; `held_out` names families."""
     for where, rules in costs.runs.items():
         for seed, run in rules[reference].items():
             judges = where.family in held_out
@@ -178,7 +178,7 @@ def confidence_of_each(conditions: int) -> float:
 
 
 def fails(guard: float | None) -> bool:
-    """Whether a guard says no."""
+    """True if a guard says no."""
     return guard is not None and guard > GUARD_PERCENT
 
 
@@ -205,7 +205,7 @@ def require_answers(policy: str) -> None:
 
 @dataclass(frozen=True)
 class Track:
-    """What was measured of all rules on one track."""
+    """Measurements of all rules on one track."""
 
     version: str
     size: str

@@ -295,7 +295,7 @@ RIGHT = "right"
 WRONG_SEED = 2**32
 """Added to a point's seed for the wrong predictions, which must not be the random numbers that made its matrix."""
 _TOLERANCE = 1e-6
-"""Of the linear program."""
+"""Tolerance of the linear program."""
 
 
 @dataclass
@@ -328,7 +328,7 @@ class TrustCase:
 
 
 def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
-    """What is proven and measured for every gamma, the best distributions of k, and what is below its bound."""
+    """Proofs and measurements for every gamma, the best distributions of k, and what is below its bound."""
     below = everything[everything["theta"] < everything["bound"] - _TOLERANCE].reset_index(drop=True)
     predicted = everything.get("matrix_predicted")  # the rows that a run keeps lack it
     samples, violations = (frame.drop(columns="matrix_predicted", errors="ignore") for frame in (everything, below))
