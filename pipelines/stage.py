@@ -32,10 +32,9 @@ from foretail.core.plugins import FAILURES
 from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.models.scoring.figure_style import Look, looking
 from foretail.pipelines.runs.ending import StageFailed, results_complete
-from foretail.pipelines.runs.notes import collecting_notes, say
+from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import COLUMNS, Table, show, write_result
 from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.settings.switch_config import left_out_of
 from foretail.pipelines.settings.validation import typed
 
 MOST_NAMED = 12
@@ -111,21 +110,15 @@ def run(command: Command, node: DictConfig) -> None:
     job = HydraConfig.get()
     run_dir = Path(job.runtime.output_dir)
     try:
-        config = typed(node, command.schema, job.overrides.task)
-        tracking = getattr(config, "tracking", None)
-        if isinstance(tracking, Tracking) and tracking.enabled:  # a folder in its place is refused before work begins
-            sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
-        started = time.monotonic()
-        look = Look(config.figures.style, config.figures.width_mm)
-        with (
-            recording() as written,
-            collecting_notes() as command_notes,
-            no_digest_allowed(config.allow_no_digest),
-            looking(look),
-        ):
-            if (switch := getattr(config, "config", None)) is not None and (sentence := left_out_of(Path(switch))):
-                say(sentence)
-            result = command.work(config, run_dir)
+        with collecting_notes() as command_notes:
+            config = typed(node, command.schema, job.overrides.task)
+            tracking = getattr(config, "tracking", None)
+            if isinstance(tracking, Tracking) and tracking.enabled:  # a folder in its place is refused before work
+                sqlite_file(tracking_uri(tracking.uri, Path(config.store_dir).absolute().parent))
+            started = time.monotonic()
+            look = Look(config.figures.style, config.figures.width_mm)
+            with recording() as written, no_digest_allowed(config.allow_no_digest), looking(look):
+                result = command.work(config, run_dir)
         tables = result.tables()
         verdict = result.verdict() if isinstance(result, SaysVerdict) else []
         document = {

@@ -24,6 +24,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError
+from foretail.core.reading import Reading
 from foretail.features.demand.matrix import (
     MAX_NODES,
     DemandSequence,
@@ -94,6 +95,14 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
             raise ForetailError(f"{path} has {size} nodes and another log {nodes}: give logs of the same nodes")
     if not fixed:
         _require_numbers(paths, runs.values(), nodes)
+        step = "" if steps.interval_ns is None else f" of interval_ns={steps.interval_ns:,}"
+        most = max((run.sum(axis=2).max() for run in runs.values()), default=0)
+        guesses = (
+            f"nodes are numbered 0 to {nodes - 1}",
+            f"the longest run takes {max(map(len, runs.values()), default=0):,} steps{step}",
+            f"a node sends up to {most:.3g} uplinks in one",
+        )
+        Reading(", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else ""), guesses=guesses).tell()
     return tuple(_sequence(name, demand, nodes, steps) for name, demand in runs.items())
 
 
@@ -244,12 +253,17 @@ def _chosen(path: Path, names: Sequence[str]) -> tuple[list[str], str, str]:
     def one_of(*choice: str) -> str:
         present = [name for name in names if name in choice]
         if len(present) != 1:
+            blank = [name for name in names if name.strip() in choice and name not in choice]
+            if blank:
+                raise ForetailError(f"{path} has the column {blank[0]!r} with a blank: call it {blank[0].strip()}")
             has = ", ".join(names)[:100]
             raise ForetailError(f"{path} has the columns {has}: name one of them {' or '.join(choice)}")
         return present[0]
 
     when, source, destination, what = one_of("step", "time_ns"), *map(one_of, _ENDS), one_of("bytes", "demand")
-    return [when, source, destination, what] + ([one_of("run")] if "run" in names else []), when, what
+    columns = [when, source, destination, what] + ([one_of("run")] if "run" in names else [])
+    Reading(str(path), tuple(f"the column {name}" for name in names if name not in columns)).tell()
+    return columns, when, what
 
 
 def _column(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:

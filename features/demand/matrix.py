@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.impostors import refuse_impostor
+from foretail.core.reading import Reading
 from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
@@ -199,16 +200,17 @@ def _from_csv(path: Path) -> FloatArray:
                 )
             cells = fields if names is None else fields[1:]
             rows.append([_number(path, len(rows), column, text) for column, text in enumerate(cells)])
-    return _without_counts(np.array(rows, np.float64))
+    return _without_counts(path, np.array(rows, np.float64))
 
 
-def _without_counts(values: FloatArray) -> FloatArray:
+def _without_counts(path: Path, values: FloatArray) -> FloatArray:
     """A matrix without a first row, or a first column, beyond a square that counts the nodes from 0."""
     rows, columns = values.shape if values.ndim == 2 else (0, 0)
-    if rows == columns + 1 and np.array_equal(values[0], range(columns)):
-        return values[1:]
-    if columns == rows + 1 and np.array_equal(values[:, 0], range(rows)):
-        return values[:, 1:]
+    header = rows == columns + 1 and np.array_equal(values[0], range(columns))
+    if header or (columns == rows + 1 and np.array_equal(values[:, 0], range(rows))):
+        line = "row" if header else "column"
+        Reading(str(path), (f"a first {line} of the numbers 0, 1, 2, ...",), (f"that {line} counts nodes",)).tell()
+        return values[1:] if header else values[:, 1:]
     return values
 
 
@@ -235,7 +237,9 @@ def _from_parquet(path: Path) -> FloatArray:
         for field in file.schema_arrow:
             if not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
                 raise ForetailError(f"column {field.name} of {path} has the type {field.type}: store numbers")
-        columns = file.read().columns
+        columns, names = file.read().columns, file.schema_arrow.names
+    if names != [str(node) for node in range(len(names))]:
+        Reading(str(path), guesses=(f"its columns {', '.join(names)[:60]} are nodes 0, 1, 2, ... in order",)).tell()
     values = [column.to_numpy().astype(np.float64) for column in columns]  # NaN where one is missing
     return np.stack(values, axis=1) if values else np.empty((0, 0))
 

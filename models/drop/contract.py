@@ -110,6 +110,10 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
             ensemble = trained.to_ensemble(features)
         assert ensemble == again.to_ensemble(features), "same seed and rows must give the same ensemble"
         _check_ensemble(trained, ensemble, features, unseen)
+    elif (to_network := getattr(trained, "to_network", None)) is not None:
+        with holds("to_network must give the network of the trained model"):
+            network = to_network(features)
+        np.testing.assert_allclose(network.probability(unseen), probability, atol=2e-3)
 
 
 def _check_ensemble(

@@ -22,9 +22,10 @@ from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
-from foretail.core.plugins import require, running
+from foretail.core.plugins import is_foreign, require, running
 from foretail.core.summary import Summarised
 from foretail.models.drop.predictor import DropPredictor, checked_features
+from foretail.models.ensemble.agreement import tried_rows
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.onnx_session import session_of
 
@@ -272,6 +273,10 @@ class Network(Summarised):
         return session_of(self.content, "network", "train")
 
 
+_ROUNDING = 2e-3
+"""Probabilities differ less where only the order of additions in float32 does."""
+
+
 def network_columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """Return features and their logarithms, log(1 + x), before they are standardised: float32[rows, 2 features]."""
     values = x.astype(np.float32)
@@ -295,6 +300,16 @@ class NetworkPredictor(DropPredictor):
         with running(self, "to_network"):
             network = self._network(features)
         require(self, isinstance(network, Network), "to_network must return a Network", f"a {type(network).__name__}")
+        if not is_foreign(type(self)):
+            return network
+        rows = tried_rows([feature.bits for feature in features]).astype(np.int32)
+        off = np.abs(network.probability(rows) - self.probability(rows))
+        require(
+            self,
+            bool((off <= _ROUNDING).all()),
+            "its network must give its probabilities",
+            f"others on {np.count_nonzero(off > _ROUNDING):,} of {len(rows):,} rows, by up to {off.max():.3f}",
+        )
         return network
 
     @abstractmethod

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
 from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -91,7 +92,7 @@ class _Dense(NetworkPredictor):
         return torch.cat(layers).numpy().astype(np.float64)
 
     def _network(self, features: Sequence[FeatureInput]) -> Network:
-        dense = [part for part in self.module_.modules() if isinstance(part, torch.nn.Linear)]
+        dense = self.module_.layers
         layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in dense]
         return Network.of_layers(features, self.mean_, self.deviation_, layers)
 
@@ -236,10 +237,11 @@ class _Draw:
 
 
 def layers_of(module: torch.nn.Module) -> list[Layer]:
-    """Return the dense layers of a module for :meth:`Network.of_layers`.
+    """Return the dense layers of a module for :meth:`Network.of_layers`, from the graph of what `forward` computes.
 
-    ForetailError when it is more than ``Linear`` layers, all with a bias, and one of the activations ``ReLU``,
-    ``LeakyReLU``, ``Hardsigmoid`` and ``Tanh`` between two of them; ``Dropout`` and ``Identity`` may stand anywhere.
+    Affine steps of that graph (``torch.export``) become one layer, up to a ``relu``, ``leaky_relu``, ``hardsigmoid`` or
+    ``tanh``. A ``sigmoid`` at the end is left out, as the network has its own. ForetailError on a graph with another
+    step, on numbers of 16 bits, and where the layers give another logit than the module on one of 4,000 rows.
 
     Examples
     --------
@@ -247,33 +249,166 @@ def layers_of(module: torch.nn.Module) -> list[Layer]:
     >>> [(layer.weight.shape, layer.activation) for layer in layers]
     [((4, 8), 'leaky_relu'), ((1, 4), 'relu')]
     """
-    layers: list[Layer] = []
-    parts = [part for part in module.modules() if not list(part.children())]
-    parts = [part for part in parts if not isinstance(part, (torch.nn.Dropout, torch.nn.Identity))]
-    for dense, between in zip_longest(parts[::2], parts[1::2]):
-        name = (
-            "relu"
-            if between is None
-            else next((name for kind, name in _ACTIVATIONS.items() if type(between) is kind), None)
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    tensors = list(module.state_dict().values())
+    kinds = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    if kinds - {torch.float32, torch.float64}:
+        raise ForetailError(
+            f"the network computes in {', '.join(sorted(map(str, kinds)))}, which float32 does not repeat: convert it "
+            "by module.float(), and judge that"
         )
-        fits = isinstance(dense, torch.nn.Linear) and isinstance(dense.bias, torch.Tensor)
-        if not isinstance(dense, torch.nn.Linear) or not fits or name is None or (between is parts[-1]):
-            known = ", ".join(kind.__name__ for kind in _ACTIVATIONS)
-            raise ForetailError(
-                f"the network has {between if fits else dense} where a dense layer with a bias or an activation "
-                f"belongs: let Linear layers and one of {known} alternate, from the first Linear to the last"
-            )
-        slope = between.negative_slope if isinstance(between, torch.nn.LeakyReLU) else Layer.slope
-        layers.append(Layer(dense.weight.detach().cpu().numpy(), dense.bias.detach().cpu().numpy(), name, slope))
+    training = {part: part.training for part in module.modules()}
+    module.eval()  # without dropout, as it decides
+    try:
+        for inputs in dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.ndim == 2):
+            rows = _tried_rows(inputs).to(tensors[0].device, max(kinds, key=str))
+            with suppress(RuntimeError), torch.no_grad():  # of another width
+                own = module(rows)
+                break
+        else:
+            raise ForetailError("the network takes no rows of columns: give a module of dense layers")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that a hook sets
+            reader = _GraphReader(torch.export.export(module, (rows,), strict=False), rows)
+            layers = reader.read()
+    except ForetailError:
+        raise
+    except Exception as error:  # the code of a module may raise anything, and so does its export
+        raise ForetailError(
+            f"the network cannot be read as a graph ({first_line(error)[:160]}): let its forward do the same steps "
+            "for all rows"
+        ) from None
+    finally:
+        for part, was in training.items():
+            part.training = was
+    again = _logits(layers, rows.double().cpu())
+    own, again = (
+        own.double().cpu().reshape(4, -1),
+        (again.sigmoid() if reader.ends_in_sigmoid else again).reshape(4, -1),
+    )
+    if not bool(((own - again).abs() <= 1e-4 * (1 + own.abs().amax(dim=1, keepdim=True))).all()):
+        raise ForetailError(
+            f"the layers that were read and the network differ on some of {own.numel():,} rows, so that its forward "
+            "does more than its graph shows: let it be affine steps and activations alone"
+        )
     return layers
 
 
-_ACTIVATIONS: dict[type[torch.nn.Module], str] = {
-    torch.nn.ReLU: "relu",
-    torch.nn.LeakyReLU: "leaky_relu",
-    torch.nn.Hardsigmoid: "hard_sigmoid",
-    torch.nn.Tanh: "tanh",
+def _tried_rows(inputs: int) -> torch.Tensor:
+    """4,000 rows of columns: small, larger, much larger, and those of -1, 0 and 1 alone."""
+    random = torch.Generator().manual_seed(0)
+    drawn = torch.randn(3, 1000, inputs, generator=random) * torch.tensor([1.0, 30.0, 1000.0])[:, None, None]
+    return torch.cat([*drawn, torch.randint(-1, 2, (1000, inputs), generator=random).float()])
+
+
+def _logits(layers: Sequence[Layer], z: torch.Tensor) -> torch.Tensor:
+    for place, layer in enumerate(layers):
+        z = z @ torch.from_numpy(layer.weight).double().T + torch.from_numpy(layer.bias).double()
+        if place < len(layers) - 1:
+            slope = (layer.slope,) if layer.activation == "leaky_relu" else ()
+            z = _ACTIVATIONS[layer.activation.replace("_sigmoid", "sigmoid")](z, *slope)
+    return z
+
+
+_ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
+    name: getattr(torch.nn.functional, name) for name in ("relu", "leaky_relu", "hardsigmoid", "tanh")
 }
+"""By the names of ATen."""
+_AFFINE = (
+    *("linear", "addmm", "mm", "matmul", "add", "sub", "rsub", "mul", "div", "neg", "batch_norm", "cat", "slice"),
+    *("select", "index", "flip", "view", "reshape", "squeeze", "unsqueeze", "flatten", "clone", "alias", "detach"),
+    *("contiguous", "dropout", "to"),
+)
+"""Steps of ATen that are affine in each row; what they do to others than the columns, the comparison of rows shows."""
+_ONE_FACTOR = ("mul", "div", "mm", "matmul")
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """A value of a graph that is affine in the columns, or in the output of the last activation."""
+
+    #: float64: its value at 0, then at each unit vector
+    at: torch.Tensor
+    layer: int  #: activations before it
+
+
+def _precise(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+class _GraphReader(torch.fx.Interpreter):
+    """The layers of an exported graph; what does not depend on the columns is computed."""
+
+    def __init__(self, exported: torch.export.ExportedProgram, rows: torch.Tensor) -> None:
+        super().__init__(exported.graph_module)
+        self.extra_traceback = False
+        numbers = {**exported.state_dict, **exported.constants}
+        self._numbers = [numbers.get(str(spec.target)) for spec in exported.graph_signature.input_specs]
+        self._rows, self._width = rows.shape
+        self._device = rows.device
+        self._layers: list[Layer] = []
+        self.ends_in_sigmoid = False
+
+    def read(self) -> list[Layer]:
+        """Return the layers."""
+        columns = self._basis(self._width)
+        last, *others = self.run(*(columns if one is None else _precise(one) for one in self._numbers))
+        if others or not isinstance(last, _Affine) or last.layer != len(self._layers) or last.at[0].numel() != 1:
+            raise ForetailError("the network has not one output for each row, the logit: give a module that has")
+        self._add_layer(last, "relu", Layer.slope)
+        return self._layers
+
+    def fetch_attr(self, target: str) -> Any:
+        return _precise(super().fetch_attr(target))
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if str(n.target).startswith("aten.sigmoid.") and all(user.op == "output" for user in n.users):
+            self.ends_in_sigmoid = True
+            return self.env[n.all_input_nodes[0]]
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        flat = [
+            item for one in (*args, *kwargs.values()) for item in (one if isinstance(one, (list, tuple)) else [one])
+        ]
+        values = [item for item in flat if isinstance(item, _Affine)]
+        name = getattr(target, "__name__", str(target)).partition(".")[0].removesuffix("_")
+        if name.startswith("_assert"):  # of types, where these are all float64
+            return None
+        if not values:
+            return super().call_function(target, args, kwargs)
+        layer = values[0].layer
+        if name in _ACTIVATIONS and layer == len(self._layers):
+            slope = (*args[1:], kwargs.get("negative_slope", Layer.slope))[0]
+            self._add_layer(values[0], name.replace("hards", "hard_s"), slope)
+            return self._basis(values[0].at.shape[-1])
+        if name not in _AFFINE or (name in _ONE_FACTOR and len(values) > 1):
+            known = ", ".join(_ACTIVATIONS)
+            raise ForetailError(
+                f"the network has the step {name}, which is neither affine nor one of {known}: let Linear layers and "
+                "these alternate"
+            )
+        if any(value.layer != layer for value in values):
+            raise ForetailError(
+                f"the network joins values before and behind an activation ({name}), as a residual does: let Linear "
+                f"layers and activations alternate"
+            )
+        plain = torch.fx.node.map_aggregate((args, kwargs), self._plain)
+        return _Affine(super().call_function(target, *plain).double(), layer)
+
+    def _plain(self, item: Any) -> Any:
+        """An argument for the basis, which has other rows than the exported graph."""
+        return item.at if isinstance(item, _Affine) else -1 if type(item) is int and item == self._rows else item
+
+    def _basis(self, width: int) -> _Affine:
+        unit = torch.eye(width, dtype=torch.float64, device=self._device)
+        return _Affine(torch.cat([torch.zeros_like(unit[:1]), unit]), len(self._layers))
+
+    def _add_layer(self, value: _Affine, activation: str, slope: float) -> None:
+        at = value.at.reshape(len(value.at), -1).cpu().numpy()
+        self._layers.append(
+            Layer((at[1:] - at[0]).T.astype(np.float32), at[0].astype(np.float32), activation, float(slope))
+        )
 
 
 def _scale(x: IntRows, arrivals: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:

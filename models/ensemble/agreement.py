@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,19 @@ MOST_ROWS = 1000
 """Most rows of data that are compared, or a few more."""
 
 
+_DRAWN = 2_000
+"""Random rows of each of two kinds, of numbers of all sizes and of large ones, that are compared."""
+
+
+def tried_rows(bits: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return 4,000 random rows of inputs of so many bits, and rows of their ends: int64[rows, inputs]."""
+    random, largest = np.random.default_rng(0), (1 << np.asarray(bits, np.int64)) - 1
+    uniform = random.integers(0, largest, (_DRAWN, len(largest)), endpoint=True)
+    small = random.integers(0, largest >> random.integers(0, np.asarray(bits), (_DRAWN, len(largest))), endpoint=True)
+    ends = np.where(random.random((64, len(largest))) < 0.5, largest, 0)
+    return np.concatenate([np.zeros_like(largest[None]), largest[None], ends, uniform, small])
+
+
 def with_zeros(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return int64[rows, inputs] `rows`, then each of them once more for every input, with a zero there."""
     zeros = np.repeat(rows[:, None], rows.shape[1], axis=1)
@@ -36,7 +49,8 @@ def require_agreement(
 ) -> None:
     """Raise ForetailError where the trees decide otherwise than `predict`, beyond what the framework rounds.
 
-    They are compared at zeros, at the largest inputs, on both sides of thresholds, and on given rows.
+    They are compared on 4,000 random rows, at zeros, at the largest inputs, on both sides of thresholds, and on given
+    rows.
 
     Parameters
     ----------
@@ -46,7 +60,8 @@ def require_agreement(
     """
     largest = np.array([[(1 << item.bits) - 1 for item in ensemble.features]])
     points = Cells.of(ensemble).sample(_COMPARED, np.random.default_rng(0))
-    rows = with_zeros(np.concatenate([np.zeros_like(largest), largest, points]))
+    tried = tried_rows([item.bits for item in ensemble.features])
+    rows = np.concatenate([with_zeros(np.concatenate([np.zeros_like(largest), largest, points])), tried])
     if given is not None:
         data = np.asarray(given)
         rows = np.concatenate([rows, np.clip(data[:: max(1, len(data) // MOST_ROWS)], 0, largest)])

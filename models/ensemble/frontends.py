@@ -15,6 +15,7 @@ How each framework adds up, and so where its rounding can decide otherwise than 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -93,7 +94,7 @@ def from_estimator(
                 require_labels(type(estimator).__name__, estimator.classes_)
             file = Path(folder) / "model.txt"
             getattr(estimator, "booster_", estimator).save_model(file)  # type: ignore[attr-defined]
-            return from_lightgbm(file, features, origin)
+            return from_lightgbm(file, features, origin, rows)
     return from_sklearn(estimator, features, origin, rows)
 
 
@@ -267,10 +268,16 @@ def from_xgboost(
     return ensemble
 
 
-def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin | None = None) -> Ensemble:
-    """Read LightGBM's own text model, as ``Booster.save_model`` writes it; errors as :func:`from_treelite`'s.
+def from_lightgbm(
+    path: Path,
+    features: Sequence[FeatureInput],
+    origin: Origin | None = None,
+    rows: npt.ArrayLike | None = None,
+) -> Ensemble:
+    """Read LightGBM's own text model, as ``Booster.save_model`` writes it; parameters and errors as those of others.
 
-    ForetailError, too, where a split takes zeros for missing values: treelite loses that rule.
+    Where LightGBM is installed, decisions are compared with it. ForetailError, too, where a split takes zeros for
+    missing values: treelite loses that rule.
     """
     import treelite
 
@@ -294,7 +301,17 @@ def from_lightgbm(path: Path, features: Sequence[FeatureInput], origin: Origin |
         )
     features = _checked_features(features, lightgbm_columns("\n".join(lines)), read.num_feature)
     version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
-    return _from_treelite(read, features, {"framework": f"lightgbm text {version}", **(origin or {})}, rounds=False)
+    known = {"framework": f"lightgbm text {version}", **(origin or {})}
+    ensemble = _from_treelite(read, features, known, rounds=False)
+    with contextlib.suppress(ModuleNotFoundError):
+        import lightgbm
+
+        try:
+            own = lightgbm.Booster(model_str="\n".join(lines) + "\n")  # a line end of Windows would end the process
+        except lightgbm.basic.LightGBMError as error:
+            raise ForetailError(f"LightGBM itself refuses the model ({_first_line(error)}): save it again") from None
+        require_agreement(ensemble, "LightGBM model", lambda x: np.asarray(own.predict(x, num_threads=1)) > 0.5, rows)
+    return ensemble
 
 
 def _require_all_trees(content: bytes) -> None:
@@ -346,7 +363,16 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
     features : the model's columns in training order; a treelite model has no names to compare
     origin : added to the ensemble's ``origin``
     """
-    return _from_treelite(model, features, origin, rounds=model.input_type == "float32")
+    import treelite
+
+    ensemble = _from_treelite(model, features, origin, rounds=model.input_type == "float32")
+
+    def predict(x: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        probability: npt.NDArray[Any] = treelite.gtil.predict(model, x.astype(model.input_type), nthread=1)
+        return probability[:, 0, -1] > 0.5
+
+    require_agreement(ensemble, "treelite model", predict)
+    return ensemble
 
 
 def _from_treelite(

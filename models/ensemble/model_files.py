@@ -38,6 +38,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.impostors import COMPRESSED, refuse_pointer
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import FAILURES
+from foretail.core.reading import Reading
 from foretail.models.ensemble.agreement import MOST_ROWS
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 
@@ -147,7 +148,7 @@ def load_model_file(
                 f"({', '.join(f'{f.name} of {f.bits} bits' for f in ensemble.features)}), not the declared ones: "
                 f"declare the same or none"
             )
-        return ensemble
+        return _told(ensemble, path)
     if kind is Format.PICKLE and not allow_pickle:
         raise ForetailError(
             f"{path} is a pickle, which can run any code when it is opened: save the model with skops, or set "
@@ -159,7 +160,24 @@ def load_model_file(
             f"them in order, as in 'inputs=[{{name: queue, bits: 20}}, ...]'; other stages take the ensemble.json that "
             f"it writes"
         )
-    return _read_apart(path, kind, features, limits, rows)
+    return _told(_read_apart(path, kind, features, limits, rows), path)
+
+
+def _told(ensemble: Ensemble, path: Path) -> Ensemble:
+    """Tell what its reader noticed of the features of a model; ForetailError when that leaves no split."""
+    beyond, fractions = (ensemble.origin.get(name) for name in ("beyond_bits", "fractions"))
+    if (beyond or fractions) and all(len(tree.value) == 1 for tree in ensemble.trees):
+        raise ForetailError(
+            f"no split of {path} can be reached on both sides by whole numbers of the declared bits: declare more "
+            "bits, or train on the columns as a switch has them"
+        )
+    guess = (
+        f"whole numbers reach the thresholds of {fractions}, which are neither such numbers nor in their middle, as of "
+        "a model that learned on scaled columns: train on the columns as a switch has them"
+    )
+    lost = f"tests of {beyond} beyond the bits that were declared (declare more)"
+    Reading(str(path), (lost,) if beyond else (), (guess,) if fractions else ()).tell()
+    return ensemble
 
 
 def format_of(content: bytes, source: str) -> Format:
@@ -171,6 +189,11 @@ def format_of(content: bytes, source: str) -> Format:
         return _json_format(content, source)
     if content.startswith((b"tree\nversion=", b"tree\r\nversion=")):
         return Format.LIGHTGBM
+    if b"tree" in content[:8] and b"version=" in content[:32]:
+        raise ForetailError(
+            f"{source} is a LightGBM text that an editor has changed at its first bytes or its line ends: save it "
+            "again with booster_.save_model"
+        )
     if content.startswith(b"PK\x03\x04"):
         if b"/data.pkl" in content[:512]:
             raise ForetailError(
@@ -253,7 +276,7 @@ def _read_foreign(
     if kind is Format.LIGHTGBM:
         if isinstance(features, NamedColumns):
             features = features.chosen(lightgbm_columns(content.decode(errors="replace")))
-        return from_lightgbm(path, features, origin)
+        return from_lightgbm(path, features, origin, rows)
     if kind is Format.TREELITE:
         import treelite
 
@@ -381,6 +404,8 @@ def _import_readers(kind: Format) -> None:
         readers += ["sklearn.ensemble", "skops.io", "joblib"]
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ, Format.PICKLE):
         readers.append("xgboost")
+    if kind in (Format.LIGHTGBM, Format.PICKLE):
+        readers.append("lightgbm")
     for reader in readers:
         with contextlib.suppress(ModuleNotFoundError):  # a file that needs it is refused when it is read
             importlib.import_module(reader)

@@ -16,6 +16,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.reading import Reading
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
@@ -191,13 +192,8 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     notes = [
         f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
     ]
-    for name, what in (
-        ("without_ip", "frames without IP, such as ARP, were left out"),
-        ("malformed_ip", "frames whose IP header contradicts itself were left out"),
-        ("with_trailer", "packets are counted without bytes that followed them, such as an undeclared check sequence"),
-    ):
-        if survey.get(name):
-            notes.append(f"{seed}: {survey[name]:,} {what}")
+    if "reading" in imported and (left := Reading(**imported["reading"]).sentence()):
+        notes.append(f"{seed}: {left}")
     if survey.get("active_ports") == 1:
         notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")
     if "active_voqs" in survey and survey["active_voqs"] <= survey["racks"]:

@@ -70,6 +70,7 @@ def _import_pcap(
         ports,
         mtu_bytes=settings.mtu_bytes,
         sort=settings.sort,
+        without_copies=settings.copies == "leave_out",
         report=lambda packets: report(0.0, f"{packets:,} packets read"),
     )
     files = depends_on["settings"]
@@ -100,6 +101,7 @@ def _import_pcap(
         "log_sha256": depends_on["log_sha256"],
         "counters": counters,
         "survey": log.figures() | {"longest_stay_ns": longest_stay_ns(run)},
+        "reading": asdict(log.reading(path or "the captures")),
     }
 
 

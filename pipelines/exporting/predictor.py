@@ -39,7 +39,6 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG
 from foretail.pipelines.data.inputs import column_inputs, dataset_columns, feature_inputs, open_dataset
-from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key, Store
@@ -115,15 +114,7 @@ def given_model(config: ExportConfig) -> Ensemble | Network:
     inputs, rows = declared_inputs(config), None
     if inputs is not None and config.columns and config.dataset is not None:
         rows, _ = model_rows(inputs, open_dataset(config.dataset))
-    model = load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
-    if isinstance(model, Ensemble) and (beyond := model.origin.get("beyond_bits")):
-        say(f"the model tests {beyond} beyond the bits that were declared, so it lost those tests: declare more bits")
-    if isinstance(model, Ensemble) and (fractions := model.origin.get("fractions")):
-        say(
-            f"thresholds of {fractions} are no whole numbers and no middles of such, as of a model that learned on "
-            "scaled columns: a switch gives whole numbers as they are, so train on these"
-        )
-    return model
+    return load_predictor(config.model, config.tracking, store, inputs, config.allow_pickle, limits, rows)
 
 
 def export_drop_predictor(config: ExportConfig, run_dir: Path, model: Ensemble | None = None) -> ExportResult:

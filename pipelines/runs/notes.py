@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from foretail.core.reading import telling
 from foretail.pipelines.runs.result import Table, show
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ _NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
 
 @contextmanager
 def collecting_notes() -> Iterator[Notes]:
-    """Collect what is said meanwhile."""
+    """Collect what is said meanwhile, and what readers tell of inputs."""
     notes = Notes()
     token = _NOTES.set(notes)
     try:
-        yield notes
+        with telling(lambda reading: say(reading.sentence())):
+            yield notes
     finally:
         _NOTES.reset(token)
 

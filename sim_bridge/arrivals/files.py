@@ -3,7 +3,7 @@
 Where features are in bytes and nanoseconds, a packet has `PACKET_BYTES` and a slot `SLOT_NS`.
 
 A file has one row per packet in order of arrival and the integer columns ``slot`` and ``port``; ``first_rtt``,
-``priority`` and a column of predictions are read where they are present, any other column is ignored. Errors name a row
+``priority`` and a column of predictions are read where they are present; others are told as left out. Errors name a row
 by its number among the data rows, the first being row 1.
 """
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.impostors import refuse_impostor
+from foretail.core.reading import Reading
 
 PACKET_BYTES = 1024
 SLOT_NS = 1024
@@ -94,6 +95,8 @@ class ArrivalFile:
             if not count and name in _REQUIRED:
                 others = [column for column in ";\t" if column in self.columns[0]]
                 remedy = "separate the columns by commas" if others else "let its first line be slot,port"
+                if name in [column.strip() for column in self.columns]:
+                    remedy = "take the blank beside its name away"
                 raise ForetailError(
                     f"{path} has no column {name}, only {_listed(self.columns)}: "
                     + (remedy if self._is_csv else "name the columns slot and port")
@@ -138,6 +141,8 @@ class ArrivalFile:
             highest |= {self._prediction_column: 1}
         names = [name for name in highest if name in self.columns]
         most = None if allow_more_than_ports_per_slot else ports
+        left = (f"the column {name}" for name in self.columns if name not in (*names, self._prediction_column))
+        Reading(str(self.path), tuple(left)).tell()
         first, order = 0, _SlotOrder(self.path, most)
         flags = [name for name in names if highest[name] == 1 and name not in (*_REQUIRED, "priority")]
         for batch in self._csv_batches(names, flags) if self._is_csv else self._parquet_batches(names, batch_rows):

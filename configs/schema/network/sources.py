@@ -103,6 +103,11 @@ class PcapImport:
         1500, "Largest IP packet of the network; a capture with a larger one is refused.", at_least=576, at_most=65_535
     )
     sort: bool = setting(False, "Sort a capture whose times go back by time, instead of refusing it.")
+    copies: str = setting(
+        "leave_out",
+        "Packets that are the same as one of the 5 ms before: left out, as of a mirror port, or kept as arrivals.",
+        one_of=("leave_out", "keep"),
+    )
     rules: Rules = part(Rules, "Rules of LQD.")
     features: FeatureArithmetic = part(
         FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, about 33 us."

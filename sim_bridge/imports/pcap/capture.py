@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +30,10 @@ _PCAP = {  # the file's first four bytes: byte order, ticks per second
     b"\xa1\xb2\x3c\x4d": (">", 10**9),
 }
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
-_SECTION, _INTERFACE, _OBSOLETE_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+_SECTION, _INTERFACE, _OBSOLETE_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
 _TIME_RESOLUTION, _CHECK_SEQUENCE, _TIME_OFFSET = 9, 13, 14
-_PACKET_FLAGS = 2
+_PACKET_FLAGS, _PACKET_DROPS = 2, 4
+_RECEIVED, _DROPPED = 4, (5, 7)  # by the interface, and by the system
 _CHECK_SEQUENCE_BYTES = {0: 0, 2: 2, 4: 4, 16: 2, 32: 4}
 """By what an interface declares: bits as the format says, or bytes as some tools write."""
 _LATEST_NS = 2**62
@@ -40,6 +41,8 @@ _LARGEST_FRAME_BYTES = 2**20
 
 Frame = tuple[int, int, int, int]
 """Time in ns, where its bytes begin in the file, how many were kept, and how many it had."""
+Lost = Callable[[int, int], None]
+"""Called with the packets that a capture says to have lost, and with those that it received; 0: it does not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +56,8 @@ class Frames:
     heads: NDArray[np.uint8]  #: uint8 [n, width], the first bytes of each, zero behind what was kept
 
 
-def frames_of(path: Path, width: int) -> Iterator[Frames]:
-    """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes.
+def frames_of(path: Path, width: int, lost: Lost = lambda packets, received: None) -> Iterator[Frames]:
+    """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes; tell `lost` at its end.
 
     ForetailError if the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of
     Ethernet.
@@ -64,16 +67,16 @@ def frames_of(path: Path, width: int) -> Iterator[Frames]:
             if not file.seek(0, 2):
                 raise ForetailError(f"the capture {path} is empty: copy it again")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                yield from _chunks(path, content, width)
+                yield from _chunks(path, content, width, lost)
     except OSError as error:
         raise ForetailError(f"cannot read the capture {path}: {error.strerror}; give another file") from None
 
 
-def _chunks(path: Path, content: mmap.mmap, width: int) -> Iterator[Frames]:
+def _chunks(path: Path, content: mmap.mmap, width: int, lost: Lost) -> Iterator[Frames]:
     refuse_impostor(path)
     magic = content[:4]
     if magic == _PCAPNG:
-        walk = _PcapNg(path, content).frames()
+        walk = _PcapNg(path, content, lost).frames()
     elif magic in _PCAP:
         walk = _pcap(path, content)
     else:
@@ -128,8 +131,11 @@ class _Interface:
 class _PcapNg:
     """The blocks of a pcapng file."""
 
-    def __init__(self, path: Path, content: mmap.mmap) -> None:
-        self._path, self._content = path, content
+    def __init__(self, path: Path, content: mmap.mmap, lost: Lost) -> None:
+        self._path, self._content, self._lost = path, content, lost
+        self._drops = 0  # by options of packets
+        self._statistics: dict[tuple[int, int, int], int] = {}  # by section, interface and count; each grows
+        self._section = 0
         self._order = "<"
         self._interfaces: list[_Interface] = []
         self._number = 0
@@ -141,17 +147,32 @@ class _PcapNg:
             kind, begin, end, following = self._block(at)
             if kind == _SECTION:
                 self._interfaces = []  # interfaces are numbered anew in each section
+                self._section += 1
             elif kind == _INTERFACE:
                 self._interfaces.append(self._interface(begin, end))
             elif kind == _PACKET:
                 self._number += 1
                 yield self._packet(begin, end)
+            elif kind == _STATISTICS:
+                self._count(begin, end)
             elif kind in (_SIMPLE_PACKET, _OBSOLETE_PACKET):
                 raise ForetailError(
                     f"the capture {self._path} has a packet block of kind {kind}, which says no time or is obsolete: "
                     "write the file again as pcap, such as with editcap -F nsecpcap"
                 )
             at = following
+        counts = [(code, number) for (_, _, code), number in self._statistics.items()]
+        dropped = sum(number for code, number in counts if code in _DROPPED)
+        self._lost(max(dropped, self._drops), sum(number for code, number in counts if code == _RECEIVED))
+
+    def _count(self, begin: int, end: int) -> None:
+        """Read the statistics of an interface so far."""
+        if end - begin < 12:
+            raise _damaged(self._path, "statistics of an interface have less than 12 bytes")
+        (interface,) = self._unpack("I", begin)
+        for code, length, at in self._options("statistics", begin + 12, end):
+            if code in (_RECEIVED, *_DROPPED) and length == 8:
+                self._statistics[self._section, interface, code] = self._unpack("Q", at)[0]
 
     def _block(self, at: int) -> tuple[int, int, int, int]:
         """Kind of the block at a place, where its body begins and ends, and where the next block begins."""
@@ -211,6 +232,8 @@ class _PcapNg:
         for code, length, at in self._options(f"packet {self._number}", begin + 20 + kept + -kept % 4, end):
             if code == _PACKET_FLAGS and length == 4:  # zero: the packet does not say
                 check_sequence = self._unpack("I", at)[0] >> 5 & 15 or check_sequence
+            elif code == _PACKET_DROPS and length == 8:
+                self._drops += self._unpack("Q", at)[0]
         if not check_sequence <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + kept > end:
             raise _damaged(self._path, f"packet {self._number} has an impossible length")
         _refuse_longer(self._path, self._number, kept, wire)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from foretail.sim_bridge.imports.pcap.capture import Frames
 
 HEAD_BYTES = 128
 """Ethernet with two VLAN tags, IPv4 with all options, TCP up to its flags: 22 + 60 + 14 and some room."""
+
+_IDENTITY_BYTES = 48
+"""Headers of IPv4 and TCP, and a few bytes behind them."""
 
 _SHORTEST_BYTES = 60
 """Shorter frames are padded; a VLAN tag comes on top or not."""
@@ -54,6 +58,19 @@ class Packets:
     size_bytes: NDArray[np.int64]  #: int64 [n], of the frame on the wire without check sequence and trailers
     flow: NDArray[np.int64]  #: int64 [n], number of the five-tuple
     data: NDArray[np.bool_]  #: bool [n], False for TCP without payload
+    identity: NDArray[np.uint64]  #: uint64 [n], of its headers and first bytes without what a router changes
+    #: uint8 [n], how far that tells it from others: 2 with an identification of IPv4, which a repeated packet has anew;
+    #: 1 with a sequence number of TCP or a check sum of UDP alone; 0 without
+    known: NDArray[np.uint8]
+
+    def at(self, rows: NDArray[np.generic]) -> Packets:
+        """Return the packets at these rows, or where a mask is True."""
+        return Packets(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Packets]) -> Packets:
+        """Return the packets of several parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
 
 
 @dataclass
@@ -88,12 +105,20 @@ class Sizes:
     mtu_bytes: int  #: the largest IP packet that can be on the wire
     malformed_ip: int = 0  #: frames left out because their IP header contradicts itself
     with_trailer: int = 0  #: packets that were followed by more than padding, which was taken off
+    to_many: int = 0  #: packets left out because they go to several ports: multicast and broadcast
+    copies: int = 0  #: packets that were the same as one shortly before, as a mirror port shows them
+    lost: int = 0  #: packets that the capture says to have lost
+    received: int = 0  #: packets that it says to have received; 0: it does not say
     _faults: dict[str, list[int]] = field(default_factory=dict)  #: sentence -> how many, and number of the first
 
     def note(self, frames: Frames, rows: NDArray[np.intp], what: str) -> None:
         """Count the frames at `rows` as a fault of the capture."""
         if len(rows):
             self._faults.setdefault(what, [0, frames.number + int(rows[0])])[0] += len(rows)
+
+    def count_lost(self, packets: int, received: int) -> None:
+        """Add what a capture says of itself."""
+        self.lost, self.received = self.lost + packets, self.received + received
 
     def refuse_faults(self, path: Path) -> None:
         """Raise ForetailError if the capture has a frame whose size on the wire or whose port nobody can tell."""
@@ -122,6 +147,9 @@ def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packet
     proper = whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
     supported = np.flatnonzero(proper & ((stated == 0) | (stated >= header)))
     sizes.malformed_ip += int(np.count_nonzero(least)) - len(supported)
+    to_many = _to_many(frames.heads[supported], start[supported], kind[supported] == _IPV6)
+    sizes.to_many += int(np.count_nonzero(to_many))
+    supported = supported[~to_many]
     stated = stated[supported]
     heads, start, header, six = frames.heads[supported], start[supported], header[supported], kind[supported] == _IPV6
     rows = np.arange(len(supported))
@@ -166,7 +194,30 @@ def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packet
     sizes.with_trailer += int(np.count_nonzero(size < wire))
     of_tcp = (heads[rows, np.minimum(transport + 12, HEAD_BYTES - 1)] >> 4).astype(np.int64) * 4
     data = ~tcp | (stated > header + of_tcp)
-    return Packets(frames.time_ns[supported], size, flows.numbers(keys), data)
+    sequence = np.where(tcp[:, None], heads[rows[:, None], transport[:, None] + np.arange(4, 8)], 0).any(axis=1)
+    check_sum = with_ports & ~tcp & (_word(heads, transport + 6) != 0)
+    known = np.select([~six & (_word(heads, start + 4) > 1), sequence | check_sum], [2, 1], 0).astype(np.uint8)
+    return Packets(frames.time_ns[supported], size, flows.numbers(keys), data, _identity(heads, start, six), known)
+
+
+def _to_many(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Multicast and broadcast, by the address of Ethernet or of IP."""
+    first = heads[np.arange(len(heads)), start + np.where(six, 24, 16)]
+    return (heads[:, 0] & 1 == 1) | np.where(six, first == 0xFF, first >= 224)
+
+
+def _identity(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """A hash of each packet, from its IP header on, without type of service, hops and the check sum of the header."""
+    content = heads[np.arange(len(heads))[:, None], start[:, None] + np.arange(_IDENTITY_BYTES)]
+    content[:, 1] = 0
+    content[:, 0] &= np.where(six, 0xF0, 0xFF).astype(np.uint8)
+    for four, at in ((True, 8), (True, 10), (True, 11), (False, 7)):
+        content[six != four, at] = 0
+    words = content.view(np.uint64)
+    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    mixed = words * factors
+    total: NDArray[np.uint64] = ((mixed ^ (mixed >> np.uint64(29))) * factors[::-1]).sum(axis=1, dtype=np.uint64)
+    return total
 
 
 def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

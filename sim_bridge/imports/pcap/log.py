@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.reading import Reading
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.pcap.capture import frames_of
 from foretail.sim_bridge.imports.pcap.frames import HEAD_BYTES, Flows, Packets, Sizes, packets_of
@@ -24,6 +25,9 @@ from foretail.sim_bridge.imports.pcap.ports import PortTable
 
 MOST_PACKETS = 10**7
 _BATCH = 1 << 17
+COPY_NS = 5_000_000
+"""A copy of a packet, as a mirror port shows it, comes so soon at the latest: a switch holds a packet no longer."""
+_MOST_ALIKE, _ONE_IN = 4, 10
 
 Report = Callable[[int], None]
 
@@ -51,13 +55,41 @@ class CaptureLog:
             yield records
             report(first + len(records))
 
+    @property
+    def _without_ip(self) -> int:
+        return self.left_out - self.sizes.malformed_ip - self.sizes.to_many - self.sizes.copies
+
+    def reading(self, source: object) -> Reading:
+        """What was left out of the captures, and what is taken for granted; `source` names them."""
+        sizes = self.sizes
+        received = f" of {sizes.received:,} that it received" if sizes.received else ""
+        counted = {
+            "{:,} frames without IP, such as ARP": self._without_ip,
+            "{:,} frames whose IP header contradicts itself": sizes.malformed_ip,
+            "{:,} frames to several ports (multicast and broadcast)": sizes.to_many,
+            "bytes behind {:,} packets, such as an undeclared check sequence": sizes.with_trailer,
+            "{:,} copies of packets of the 5 ms before, as a mirror of both directions makes them": sizes.copies,
+            f"counts of {{:,}} packets{received} that the capture lost": sizes.lost,
+        }
+        guesses = {
+            "copies are no arrivals (pcap.copies=keep takes them for such)": sizes.copies,
+            "what the capture lost never arrived, so labels lack it": sizes.lost,
+        }
+        return Reading(
+            str(source),
+            tuple(what.format(number) for what, number in counted.items() if number),
+            tuple(guess for guess, number in guesses.items() if number),
+        )
+
     def figures(self) -> dict[str, int]:
         """Counts by name, JSON-like."""
         return {
             "packets": len(self.port),
-            "without_ip": self.left_out - self.sizes.malformed_ip,
-            "malformed_ip": self.sizes.malformed_ip,
-            "with_trailer": self.sizes.with_trailer,
+            "without_ip": self._without_ip,
+            **{
+                name: getattr(self.sizes, name)
+                for name in ("malformed_ip", "with_trailer", "to_many", "copies", "lost")
+            },
             "control_packets": int(np.count_nonzero(~self.packets.data)),
             "flows": self.flows,
             "active_ports": len(np.unique(self.port)),
@@ -73,6 +105,7 @@ def read_captures(
     *,
     mtu_bytes: int = 1500,
     sort: bool = False,
+    without_copies: bool = True,
     report: Report = lambda packets: None,
 ) -> CaptureLog:
     """Read the captures of one switch.
@@ -89,6 +122,7 @@ def read_captures(
     ports : of the switch
     mtu_bytes : the largest IP packet that can be on the wire
     sort : sort a capture whose times go back, instead of refusing it
+    without_copies : leave out a packet that is the same as one shortly before, as a mirror port shows it
     report : called with the number of packets read so far
     """
     for port, path in egress.items():
@@ -98,40 +132,45 @@ def read_captures(
                 "pcap.captures or pcap.ports"
             )
     sizes = Sizes(mtu_bytes)
-    reader = _Reader(sort, report, sizes)
+    reader = _Reader(sort, without_copies, report, sizes)
     prefixes = PortTable.read(table, ports) if table is not None else None
     if ingress is not None:
         packets = reader.read(ingress)
         arrived, sizes = reader.packets, replace(sizes)  # egress captures count no more
-        flow_port = _ports_of_table(prefixes, reader.flows) if prefixes else _ports_seen(egress, reader)
+        flow_port = (
+            _ports_of_table(prefixes, reader.flows) if prefixes else _ports_seen(ingress, packets, egress, reader)
+        )
         _require_ports(ingress, packets, flow_port, prefixes)
         port_of, left_out = flow_port[packets.flow], arrived - len(packets.flow)
     else:
         parts = {number: reader.read(path) for number, path in egress.items()}
-        packets = _joined(list(parts.values()))
+        _require_overlap({egress[number]: part for number, part in parts.items()})
+        packets = Packets.joined(list(parts.values()))
         port_of = np.concatenate([np.full(len(part.flow), number) for number, part in parts.items()])
         order = np.argsort(packets.time_ns, kind="stable")
-        packets, port_of, left_out = _chosen(packets, order), port_of[order], reader.packets - len(packets.flow)
+        packets, port_of, left_out = packets.at(order), port_of[order], reader.packets - len(packets.flow)
     if not len(port_of):
         files = ", ".join(map(str, [ingress] if ingress is not None else egress.values()))
         raise ForetailError(
             f"no IP packet is in {files} ({reader.packets} frames, {sizes.malformed_ip} of them with a malformed IP "
             "header): capture while there is traffic"
         )
-    return CaptureLog(packets, port_of, len(np.unique(packets.flow)), left_out, sizes)
+    log = CaptureLog(packets, port_of, len(np.unique(packets.flow)), left_out, sizes)
+    log.reading(ingress or "the captures").tell()
+    return log
 
 
 class _Reader:
     """Captures of one import, whose five-tuples are numbered together."""
 
-    def __init__(self, sort: bool, report: Report, sizes: Sizes) -> None:
-        self._sort, self._report, self._sizes = sort, report, sizes
+    def __init__(self, sort: bool, without_copies: bool, report: Report, sizes: Sizes) -> None:
+        self._sort, self._without_copies, self._report, self._sizes = sort, without_copies, report, sizes
         self.flows, self.packets = Flows(), 0
 
     def read(self, path: Path) -> Packets:
         """The IP packets of a capture, in order of time."""
         parts, latest = [_NONE], 0
-        for frames in frames_of(path, HEAD_BYTES):
+        for frames in frames_of(path, HEAD_BYTES, self._sizes.count_lost):
             self.packets += len(frames.time_ns)
             if self.packets > MOST_PACKETS:
                 raise ForetailError(
@@ -150,24 +189,50 @@ class _Reader:
             parts.append(packets_of(path, frames, self.flows, self._sizes))
             self._report(self.packets)
         self._sizes.refuse_faults(path)
-        packets = _joined(parts)
-        return _chosen(packets, np.argsort(packets.time_ns, kind="stable")) if self._sort else packets
+        packets = Packets.joined(parts)
+        packets = packets.at(np.argsort(packets.time_ns, kind="stable")) if self._sort else packets
+        if not self._without_copies:
+            return packets
+        copies = _copies(packets)
+        self._sizes.copies += int(np.count_nonzero(copies))
+        return packets.at(~copies)
 
 
-_NONE = Packets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+_NONE = Packets(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, np.bool_, np.uint64, np.uint8)))
 
 
-def _joined(parts: list[Packets]) -> Packets:
-    return Packets(
-        np.concatenate([part.time_ns for part in parts]),
-        np.concatenate([part.size_bytes for part in parts]),
-        np.concatenate([part.flow for part in parts]),
-        np.concatenate([part.data for part in parts]),
+def _copies(packets: Packets) -> NDArray[np.bool_]:
+    """Which packets of a capture are the same as one shortly before.
+
+    More than `_MOST_ALIKE` in a row are a generator's. Without an identification a retransmission can look the same: so
+    there copies count only where they are many.
+    """
+    order = np.lexsort((packets.time_ns, packets.identity))
+    time_ns, identity = packets.time_ns[order], packets.identity[order]
+    again = np.append(False, (identity[1:] == identity[:-1]) & (np.diff(time_ns) <= COPY_NS))[: len(order)]
+    chain = np.cumsum(~again)
+    again &= (np.bincount(chain, minlength=1) <= _MOST_ALIKE)[chain]
+    copies = np.zeros(len(order), bool)
+    copies[order] = again
+    weak = packets.known == 1
+    if np.count_nonzero(copies & weak) * _ONE_IN < np.count_nonzero(weak):
+        copies &= ~weak
+    return copies & (packets.known > 0)
+
+
+def _require_overlap(parts: Mapping[Path, Packets]) -> None:
+    """Raise ForetailError where all captures are silent for a time between the first and the last of them."""
+    spans = sorted(
+        (int(part.time_ns[0]), int(part.time_ns[-1]), path) for path, part in parts.items() if len(part.flow)
     )
-
-
-def _chosen(packets: Packets, order: NDArray[np.intp]) -> Packets:
-    return Packets(packets.time_ns[order], packets.size_bytes[order], packets.flow[order], packets.data[order])
+    latest, before = spans[0][1:] if spans else (0, None)
+    for first, last, path in spans[1:]:
+        if first > latest:
+            raise ForetailError(
+                f"the capture {path} begins {(first - latest) / 1e6:,.3f} ms after {before} has ended, so they do not "
+                "show one switch at the same time: capture all ports together, or set the clocks right with editcap -t"
+            )
+        latest, before = max((latest, before), (last, path))
 
 
 def _ports_of_table(table: PortTable, flows: Flows) -> NDArray[np.int64]:
@@ -175,12 +240,14 @@ def _ports_of_table(table: PortTable, flows: Flows) -> NDArray[np.int64]:
     return np.array([-1 if port is None else port for port in table.ports(flows.destinations())], np.int64)
 
 
-def _ports_seen(egress: Mapping[int, Path], reader: _Reader) -> NDArray[np.int64]:
+def _ports_seen(ingress: Path, packets: Packets, egress: Mapping[int, Path], reader: _Reader) -> NDArray[np.int64]:
     """Port of every flow: where it left; of one whose packets were all dropped, where others to its destination left.
 
     -1 where neither says anything.
     """
-    left = {port: np.unique(reader.read(path).flow) for port, path in egress.items()}
+    parts = {port: reader.read(path) for port, path in egress.items()}
+    _require_overlap({ingress: packets, **{egress[port]: part for port, part in parts.items()}})
+    left = {port: np.unique(part.flow) for port, part in parts.items()}
     seen = np.full(len(reader.flows.number_of), -1)
     for port, flows in left.items():
         twice = flows[(seen[flows] >= 0) & (seen[flows] != port)]

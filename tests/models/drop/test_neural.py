@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
@@ -271,23 +273,159 @@ def test_a_missing_package_is_named(package: str, module: str, names: str, monke
         importlib.import_module(module)
 
 
-def test_the_modules_whose_layers_can_be_read() -> None:
+def _modules() -> dict[str, Any]:
+    """Modules whose forward does more than their parts in order; each has 4 columns."""
+    import torch
+    from torch import nn
+    from torch.nn.utils import parametrizations, prune
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.middle, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, self.last(torch.relu(self.middle(torch.relu(self.first(z))))))
+
+    class Scales(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return super().forward((z - 900) / 400)
+
+    class Accepts(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return -super().forward(z.flip(-1))
+
+    class Twice(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, self.last(torch.tanh(self.first(nn.functional.hardsigmoid(self.first(z)))))) * 3
+
+    class Skips(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, self.last(self.middle(nn.functional.leaky_relu(self.first(z) + z, 0.2))))
+
+    class Residual(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            hidden = torch.relu(self.first(z))
+            return cast(torch.Tensor, self.last(torch.relu(self.middle(hidden)) + hidden))
+
+    class Branches(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return super().forward(z) if z.mean() > 0 else -super().forward(z)
+
+    class Centres(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return super().forward(z - z[:1])
+
+    class Other(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, self.last(nn.functional.gelu(self.first(z))))
+
+    class Two(Plain):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.first(z))
+
+    def hooked() -> nn.Module:
+        module = Plain()
+        module.middle.register_forward_hook(lambda _module, _given, out: 300 - out)
+        return module
+
+    def loaded(wrap: Callable[[nn.Module], object], kind: torch.dtype = torch.float32) -> nn.Module:
+        trained, empty = Plain(), Plain()
+        wrap(trained.first)
+        wrap(empty.first)
+        empty.load_state_dict(trained.state_dict())
+        return empty.to(kind)
+
+    def pruned(part: nn.Module) -> object:
+        return prune.l1_unstructured(part, "weight", 0.5)
+
+    def normed() -> nn.Module:
+        module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.ReLU(inplace=True), nn.Linear(4, 1))
+        module(torch.randn(100, 4))
+        return module
+
+    return {
+        **{
+            kind.__name__: kind
+            for kind in (Plain, Scales, Accepts, Twice, Skips, Residual, Branches, Centres, Other, Two)
+        },
+        "hooked": hooked,
+        "old weight_norm": lambda: loaded(nn.utils.weight_norm),
+        "weight_norm": lambda: loaded(parametrizations.weight_norm),
+        "old spectral_norm": lambda: loaded(nn.utils.spectral_norm),
+        "pruned": lambda: loaded(pruned),
+        "normed": normed,
+        "float64": lambda: Plain().double(),
+        "half": lambda: Plain().half(),
+        "bfloat16": lambda: Plain().bfloat16(),
+        "compiled": lambda: torch.compile(Plain()),
+        "no bias": lambda: nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)),
+        "probability": lambda: nn.Sequential(Plain(), nn.Sigmoid()),
+        "convolution": lambda: nn.Sequential(nn.Conv1d(1, 1, 3)),
+    }
+
+
+READ = (
+    *("Plain", "Scales", "Accepts", "Twice", "Skips", "hooked", "old weight_norm", "weight_norm", "old spectral_norm"),
+    *("pruned", "normed", "float64", "compiled", "no bias", "probability"),
+)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.torch.jit.script_method:DeprecationWarning")
+@pytest.mark.parametrize("name", READ)
+def test_layers_decide_as_the_forward_of_a_module_does(name: str) -> None:
     import torch
 
     from foretail.models.drop import neural
+    from foretail.models.drop.network import Network, network_columns
 
-    nn = torch.nn
-    known = "let Linear layers and one of ReLU, LeakyReLU, Hardsigmoid, Tanh alternate"
-    for wrong in (
-        nn.Sequential(nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 1)),
-        nn.Sequential(nn.Linear(8, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)),
-        nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)),
-        nn.Sequential(nn.Linear(8, 4), nn.ReLU()),
-    ):
-        with pytest.raises(ForetailError, match=known):
-            neural.layers_of(wrong)
-    layers = neural.layers_of(nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.LeakyReLU(0.5), nn.Linear(3, 1)))
-    assert [(layer.activation, layer.slope) for layer in layers] == [("leaky_relu", 0.5), ("relu", 0.01)]
+    torch.manual_seed(5)
+    module = _modules()[name]()
+    training = [part.training for part in module.modules()]
+    inputs = [FeatureInput("a", "", 12), FeatureInput("b", "", 12)]
+    network = Network.of_layers(inputs, np.zeros(4), np.ones(4), neural.layers_of(module))
+    assert [part.training for part in module.modules()] == training
+    rows = np.random.default_rng(1).integers(0, 1 << 12, (4000, 2)).astype(np.int32)
+    module = getattr(module, "_orig_mod", module).eval()
+    columns = torch.from_numpy(network_columns(rows)).to(torch.float64 if name == "float64" else torch.float32)
+    with torch.no_grad():
+        own = module(columns)[:, 0].double().numpy()
+    own = own if name == "probability" else expit(own)
+    np.testing.assert_allclose(network.probability(rows), own, atol=1e-3)
+    assert np.count_nonzero(network.exceeds(rows) != (own > 0.5)) <= 2  # by rounding
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Residual", r"joins values before and behind an activation \(add\), as a residual does"),
+        ("Branches", "cannot be read as a graph"),
+        ("Centres", "differ on some of 4,000 rows"),
+        ("Other", "has the step gelu, which is neither affine nor one of relu"),
+        ("Two", "has not one output for each row"),
+        ("half", r"computes in torch.float16, .*module.float\(\)"),
+        ("bfloat16", r"computes in torch.bfloat16, .*module.float\(\)"),
+        ("convolution", "takes no rows of columns"),
+    ],
+)
+def test_a_module_that_is_no_row_of_dense_layers_is_refused(name: str, sentence: str) -> None:
+    from foretail.models.drop import neural
+
+    with pytest.raises(ForetailError, match=sentence) as error:
+        neural.layers_of(_modules()[name]())
+    assert "\n" not in str(error.value)
+
+
+def test_a_predictor_whose_network_gives_other_probabilities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples" / "torch_predictor"))
+    kind = importlib.import_module("torch_predictor").TorchNetwork
+
+    class Shifted(kind):  # type: ignore[misc, valid-type]
+        def _probability(self, x: Any) -> Any:
+            return np.clip(super()._probability(x) + 0.25 * (x[:, 0] > 9), 0, 1)
+
+    with pytest.raises(ForetailError, match=r"its network must give its probabilities, not others on .* of 4,066 rows"):
+        Shifted(steps=60).fit(X[:4000], Y[:4000]).to_network(PAPER_INPUTS)
 
 
 def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(

@@ -11,6 +11,7 @@ import joblib
 import lightgbm
 import numpy as np
 import pytest
+import skops.io
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
@@ -73,11 +74,12 @@ def test_an_estimator_that_decides_otherwise_than_its_trees_is_refused(kind: typ
 
 def test_rows_of_data_are_compared(tmp_path: Path) -> None:
     model = forest(OneRow).fit(X, Y)
-    from_sklearn(model, TWO)
+    wide = [replace(feature, bits=20) for feature in TWO]
+    from_sklearn(model, wide)
     joblib.dump(model, tmp_path / "model")  # noqa: TID251  # what users bring
     for read in (
-        lambda: from_sklearn(model, TWO, rows=X),
-        lambda: load_model_file(tmp_path / "model", TWO, allow_pickle=True, rows=X),
+        lambda: from_sklearn(model, wide, rows=X),
+        lambda: load_model_file(tmp_path / "model", wide, allow_pickle=True, rows=X),
     ):
         refused(read, f"the OneRow .* at {{'queue': {X[200, 0]}, 'occupancy': {X[200, 1]}}} where its trees")
 
@@ -209,3 +211,19 @@ def test_models_of_two_labels_are_refused_by_what_they_are(tmp_path: Path) -> No
     complaint = "has several outputs, 2 labels: train it on one column"
     refused(lambda: load_model_file(tmp_path / "model.json", TWO), complaint)
     refused(lambda: from_sklearn(forest().fit(X, both), TWO), complaint)
+
+
+def test_a_lightgbm_text_that_an_editor_changed_is_refused_or_read(tmp_path: Path) -> None:
+    text = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1).fit(X, Y).booster_.model_to_string().encode()
+    file = tmp_path / "model.txt"
+    for changed in (b"\xef\xbb\xbf" + text, text.replace(b"\n", b"\r")):
+        file.write_bytes(changed)
+        refused(lambda: load_model_file(file, TWO), "is a LightGBM text that an editor has changed")
+    file.write_bytes(text.replace(b"\n", b"\r\n"))
+    assert len(load_model_file(file, TWO).trees) == 3
+
+
+@pytest.mark.parametrize("changed", [X + 500, X / 3000.0 - 2])
+def test_a_model_without_a_split_that_both_sides_of_are_reached_is_refused(tmp_path: Path, changed: Any) -> None:
+    skops.io.dump(forest().fit(changed, Y), tmp_path / "model")
+    refused(lambda: load_model_file(tmp_path / "model", TWO), "no split of .* can be reached on both sides")

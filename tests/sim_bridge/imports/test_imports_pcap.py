@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,9 @@ def test_headers_are_read_in_files_of_another_writer(tmp_path: Path, kind: str) 
         "without_ip": 3,
         "malformed_ip": 1,
         "with_trailer": 0,
+        "to_many": 0,
+        "copies": 0,
+        "lost": 0,
         "control_packets": 3,
         "flows": 7,
         "active_ports": 4,
@@ -420,3 +424,80 @@ def test_no_address_is_in_the_arrivals(tmp_path: Path) -> None:
     write_switch(tmp_path, PORTS, 1000, seed=1)
     content = arrivals_of(read_captures(tmp_path / "ingress.pcap", {}, tmp_path / "ports.csv", PORTS)).tobytes()
     assert b"\x0a\x00" + bytes((1, 1)) not in content
+
+
+def sent(number: int, identification: int, hops: int = 64, mac: int = 0, six: bool = False) -> bytes:
+    """A TCP segment of 1000 bytes as a sender and a router would write it."""
+    ends = (10, 9, 0, number % 5), (10, 0, number % 2, 1)
+    if six:
+        header = struct.pack(">IHBB", 6 << 28, 946, 6, hops) + b"".join(bytes(12) + bytes(end) for end in ends)
+    else:
+        header = struct.pack(">BBHHHBBH", 0x45, 0, 986, identification, 0, hops, 6, hops * 7) + bytes(sum(ends, ()))
+    segment = struct.pack(">HHIIBBHHH", 1024, 80, number * 946 + 1, 0, 5 << 4, 16, 0, 0, 0)
+    kind = b"\x86\xdd" if six else b"\x08\x00"
+    return (bytes([2, 0, 0, 0, 0, mac]) + bytes(6) + kind + header + segment).ljust(1000, b"\0")
+
+
+def timed(*frames: tuple[int, bytes]) -> list[Frame]:
+    return [(LONG_AGO_NS + at_ns, frame[:110], len(frame)) for at_ns, frame in sorted(frames)]
+
+
+@pytest.mark.parametrize("six", [False, True])
+@pytest.mark.parametrize("routed", [False, True])
+def test_copies_of_a_mirror_port_are_left_out_and_retransmissions_stay(tmp_path: Path, routed: bool, six: bool) -> None:
+    table = table_of(tmp_path, EVERY_PORT + "::/0,0\n")
+    once = [(n * 1300, sent(n, 100 + n, six=six)) for n in range(100)]
+    again = [
+        (at + 2000 + n, sent(n, 100 + n, 63 if routed else 64, int(routed), six)) for n, (at, _) in enumerate(once)
+    ]
+    repeated = [(200_000 + n, sent(n, 900 + n, six=six)) for n in (3, 50, 51)]
+    read = partial(read_captures, egress={}, table=table, ports=PORTS)
+    plain = read(write(tmp_path / "once", timed(*once, *repeated)))
+    assert (len(plain.port), plain.reading("x").sentence()) == (103, "")
+    both = read(write(tmp_path / "twice", timed(*once, *again)))
+    assert both.packets.time_ns.tolist() == [LONG_AGO_NS + at for at, _ in once]
+    assert "100 copies of packets of the 5 ms before" in both.reading("x").sentence()
+    assert "pcap.copies=keep" in both.reading("x").sentence()
+    assert len(read(tmp_path / "twice", without_copies=False).port) == 200
+    generated = read(write(tmp_path / "alike", timed(*((n * 1000, sent(1, 5)) for n in range(50)))))
+    assert len(generated.port) == 50  # a generator's, which all look the same
+
+
+def test_packets_that_a_capture_lost_are_counted(tmp_path: Path) -> None:
+    def statistics(*counts: tuple[int, int]) -> tuple[int, bytes]:
+        return 5, struct.pack("<3I", 0, 0, 0) + b"".join(struct.pack("<HHQ", code, 8, n) for code, n in counts)
+
+    def sentence(*blocks: tuple[int, bytes]) -> str:
+        path = tmp_path / "a"
+        path.write_bytes(pcapng(interface(), packet(5), *blocks))
+        return read_captures(path, {}, table_of(tmp_path), PORTS).reading(path).sentence()
+
+    assert sentence(statistics((4, 90), (5, 0), (7, 0))) == ""
+    grown = sentence(statistics((4, 40), (5, 30)), statistics((4, 90), (5, 37), (7, 12)))
+    assert "counts of 49 packets of 90 that it received that the capture lost" in grown
+    of_packet, kind = packet(6), struct.pack("<HHQ", 4, 8, 5)
+    assert "counts of 5 packets that the capture lost" in sentence((of_packet[0], of_packet[1] + kind))
+    with pytest.raises(ForetailError, match="statistics of an interface have less than 12 bytes"):
+        sentence((5, bytes(8)))
+
+
+def test_frames_to_several_ports_are_left_out_and_counted(tmp_path: Path) -> None:
+    to_all = [
+        b"\xff" * 6 + sent(1, 7)[6:],
+        ethernet(0x0800, ip("10.9.0.1", "239.1.1.1", 17, udp(9, 9, 50))),
+        ethernet(0x0800, ip("10.9.0.1", "255.255.255.255", 17, udp(9, 9, 50))),
+        ethernet(0x86DD, ip("2001:db8::1", "ff02::1", 17, udp(9, 9, 50))),
+    ]
+    path = write(tmp_path / "a", timed((0, sent(1, 3)), *((5 + n, frame) for n, frame in enumerate(to_all))))
+    log = read_captures(path, {}, table_of(tmp_path, EVERY_PORT + "0.0.0.0/0,0\n::/0,0\n"), PORTS)
+    assert (len(log.port), log.figures()["to_many"], log.figures()["without_ip"]) == (1, 4, 0)
+    assert "4 frames to several ports" in log.reading(path).sentence()
+
+
+@pytest.mark.parametrize("apart_ns", [3_000_000, 37 * 10**9, 3600 * 10**9])
+@pytest.mark.parametrize("with_ingress", [False, True])
+def test_captures_that_do_not_overlap_in_time_are_refused(tmp_path: Path, apart_ns: int, with_ingress: bool) -> None:
+    first = write(tmp_path / "a", timed(*((n * 1000, sent(2 * n, 9 + n)) for n in range(20))))
+    second = write(tmp_path / "b", timed(*((apart_ns + n * 1000, sent(2 * n + 1, 9 + n)) for n in range(20))))
+    with pytest.raises(ForetailError, match=f"b begins .* ms after {first} has ended"):
+        read_captures(first if with_ingress else None, {0: first, 1: second}, None, PORTS)
