@@ -13,6 +13,7 @@ from __future__ import annotations
 from foretail.models.demand.contract import check_demand_predictor
 from foretail.models.drop.contract import check_predictor
 from foretail.testing.policy import check_policy
+from foretail.testing.reader import check_reader
 from foretail.testing.scheduler import check_scheduler
 from foretail.testing.target import check_target
 from foretail.testing.threshold_rule import check_threshold_rule
@@ -22,6 +23,7 @@ __all__ = [
     "check_demand_predictor",
     "check_policy",
     "check_predictor",
+    "check_reader",
     "check_scheduler",
     "check_target",
     "check_threshold_rule",

@@ -115,6 +115,7 @@ _TINY: dict[str, Any] = {
         "incast": 0,
         "control": 0,
         "lossless": [],
+        "marking": [],
     },
     "pfc": {
         "alpha": 1.0,

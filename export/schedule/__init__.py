@@ -141,10 +141,17 @@ def schedule_json(planned: PlannedSchedule) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
+_KEYS = {
+    *("n", "degree", "k", "l", "period_slots", "theta_single_hop", "theta_multi_hop", "matchings", "slots"),
+}
+
+
 def read_json(text: str) -> Schedule:
     """Return the schedule that ``schedule.json`` describes; ForetailError when it contradicts itself."""
     try:
         document = parse_json(text)
+        if unknown := sorted(set(document) - _KEYS):
+            raise ValueError(f"nothing is known of {', '.join(unknown)[:80]}")
         schedule = Schedule(np.array(document["matchings"]))
         shape = (document["period_slots"], document["degree"], document["n"])
         circuits = [np.array(slot, np.int64).reshape(-1, 2) for slot in document["slots"]]

@@ -23,6 +23,7 @@ from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
 from foretail.core.plugins import is_foreign, require, running
+from foretail.core.reading import Reading
 from foretail.core.summary import Summarised
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.agreement import tried_rows
@@ -103,6 +104,7 @@ class Network(Summarised):
                 f"{source} is not a network of Foretail ({_first_words(error)}): give the model.onnx that foretail "
                 f"train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/plugins.md)"
             ) from None
+        Reading(source, tuple(f"the metadata {key}" for key in metadata if key not in (_FEATURES, _THRESHOLD))).tell()
         return cls(content, features, threshold)
 
     @classmethod

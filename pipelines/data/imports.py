@@ -12,6 +12,7 @@ from typing import Any
 from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.code import code_digest
+from foretail.core.reading import Reading as InputReading
 from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
@@ -149,6 +150,11 @@ def _import_etalon(
         average_shift=AVERAGE_SHIFT if shift is None else shift,
         versions={"foretail": metadata.version("foretail")},
     )
+    guesses = (
+        f"records have {log.layout.itemsize} bytes (etalon.record_bytes)",
+        f"there are {survey.racks} racks (etalon.racks)",
+        f"wall time is {reading.time_dilation} times virtual time (etalon.time_dilation)",
+    )
     arrivals = log.arrivals(survey, _reporting(report, log.records, 0.3, 0.7, "replayed"))
     counters = write_open_loop_dataset(dataset, run, arrivals)
     return {
@@ -156,6 +162,7 @@ def _import_etalon(
         "log_sha256": sha256,
         "counters": counters,
         "survey": survey.figures() | {"records": log.records, "longest_stay_ns": longest_stay_ns(run)},
+        "reading": asdict(InputReading(str(path), guesses=guesses)),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.imports.sonic.config import read_config, tables_left_out
+from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.simulated import Simulated, simulated, usual_priorities
 from foretail.sim_bridge.imports.sonic.tables import SonicBuffers
 from foretail.sim_bridge.policy_settings import settings_in_name
@@ -48,17 +48,9 @@ def fill_in(node: DictConfig, overrides: Sequence[str] = ()) -> None:
             raise ForetailError(f"{name} is what config = {path} sets: leave one of the two out")
     for name, value in settings.items():
         OmegaConf.update(node, name, value)
-
-
-def left_out_of(path: Path) -> str | None:
-    """Return what acts on packets in a configuration and is not simulated, in a sentence; None where all of it is."""
-    tables = tables_left_out(read_config(path))
-    if not tables:
-        return None
-    return (
-        f"config = {path} has {', '.join(tables)}, which are not simulated: ports serve queues as "
-        "scenario.queues.scheduler says, and packets are marked from scenario.transport.mark_bytes on."
-    )
+    marks = f"marks begin at scenario.transport.mark_bytes={node.scenario.transport.mark_bytes:,}"
+    of_scenario = () if run.marks is not None else (f"{marks}, as the file has none that are simulated",)
+    replace(run.reading, source=f"config = {path}", guesses=run.reading.guesses + of_scenario).tell()
 
 
 def settings_of(run: Simulated, sonic: Sequence[str]) -> dict[str, Any]:
@@ -70,6 +62,8 @@ def settings_of(run: Simulated, sonic: Sequence[str]) -> dict[str, Any]:
     sonic : the names, in a table, of policies that read pools and thresholds
     """
     settings = {f"scenario.queues.{name}": value for name, value in asdict(run.queues).items()}
+    if run.marks is not None:
+        settings |= {f"scenario.transport.{name}": value for name, value in asdict(run.marks).items()}
     if run.queues.lossless:
         settings |= {f"scenario.pfc.{name}": value for name, value in asdict(run.pfc).items()}
         alphas = {run.policy.ingress_alphas[queue] for queue in run.queues.lossless}

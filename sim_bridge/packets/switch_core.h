@@ -52,6 +52,8 @@ public:
         : index_(index),
           buffer_(settings, s.policy.known->make(s.policy.settings, settings.shape)),
           queue_of_(s.queues.queue_of),
+          marking_(s.queues.marking),
+          priorities_(s.queues.count),
           marks_(s.transport, s.seed, index),
           predictor_(&predictor),
           reads_features_(predictor.reads_features()),
@@ -130,7 +132,7 @@ public:
             record->features = buffer_.features(arrival);
             record->exposed = buffer_.exposed(arrival);
         }
-        if (frame.ecn_capable && marks_.marks(buffer_.queues().port_length(arrival.port))) {
+        if (frame.ecn_capable && marks_.marks(marked_length(arrival))) {
             mark(frame);
             looked.marked = true;
             ++counts_.marked;
@@ -334,7 +336,16 @@ private:
 
     int index_;
     Buffer buffer_;
+    /// The length that decides on an arrival's mark: of its port, or of its queue where queues mark by themselves.
+    [[nodiscard]] std::int64_t marked_length(const buffer::Arrival& arrival) const {
+        if (marking_ == 0) return buffer_.queues().port_length(arrival.port);
+        if ((marking_ >> arrival.priority & 1U) == 0) return 0;
+        return buffer_.queues().length(arrival.port * priorities_ + arrival.priority);
+    }
+
     std::array<std::uint8_t, 3> queue_of_;  // of a port, by FlowClass
+    std::uint8_t marking_;                  // queues that mark by their own length, one bit each
+    int priorities_;
     CongestionMarks marks_;
     Predictor* predictor_;
     bool reads_features_;

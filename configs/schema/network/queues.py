@@ -35,16 +35,23 @@ class Queues:
         at_least=0,
         at_most=MOST_QUEUES - 1,
     )
+    marking: list[int] = setting(
+        [],
+        "Queues that set ECN marks, each by its own length; [] means all, by the length of the port.",
+        at_least=0,
+        at_most=MOST_QUEUES - 1,
+    )
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on a class without its queue, or quanta or lossless queues that do not fit the queues."""
-        require_distinct(f"{where}.lossless", self.lossless, "name every queue once")
-        for queue in self.lossless:
-            if queue >= self.count:
-                raise ForetailError(
-                    f"{where}.lossless names queue {queue}, and a port has 0 to {self.count - 1}: take it out, or "
-                    f"raise {where}.count"
-                )
+        """Raise ForetailError on a class without its queue, or on quanta or numbers that do not fit the queues."""
+        for name, queues in (("lossless", self.lossless), ("marking", self.marking)):
+            require_distinct(f"{where}.{name}", queues, "name every queue once")
+            for queue in queues:
+                if queue >= self.count:
+                    raise ForetailError(
+                        f"{where}.{name} names queue {queue}, and a port has 0 to {self.count - 1}: take it out, or "
+                        f"raise {where}.count"
+                    )
         for name, queue in (("background", self.background), ("incast", self.incast), ("control", self.control)):
             if queue >= self.count:
                 raise ForetailError(

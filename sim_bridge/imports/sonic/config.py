@@ -134,18 +134,6 @@ def parse_config(content: bytes) -> SonicBuffers:
     return buffers
 
 
-_OF_QUEUES = (
-    *("WRED_PROFILE", "SCHEDULER", "QUEUE", "PFC_WD", "PFC_WD_TABLE", "BUFFER_PORT_INGRESS_PROFILE_LIST"),
-    *("BUFFER_PORT_EGRESS_PROFILE_LIST", "PORT_STORM_CONTROL", "POLICER", "LOSSLESS_TRAFFIC_PATTERN"),
-)
-"""Tables that change what a switch does with packets, and that :func:`parse_config` leaves as they are."""
-
-
-def tables_left_out(buffers: SonicBuffers) -> list[str]:
-    """Return the tables of a configuration that act on packets and that a simulation does not have, by name."""
-    return [table for table in _OF_QUEUES if buffers.rest.get(table)]
-
-
 def config_text(buffers: SonicBuffers) -> str:
     """The text of a configuration; :func:`parse_config` reads it back as the same."""
 

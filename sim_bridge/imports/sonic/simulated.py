@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.imports.sonic.tables import PRIORITIES, Profile, SonicBuffers
+from foretail.core.reading import Reading
+from foretail.sim_bridge.imports.sonic.rows import Row, ports_and_numbers, referred, shown, table_of
+from foretail.sim_bridge.imports.sonic.tables import PRIORITIES, QOS_FIELDS, Profile, SonicBuffers
 
 CLASSES = ("background", "incast", "control")
 """Of simulated packets, as in ``scenario.queues``."""
@@ -23,6 +25,7 @@ class SimulatedQueues:
     background: int
     incast: int
     control: int
+    marking: list[int]  #: queues whose profile marks; [] where the file has no marks that can be simulated
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,15 @@ class SimulatedPfc:
     headroom_pool_bytes: int  #: that they share; the sum of all where each has its own
     xon_bytes: int
     xon_offset_bytes: int
+
+
+@dataclass(frozen=True)
+class SimulatedMarks:
+    """Settings of ``scenario.transport``: a ``WRED_PROFILE`` that marks green packets."""
+
+    mark_bytes: int
+    mark_full_bytes: int  #: 0: all from mark_bytes on
+    mark_probability: float
 
 
 @dataclass(frozen=True)
@@ -59,11 +71,14 @@ class Simulated:
     pfc: SimulatedPfc
     policy: SimulatedPolicy
     priorities: tuple[int, ...]  #: the traffic class of each queue
+    marks: SimulatedMarks | None  #: None: the configuration has none that can be simulated
+    reading: Reading  #: what it says that is not simulated
 
     def settings(self) -> dict[str, Any]:
-        """As they are nested in a configuration: ``scenario.queues``, ``scenario.pfc`` and ``policy``."""
+        """As they are nested in a configuration: ``scenario.queues``, ``scenario.pfc`` and ``policy``, and marks."""
+        marks = {} if self.marks is None else {"transport": asdict(self.marks)}
         return {
-            "scenario": {"queues": asdict(self.queues), "pfc": asdict(self.pfc)},
+            "scenario": {"queues": asdict(self.queues), "pfc": asdict(self.pfc), **marks},
             "policy": asdict(self.policy),
         }
 
@@ -116,10 +131,13 @@ def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Seque
             f"lossless and lossy queues both draw on {of_lossy}, and the simulation has a pool for each: give lossy "
             "queues an egress pool of their own, or simulate classes of one kind"
         )
+    marks, marking, why = _marks(buffers, {port: [pair.queue for pair in of_port] for port, of_port in pairs.items()})
     pool_bytes = {None: 0} | {name: pool.size_bytes for name, pool in buffers.pools.items()}
     shared_bytes = sum(pool.xoff_bytes or 0 for name, pool in buffers.pools.items() if name == ingress_pool)
     return Simulated(
-        SimulatedQueues(len(used), lossless, **{name: used.index(priorities[name]) for name in CLASSES}),
+        SimulatedQueues(
+            len(used), lossless, **{name: used.index(priorities[name]) for name in CLASSES}, marking=marking
+        ),
         _pfc([pair.ingress for port in pairs.values() for pair in port if pair.ingress.lossless], shared_bytes),
         SimulatedPolicy(
             "sonic",
@@ -134,7 +152,81 @@ def simulated(buffers: SonicBuffers, priorities: Mapping[str, int], ports: Seque
             [profile.reserved_bytes for profile in egress],
         ),
         tuple(used),
+        marks,
+        _reading(buffers, pairs, why),
     )
+
+
+def _marks(
+    buffers: SonicBuffers, queues: Mapping[str, Sequence[int]]
+) -> tuple[SimulatedMarks | None, list[int], tuple[str, ...]]:
+    """The marks of the queues of ports, the places of those that mark, and profiles that cannot be simulated."""
+    names: dict[tuple[str, int], str] = {}
+    for key, fields in table_of(buffers.rest, "QUEUE").items():
+        row = Row("QUEUE", key, fields)
+        if (profile := row.text("wred_profile")) is not None:
+            ports, numbers = ports_and_numbers(row, key, 15)
+            names |= {(port, number): referred(row, profile, "WRED_PROFILE") for port in ports for number in numbers}
+    profiles = table_of(buffers.rest, "WRED_PROFILE")
+    marks: dict[str, SimulatedMarks] = {}
+    for name in dict.fromkeys(names.values()):
+        if name not in profiles:
+            raise ForetailError(f"QUEUE names {shown(name)}, which is no row of WRED_PROFILE: add it")
+        if (of_profile := _marks_of(Row("WRED_PROFILE", name, profiles[name]))) is not None:
+            marks[name] = of_profile
+    of_port = {tuple(names.get((port, queue)) for queue in numbers) for port, numbers in queues.items()}
+    chosen = {name for of_queues in of_port for name in of_queues if name in marks}
+    if len(of_port) == 1 and len({marks[name] for name in chosen}) == 1:
+        places = [place for place, name in enumerate(next(iter(of_port))) if name in marks]
+        left = [name for name in profiles if name not in chosen]
+        return marks[next(iter(chosen))], places, tuple(f"WRED_PROFILE {shown(name)}" for name in left)
+    return None, [], tuple(f"WRED_PROFILE {shown(name)}" for name in profiles)
+
+
+def _marks_of(row: Row) -> SimulatedMarks | None:
+    """The marks of green packets, as all are here; None where a profile has none of them."""
+    ecn = row.text("ecn") or "ecn_none"
+    if not ("all" in ecn or "green" in ecn) or row.text("wred_green_enable", ("true", "false")) != "true":
+        return None
+    first, full = (row.whole(f"green_{end}_threshold", 1) for end in ("min", "max"))
+    percent = row.whole("green_drop_probability", 0, 100)
+    first = row.needed(first, "green_min_threshold", "from which it marks")
+    full = row.needed(full, "green_max_threshold", "from which it marks all")
+    if first > full:
+        raise row.refusal("green_min_threshold", f"at most green_max_threshold, {full:,}, is needed")
+    if percent == 0 or first == full:
+        return SimulatedMarks(full, 0, 1.0)
+    return SimulatedMarks(first, full, (100 if percent is None else percent) / 100)
+
+
+_OF_QUEUES = (
+    *("SCHEDULER", "PFC_WD", "PFC_WD_TABLE", "BUFFER_PORT_INGRESS_PROFILE_LIST"),
+    *("BUFFER_PORT_EGRESS_PROFILE_LIST", "PORT_STORM_CONTROL", "POLICER", "LOSSLESS_TRAFFIC_PATTERN"),
+)
+"""Tables that change what a switch does with packets, and are not simulated."""
+_USED = (
+    *("PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "QUEUE", "WRED_PROFILE", "TC_TO_PRIORITY_GROUP_MAP", "TC_TO_QUEUE_MAP"),
+    *("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "DSCP_TO_TC_MAP"),
+)
+
+
+def _reading(buffers: SonicBuffers, pairs: Mapping[str, list[_Pair]], profiles: tuple[str, ...]) -> Reading:
+    rest = [table for table, rows in buffers.rest.items() if rows and table not in (*_USED, *_OF_QUEUES)]
+    fields = {field for row in table_of(buffers.rest, "PORT_QOS_MAP").values() for field in row}
+    left = [
+        *profiles,
+        *(table for table in _OF_QUEUES if buffers.rest.get(table)),
+        *(f"{field} of PORT_QOS_MAP" for field in sorted(fields - {*QOS_FIELDS})),
+        *([f"{len(rest)} tables that queue no packet ({', '.join(sorted(rest)[:3])} and so on)"] if rest else []),
+    ]
+    guesses = []
+    called = {name for port in pairs for name in buffers.ports[port].queues.values() if "lossless" in name}
+    if called and not any(pair.ingress.lossless for of_port in pairs.values() for pair in of_port):
+        guesses.append(
+            f"no class is lossless, although queues have {min(called)}: buffermgrd adds their rows of BUFFER_PG when the "
+            "switch runs, so save the configuration of the running switch"
+        )
+    return Reading("the configuration", tuple(left), tuple(guesses))
 
 
 def usual_priorities(buffers: SonicBuffers, ports: Sequence[str] = ()) -> dict[str, int]:

@@ -11,6 +11,9 @@ from foretail.core.errors import ForetailError
 PRIORITIES = 8
 """Priorities of PFC, priority groups and traffic classes; the queues of a class are as many, others are multicast's."""
 
+QOS_FIELDS = ("pfc_enable", "tc_to_pg_map", "tc_to_queue_map", "pfc_to_pg_map", "dscp_to_tc_map")
+"""Fields of ``PORT_QOS_MAP`` that are read."""
+
 SMALLEST_DYNAMIC_TH, LARGEST_DYNAMIC_TH = -8, 7
 """Of SONiC's schema. Some chips take the first for alpha 0 and the last for an alpha without limit."""
 

@@ -259,6 +259,8 @@ PortQueueing read_queues(const Group& group) {
     }
     for (std::size_t i = 0; i < group.items("lossless").size(); ++i)
         queues.lossless |= static_cast<std::uint8_t>(1U << group.entry("lossless", i, 0, queues.count - 1));
+    for (std::size_t i = 0; i < group.items("marking").size(); ++i)
+        queues.marking |= static_cast<std::uint8_t>(1U << group.entry("marking", i, 0, queues.count - 1));
     return queues;
 }
 

@@ -184,6 +184,7 @@ struct PortQueueing {
     std::vector<std::int64_t> quantum_bytes;  ///< deficit round robin: one for each queue
     std::array<std::uint8_t, 3> queue_of{};   ///< by buffer::FlowClass
     std::uint8_t lossless = 0;                ///< those that may not lose a packet, one bit each
+    std::uint8_t marking = 0;  ///< those whose own length decides on marks, one bit each; 0: all, by the port's length
 };
 
 /// Priority flow control: how switches pause those who send to lossless queues.

@@ -22,10 +22,9 @@ from foretail.sim_bridge.imports.sonic.config import (
     config_text,
     parse_config,
     read_config,
-    tables_left_out,
     write_config,
 )
-from foretail.sim_bridge.imports.sonic.simulated import simulated
+from foretail.sim_bridge.imports.sonic.simulated import SimulatedMarks, simulated
 from foretail.sim_bridge.imports.sonic.tables import Pool, Profile, SonicBuffers
 from foretail.sim_bridge.imports.sonic.thresholds import dynamic_th_of, with_alphas
 from tests.examples import draws
@@ -72,7 +71,7 @@ def test_a_leaf_is_simulated() -> None:
     settings_of_leaf = simulated(of(LEAF), ONE_LOSSLESS).settings()
     assert settings_of_leaf == {
         "scenario": {
-            "queues": {"count": 2, "lossless": [1], "background": 0, "incast": 1, "control": 0},
+            "queues": {"count": 2, "lossless": [1], "background": 0, "incast": 1, "control": 0, "marking": []},
             "pfc": {
                 "headroom_bytes": 96_000,
                 "headroom_pool_bytes": 4_000_000,
@@ -239,14 +238,70 @@ def test_a_text_that_is_no_configuration_is_refused(content: bytes, sentence: st
     assert "\n" not in str(error.value)
 
 
-def test_tables_that_act_on_packets_and_are_not_simulated_are_named() -> None:
+def marked(**changed: str) -> dict[str, Any]:
+    """A leaf whose lossless queue has a profile of marks, and weights that are not simulated."""
     document = leaf_of("Ethernet0")
-    plain = set(tables_left_out(of(document)))
-    assert plain <= {"QUEUE", "SCHEDULER", "WRED_PROFILE"}
-    document["WRED_PROFILE"] = {"MARKS": {"ecn": "ecn_all", "green_min_threshold": "20000"}}
+    green = {"wred_green_enable": "true", "green_min_threshold": "20000", "green_max_threshold": "60000"}
+    profile = {"ecn": "ecn_all", **green, "green_drop_probability": "5"} | changed
+    document["WRED_PROFILE"] = {"MARKS": profile, "OTHER": {"ecn": "ecn_none"}}
+    document["SCHEDULER"] = {"heavy": {"type": "DWRR", "weight": "15"}}
+    document["QUEUE"] = {"Ethernet0|3-4": {"wred_profile": "MARKS", "scheduler": "heavy"}}
+    return document
+
+
+def test_marks_are_simulated_and_other_tables_that_act_on_packets_are_named() -> None:
+    document = marked()
     document["PFC_WD"] = {}
     document["POLICER"] = {"SLOW": {"cir": "1000"}}
-    assert set(tables_left_out(of(document))) == plain | {"WRED_PROFILE", "POLICER"}
+    document["PORT_QOS_MAP"]["Ethernet0"]["tc_to_dscp_map"] = "AZURE"
+    document["BGP_NEIGHBOR"] = {"10.0.0.1": {}}
+    result = simulated(of(document), ONE_LOSSLESS)
+    assert (result.marks, result.queues.marking) == (SimulatedMarks(20_000, 60_000, 0.05), [1])
+    assert result.settings()["scenario"]["transport"]["mark_bytes"] == 20_000
+    named = result.reading.sentence()
+    for left in ("WRED_PROFILE OTHER", "SCHEDULER", "POLICER", "tc_to_dscp_map of PORT_QOS_MAP", "BGP_NEIGHBOR"):
+        assert left in named
+    assert "MARKS" not in named
+    assert "PFC_WD" not in named
+
+
+@pytest.mark.parametrize(
+    ("changed", "marks"),
+    [
+        ({"green_drop_probability": "0"}, SimulatedMarks(60_000, 0, 1.0)),
+        ({"green_min_threshold": "60000"}, SimulatedMarks(60_000, 0, 1.0)),
+        ({"wred_green_enable": "false"}, None),
+        ({"ecn": "ecn_none"}, None),
+        ({"ecn": "ecn_red"}, None),
+    ],
+)
+def test_a_profile_marks_as_its_fields_say(changed: dict[str, str], marks: SimulatedMarks | None) -> None:
+    result = simulated(of(marked(**changed)), ONE_LOSSLESS)
+    assert result.marks == marks
+    assert ("WRED_PROFILE MARKS" in result.reading.sentence()) == (marks is None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"green_min_threshold": " 20000"}, "has green_min_threshold = ' 20000', where a whole number"),
+        ({"green_min_threshold": "90000"}, "where at most green_max_threshold, 60,000, is needed"),
+        ({"green_drop_probability": "500"}, "a whole number from 0 to 100 is needed"),
+        ({"wred_green_enable": "yes"}, "where true or false is needed"),
+    ],
+)
+def test_a_profile_of_marks_that_cannot_be_meant_is_refused(changed: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        simulated(of(marked(**changed)), ONE_LOSSLESS)
+
+
+def test_a_configuration_from_before_the_buffer_manager_is_told() -> None:
+    document = leaf_of("Ethernet0")
+    document["BUFFER_PG"] = {"Ethernet0|0": {"profile": document["BUFFER_PG"]["Ethernet0|0"]["profile"]}}
+    document["PORT_QOS_MAP"] = {}
+    result = simulated(of(document), {"background": 0, "incast": 0, "control": 0})
+    assert "buffermgrd adds their rows of BUFFER_PG" in result.reading.sentence()
+    assert "buffermgrd" not in simulated(of(leaf_of("Ethernet0")), ONE_LOSSLESS).reading.sentence()
 
 
 def test_a_file_that_is_huge_or_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

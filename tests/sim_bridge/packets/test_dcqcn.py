@@ -193,10 +193,36 @@ def test_marks_of_a_range_of_one_byte_are_those_of_a_step() -> None:
     assert (step != flows(transport__mark_bytes=30_000, transport__mark_full_bytes=90_000)).any()
 
 
+def test_queues_that_mark_by_themselves_count_their_own_length(tmp_path: Path) -> None:
+    """Packets of other queues get no mark, and their bytes count for none."""
+    queues = {"queues__count": 3, "queues__incast": 1, "queues__control": 2}
+
+    def marked(*marking: int) -> tuple[int, Records]:
+        document = settings(
+            **queues, queues__marking=list(marking), transport__mark_bytes=10_000, features__cell_bytes=1, trace=True
+        )
+        summary, _ = simulated(document, tmp_path)
+        return sum(switch["marked"] for switch in summary["switches"]), read_records(
+            tmp_path / "arrivals.bin", ARRIVAL_DTYPE
+        )
+
+    def asks(arrivals: Records, *marking: int) -> int:
+        queue = [feature.name for feature in FEATURES].index("queue")
+        own = np.where(arrivals["flow_class"] == FlowClass.INCAST, 1, 0)
+        data = arrivals["flow_class"] != FlowClass.CONTROL
+        return int(np.count_nonzero(data & np.isin(own, marking) & (arrivals["features"][:, queue] >= 10_000)))
+
+    for marking in ((1,), (0,)):
+        count, arrivals = marked(*marking)
+        assert count == asks(arrivals, *marking) > 100
+    assert marked()[0] > marked(0, 1)[0]
+
+
 @pytest.mark.ns3
 def test_ns3_marks_the_same_packets(tmp_path: Path) -> None:
-    for policy in ("lqd", "dt"):
+    for policy, queues in (("lqd", {}), ("dt", {"queues__count": 2, "queues__incast": 1, "queues__marking": [1]})):
         document = settings(
+            **queues,
             transport__mark_bytes=10_000,
             transport__mark_full_bytes=60_000,
             transport__mark_probability=0.5,

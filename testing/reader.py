@@ -1,0 +1,47 @@
+"""The contract of readers of inputs: what one says and its reader does not use is told or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from foretail.core.errors import ForetailError
+from foretail.core.reading import Reading, telling
+from foretail.models.drop.parameters_contract import holds
+
+Input = TypeVar("Input")
+
+
+def check_reader(read: Callable[[Input], object], plain: Input, unknown: Input, named: str) -> str:
+    """Run the contract of a reader, and return the sentence about the part that it does not use.
+
+    AssertionError with the rule that does not hold.
+
+    Parameters
+    ----------
+    read : reads an input, such as the file of a path
+    plain : an input of which everything is used
+    unknown : the same with one part that is not used
+    named : a word by which a sentence has to name that part
+    """
+    with holds("a reader must read an input of which it uses everything"):
+        left = [reading for reading in _told(read, plain) if reading.left_out]
+    assert not left, f"a reader must tell nothing as left out where it uses everything, not: {left[0].sentence()}"
+    try:
+        sentences = [reading.sentence() for reading in _told(read, unknown)]
+        assert sentences == [reading.sentence() for reading in _told(read, unknown)], "it must tell the same each time"
+    except ForetailError as error:
+        sentences = [str(error)]
+    of_part = [sentence for sentence in sentences if named in sentence]
+    assert of_part, (
+        f"a reader must name {named}, which it does not use, or refuse the input by it, not say: {sentences}"
+    )
+    assert "\n" not in of_part[0], "it must tell in one sentence"
+    return of_part[0]
+
+
+def _told(read: Callable[[Input], object], given: Input) -> list[Reading]:
+    readings: list[Reading] = []
+    with telling(readings.append):
+        read(given)
+    return readings
