@@ -128,7 +128,9 @@ def load_profile(profile: str) -> Profile:
             raise ValueError("aliases, of which a few lines can stand for any length")
         document = OmegaConf.to_container(OmegaConf.create(text))
         if not isinstance(document, dict) or set(document) != {field.name for field in fields(Profile)}:
-            raise ValueError("its fields are not " + ", ".join(field.name for field in fields(Profile)))
+            wanted = [field.name for field in fields(Profile)]
+            other = sorted(set(map(str, document)) ^ {*wanted}) if isinstance(document, dict) else ["all"]
+            raise ValueError(f"its fields are not {', '.join(wanted)}, but differ by {', '.join(other)[:80]}")
         merged = OmegaConf.merge(OmegaConf.structured(Profile), document)
     except (
         OmegaConfBaseException,

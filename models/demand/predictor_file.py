@@ -120,8 +120,9 @@ def load(path: Path) -> DemandPredictor:
 
 
 def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
-    if set(document) != {"schema", "version", "name", "parameters", "nodes", "learned"}:
-        raise ValueError("it has other keys")
+    known = {"schema", "version", "name", "parameters", "nodes", "learned"}
+    if set(document) != known:
+        raise ValueError(f"it has other keys, by {', '.join(sorted(set(document) ^ known))[:80]}")
     kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
     if kind is None:
         raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")

@@ -92,8 +92,9 @@ class _Dense(NetworkPredictor):
         return torch.cat(layers).numpy().astype(np.float64)
 
     def _network(self, features: Sequence[FeatureInput]) -> Network:
-        dense = self.module_.layers
-        layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in dense]
+        module = self.module_
+        assert isinstance(module, _Joining)
+        layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in module.dense()]
         return Network.of_layers(features, self.mean_, self.deviation_, layers)
 
 
@@ -214,6 +215,10 @@ class _Joining(torch.nn.Module):
         ]
         self._inputs = [layer.in_features for layer in layers]
         self.layers = torch.nn.ModuleList([*layers, torch.nn.Linear(widths[-1], 1)])
+
+    def dense(self) -> list[torch.nn.Linear]:
+        """The layers in order."""
+        return [layer for layer in self.layers if isinstance(layer, torch.nn.Linear)]
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         *hidden, last = self.layers

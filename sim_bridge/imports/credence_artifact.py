@@ -64,7 +64,8 @@ def _chunks(log: Path) -> Iterator[NDArray[np.int64]]:
         raise ForetailError(f"cannot read the log {log}: {error.strerror}; give log=FILE") from None
     if header.split() != [name.encode() for name in COLUMNS]:
         raise ForetailError(
-            f"the log {log} does not begin with {' '.join(COLUMNS)}: give a training trace of the Credence artifact"
+            f"the log {log} begins with {header.decode(errors='replace')[:100]}, not with {' '.join(COLUMNS)}: give a "
+            "training trace of the Credence artifact"
         )
     if header != " ".join(COLUMNS).encode():
         raise ForetailError(

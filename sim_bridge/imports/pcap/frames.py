@@ -203,7 +203,8 @@ def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packet
 def _to_many(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Multicast and broadcast, by the address of Ethernet or of IP."""
     first = heads[np.arange(len(heads)), start + np.where(six, 24, 16)]
-    return (heads[:, 0] & 1 == 1) | np.where(six, first == 0xFF, first >= 224)
+    to_many: NDArray[np.bool_] = (heads[:, 0] & 1 == 1) | (first >= np.where(six, 0xFF, 224))
+    return to_many
 
 
 def _identity(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.uint64]:

@@ -198,7 +198,8 @@ class _Reader:
         return packets.at(~copies)
 
 
-_NONE = Packets(*(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, np.bool_, np.uint64, np.uint8)))
+_INTEGERS, _FLAGS = np.empty(0, np.int64), np.empty(0, np.bool_)
+_NONE = Packets(_INTEGERS, _INTEGERS, _INTEGERS, _FLAGS, np.empty(0, np.uint64), np.empty(0, np.uint8))
 
 
 def _copies(packets: Packets) -> NDArray[np.bool_]:

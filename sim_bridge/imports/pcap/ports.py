@@ -35,7 +35,10 @@ class PortTable:
         except (UnicodeDecodeError, csv.Error):
             raise ForetailError(f"the table of ports {path} is not a CSV file: give one with prefix,port") from None
         if not rows or rows[0] != _COLUMNS:
-            raise ForetailError(f"the table of ports {path} does not begin with the line prefix,port: write it first")
+            first = ",".join(rows[0])[:60] if rows else "nothing"
+            raise ForetailError(
+                f"the table of ports {path} begins with {first}: let its first line be prefix,port alone"
+            )
         port_of: dict[tuple[int, int, int], int] = {}
         for line, row in enumerate(rows[1:], 2):
             try:
@@ -43,7 +46,8 @@ class PortTable:
                 prefix, port = ipaddress.ip_network(text), int(number)
             except ValueError:
                 raise ForetailError(
-                    f"line {line} of the table of ports {path} is not a prefix with a port: write it as 10.0.1.0/24,0"
+                    f"line {line} of the table of ports {path} is not a prefix with a port: write it as 10.0.1.0/24,0, "
+                    "and a default route as 0.0.0.0/0 and ::/0"
                 ) from None
             if not 0 <= port < ports:
                 raise ForetailError(

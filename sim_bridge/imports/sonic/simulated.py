@@ -223,8 +223,8 @@ def _reading(buffers: SonicBuffers, pairs: Mapping[str, list[_Pair]], profiles: 
     called = {name for port in pairs for name in buffers.ports[port].queues.values() if "lossless" in name}
     if called and not any(pair.ingress.lossless for of_port in pairs.values() for pair in of_port):
         guesses.append(
-            f"no class is lossless, although queues have {min(called)}: buffermgrd adds their rows of BUFFER_PG when the "
-            "switch runs, so save the configuration of the running switch"
+            f"no class is lossless, although queues have {min(called)}: buffermgrd adds their rows of BUFFER_PG when "
+            "the switch runs, so save the configuration of the running switch"
         )
     return Reading("the configuration", tuple(left), tuple(guesses))
 

@@ -337,7 +337,7 @@ def _modules() -> dict[str, Any]:
         return empty.to(kind)
 
     def pruned(part: nn.Module) -> object:
-        return prune.l1_unstructured(part, "weight", 0.5)
+        return prune.l1_unstructured(part, "weight", 0.5)  # type: ignore[no-untyped-call]
 
     def normed() -> nn.Module:
         module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.ReLU(inplace=True), nn.Linear(4, 1))
