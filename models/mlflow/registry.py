@@ -212,6 +212,8 @@ def _model_file(folder: Path, address: str) -> Path:
     """Return the model's own file in a downloaded MLflow model."""
     from mlflow.models import Model
 
+    if not any(folder.iterdir()):
+        raise ForetailError(f"the files of {address} are gone from its store: restore its artifacts, or train again")
     try:
         flavors = Model.load(str(folder)).flavors
     except Exception as error:  # MLflow raises whatever parsing its YAML raises

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from foretail.core.errors import ForetailError, user_apart, without_tokens
 from foretail.core.files import holding_lock
+from foretail.core.reading import Reading
 
 MOST_PATH_BYTES = 490
 """Longest path of an SQLite file: SQLite opens 504 on Linux, and a store that is being made has a longer name."""
@@ -35,6 +36,11 @@ _RACE = re.compile(
 _NO_ANSWER = re.compile(
     "Max retries exceeded|Connection (refused|reset)|[Cc]ould not connect|(Read|[Cc]onnection) timed out"
 )
+_OTHER_SCHEMA = re.compile(
+    r"found version (\w+), but expected|Can't locate revision identified by '(\w+)'|more than one head"
+)
+_FOLDER = "mlartifacts"
+"""Artifacts of an SQLite store lie in this folder beside its file."""
 Answer = TypeVar("Answer")
 _HTTP = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _CREDENTIALS = {"http": _HTTP, "https": _HTTP, "postgresql": ("PGUSER", "PGPASSWORD")}
@@ -167,7 +173,7 @@ def _fill(address: str, folder: Path) -> None:
     imported()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    SqlAlchemyStore(address, (folder / "mlartifacts").as_uri()).engine.dispose()  # type: ignore[no-untyped-call]
+    SqlAlchemyStore(address, (folder / _FOLDER).as_uri()).engine.dispose()  # type: ignore[no-untyped-call]
 
 
 def _remove(database: Path) -> None:
@@ -184,6 +190,7 @@ def connected(address: str) -> Iterator[ModuleType]:
     if not store_exists(address):
         raise ForetailError(f"there is no tracking store {address}: train a model with tracking, or set tracking.uri")
     mlflow = imported()
+    _follow_folder(address)
     before, variable = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
     mlflow.set_tracking_uri(address)
     try:
@@ -194,6 +201,51 @@ def connected(address: str) -> Iterator[ModuleType]:
             os.environ.pop("MLFLOW_TRACKING_URI", None)
         else:
             os.environ["MLFLOW_TRACKING_URI"] = variable
+
+
+_ADDRESSES = (
+    *(("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location")),
+    *(("model_versions", "source"), ("model_versions", "storage_location")),
+)
+"""Tables and columns with addresses of artifacts."""
+
+
+def _follow_folder(address: str) -> None:
+    """Point a store that was copied or moved with its artifacts at those beside it, and tell so.
+
+    Without them it stays as it is, because it may be a copy of the database alone.
+    """
+    file = sqlite_file(address)
+    places = answered(address, "SELECT artifact_uri FROM runs UNION SELECT artifact_location FROM experiments") or []
+    if file is None:
+        return
+    here, others = file.parent / _FOLDER, {}
+    for (place,) in places:
+        other, found, below = place.partition(f"/{_FOLDER}/")
+        if found and other != file.parent.as_uri() and (here / unquote(below)).exists():
+            others[f"{other}/{_FOLDER}"] = unquote(other)
+    for other, folder in others.items():
+        with locked(address), usable(address), closing(sqlite3.connect(file)) as database:
+            imported().MlflowClient(address).search_experiments(max_results=1)  # refuses another version's tables
+            for table, column in _ADDRESSES:
+                database.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "  # constants
+                    f"WHERE substr({column} || '/', 1, ?) = ?",
+                    (here.as_uri(), len(other) + 1, len(other) + 1, f"{other}/"),
+                )
+            database.commit()
+        Reading(str(file), (f"addresses of artifacts below {folder}",), ("those beside it are the same",)).tell()
+
+
+def require_own_artifacts(address: str, experiment: str) -> None:
+    """Raise ForetailError where an experiment writes into the folder of the store that this one was copied from."""
+    file = sqlite_file(address)
+    places = answered(address, "SELECT artifact_location FROM experiments WHERE name = ?", experiment) or []
+    if file is not None and places and places[0][0].rpartition(f"/{_FOLDER}")[0] not in ("", file.parent.as_uri()):
+        raise ForetailError(
+            f"the tracking store {file} is a copy whose artifacts lie in {unquote(places[0][0])}: copy that folder "
+            f"{_FOLDER} beside it too, or set tracking.uri to another store"
+        )
 
 
 @contextmanager
@@ -234,8 +286,10 @@ def unusable(address: str, error: Exception, otherwise: str = "") -> ForetailErr
 
 
 def out_of_reach(address: str, error: Exception, otherwise: str = "") -> ForetailError | None:
-    """Return the sentence about a store that is locked or does not answer, whatever was asked; None about another."""
+    """Return the sentence about a store that is locked, of another version or silent, whatever was asked, or None."""
     text = str(error)
+    if (version := _OTHER_SCHEMA.search(text)) is not None:
+        return ForetailError(f"the tracking store {address} {_of_schema(version[1] or version[2], address)}{otherwise}")
     if "database is locked" in text:
         return ForetailError(
             f"another program has locked the tracking store {address}: wait until it ends, and give jobs that run at "
@@ -247,6 +301,18 @@ def out_of_reach(address: str, error: Exception, otherwise: str = "") -> Foretai
             f"that runs{otherwise}"
         )
     return None
+
+
+def _of_schema(version: str | None, address: str) -> str:
+    """What made a database with another version of its tables than this MLflow's, and the remedy."""
+    import mlflow.store.db_migrations
+
+    (folder,) = mlflow.store.db_migrations.__path__
+    if version and any((Path(folder) / "versions").glob(f"{version}_*.py")):
+        return f"was made by an older MLflow: take a copy of it, then run mlflow db upgrade {address}"
+    if version in (None, "None"):
+        return "has tables without one version, as an upgrade that was interrupted leaves: restore a copy of it"
+    return f"was made by a newer MLflow than {mlflow.__version__}: install that one, or give tracking.uri another"
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from foretail.models.mlflow.store import (
     first_line,
     imported,
     locked,
+    require_own_artifacts,
     settled,
     sqlite_file,
     store_exists,
@@ -367,7 +368,9 @@ def _experiment_id(mlflow: ModuleType, address: str, name: str) -> str:
     file = sqlite_file(address)
     artifacts = None if file is None else (file.parent / "mlartifacts").as_uri()
     with locked(address):  # jobs of one sweep start together, and two of them must not both create the experiment
-        return _found_or_created(mlflow.MlflowClient(address), name, artifacts)
+        number = _found_or_created(mlflow.MlflowClient(address), name, artifacts)
+    require_own_artifacts(address, name)
+    return number
 
 
 def _require_run(client: Any, run_id: str, address: str) -> Any:
