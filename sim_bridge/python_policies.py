@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import itertools
+import os
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,7 +92,22 @@ class PythonPolicy:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the file; what it imports or reads does not count."""
+        """Hash of the file and of those below its folder that Python opens while it is imported."""
+        opened = self._loaded[1]
+        if not opened:
+            return self._file_sha256
+        digests = [
+            (str(path.relative_to(self._folder)), hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in sorted(opened)
+        ]
+        return hashlib.sha256(repr((self._file_sha256, digests)).encode()).hexdigest()
+
+    @property
+    def _folder(self) -> Path:
+        return self.file.parent.resolve()
+
+    @cached_property
+    def _file_sha256(self) -> str:
         try:
             return hashlib.sha256(self.file.read_bytes()).hexdigest()
         except OSError as error:
@@ -96,9 +115,23 @@ class PythonPolicy:
 
     @cached_property
     def decide(self) -> Callable[..., Any]:
-        """The function."""
+        """The function; ForetailError where it opens a file below its folder that is not part of the hash."""
         decide: Callable[..., Any] = self._attribute(self.function, "define it")
-        return decide
+        if not callable(decide):
+            return decide
+
+        @functools.wraps(decide)
+        def watched(*rows: Any) -> Any:
+            with _opened_files(self._folder) as opened:
+                answer = decide(*rows)
+            if late := sorted(opened - self._loaded[1] - {self.file.resolve()}):
+                raise ForetailError(
+                    f"{self.name} opens {late[0].name} while it decides, so that a stored result would not tell when "
+                    f"that changes: open it where {self.file.name} is imported"
+                )
+            return answer
+
+        return watched
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -110,20 +143,60 @@ class PythonPolicy:
 
     def _attribute(self, name: str, fix: str) -> Any:
         try:
-            return getattr(self._module, name)
+            return getattr(self._loaded[0], name)
         except AttributeError:
             raise ForetailError(f"{self.file.name} has no {name}: {fix}") from None
 
     @cached_property
-    def _module(self) -> ModuleType:
-        name = f"foretail_policy_{self.sha256[:16]}_{next(_NUMBER)}"
+    def _loaded(self) -> tuple[ModuleType, frozenset[Path]]:
+        """The module, and the other files below its folder that were opened to import it."""
+        name = f"foretail_policy_{self._file_sha256[:16]}_{next(_NUMBER)}"
         specification = importlib.util.spec_from_file_location(name, self.file)
         if specification is None or specification.loader is None:
             raise ForetailError(f"{self.file} cannot be run as Python: name a file that ends in .py")
         module = importlib.util.module_from_spec(specification)
         sys.modules[name] = module  # where dataclasses look their annotations up
-        with users_code(
-            lambda reason: ForetailError(f"{self.file.name} fails ({reason}): make it run with this Python")
+        with (
+            users_code(
+                lambda reason: ForetailError(f"{self.file.name} fails ({reason}): make it run with this Python")
+            ),
+            _opened_files(self._folder) as opened,
         ):
             specification.loader.exec_module(module)
-        return module
+        return module, frozenset(opened - {self.file.resolve()})
+
+
+_WATCHING = threading.local()
+"""Of each thread: the folder whose files it watches, and those that were opened."""
+
+
+@contextmanager
+def _opened_files(folder: Path) -> Iterator[set[Path]]:
+    """Collect the files below a folder, but for packages, that this thread opens to read them."""
+    _watch()
+    before = getattr(_WATCHING, "now", None)
+    _WATCHING.now = (folder, opened := set())
+    try:
+        yield opened
+    finally:
+        _WATCHING.now = before
+
+
+@cache
+def _watch() -> None:
+    """Hear of every file that Python opens, from now on."""
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        watching = getattr(_WATCHING, "now", None) if event == "open" else None
+        if watching is None or not isinstance(arguments[0], (str, bytes)) or (arguments[2] or 0) & 3:  # to write
+            return
+        path = Path(os.fsdecode(arguments[0])).resolve()
+        if path.suffix == ".pyc":
+            with suppress(ValueError):
+                path = Path(importlib.util.source_from_cache(path))
+        folder, opened = watching
+        inside = path.is_relative_to(folder) and not path.is_relative_to(sys.prefix)
+        if inside and "site-packages" not in path.parts and path.is_file():
+            opened.add(path)
+
+    sys.addaudithook(hear)

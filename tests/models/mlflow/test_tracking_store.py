@@ -234,7 +234,9 @@ def test_a_store_that_was_copied_without_its_artifacts_is_read_and_not_written(t
     copy = f"{SQLITE}{tmp_path / 'copy' / 'mlflow.db'}"
     (artifacts,) = artifacts_of(first)
     assert run_document(artifacts.parent.name, "made.json", copy) == {"one": 1}
-    with pytest.raises(ForetailError, match="is a copy whose artifacts lie in .*: copy that folder mlartifacts beside"):
+    with pytest.raises(
+        ForetailError, match=r"is a copy whose artifacts lie in .*: copy that folder mlartifacts beside"
+    ):
         track("drops", {}, uri=copy).__enter__()
 
 
