@@ -46,7 +46,7 @@ USED = {
     "export": "model target out name inputs dataset any_tau max_cells budget_seconds store_dir",
     "deploy": "model switch canary rollback tau program control device_id drain_ms store_dir",
     "promote": "model to seeds datasets scenario f1_margin sent_margin_percent p4 jobs tracking.registered_model",
-    "demo": "size scenario seeds policy predictor features jobs baselines tracking.enabled store_dir",
+    "demo": "size referee slotted scenario seeds policy sent labels jobs tracking.enabled store_dir",
     "schedule": "demand degree k l scheduler scheduler_settings scale multi_hop prediction outputs",
     "demand": "demand_predictor collectives nodes datasets logs steps trusts degree noise split",
     "select": "features predictor budget.register_bits budget.operations datasets scenario split margin repeats jobs",
