@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
-from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import Command
@@ -67,6 +66,8 @@ class SettingHelp:
 
 def experiments_text(what: str, example: str) -> str:
     """The help of ``foretail run``: every experiment with the beginning of its sentence."""
+    from foretail.pipelines.experiment.catalog import experiments
+
     lines = [example, *_wrapped(what, "  ", "  ")]
     lines += ["usage: foretail run NAME [size=small|medium|full] [name=value ...]", "       foretail run NAME --help"]
     for name, one in experiments().items():
