@@ -36,7 +36,7 @@ help: ## list the targets
 
 setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
 
-demo: .venv/.package .venv/.ns3 ## run the whole path, from packets to a decision of the exported C; results in outputs/demo
+demo: .venv/.package $(if $(findstring ns3,$(ARGS)),.venv/.driver) ## train, prove and judge predictors; page in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
 test: lint .venv/.driver ## lint, types, layers and the tests that every change runs: half an hour on two cores (ARGS goes to pytest)

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.errors import ForetailError
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
@@ -24,9 +23,8 @@ from foretail.pipelines import cli
 from foretail.pipelines.experiment.running import ExperimentResult
 from foretail.pipelines.families import costs
 from foretail.pipelines.families.conditions import SharingCase
-from foretail.pipelines.settings.validation import typed
 from foretail_studies.search import trials
-from tests.composed import composed, experiment_settings, run_of
+from tests.composed import experiment_settings, run_of
 
 pytestmark = pytest.mark.slow
 
@@ -120,11 +118,6 @@ def test_a_trial_stops_where_it_is_clearly_worse(asked: list[SharingCase], tmp_p
 def far_from_best(rule: str) -> int:
     """How far the first four numbers of a rule are from those that cost least."""
     return sum(abs(one - best) for one, best in zip(map(int, rule.split()[:4]), (10, 200, 150, 160), strict=True))
-
-
-def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
-    rule = typed(composed("demo"), DemoConfig).sharing_rule
-    assert rule.items() <= experiment_settings("sharing_rule", "size=full").first_numbers[1].items()
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,7 @@ REFUSED = [
     ("evaluate", "policy.dt.alpha=0", "policy.dt.alpha = 0"),
     ("demo", "seeds=[1]", "share seed 1"),
     ("demo", "split=by_time", "splits by run"),
-    (
-        "demo",
-        "sharing_rule.fill=256",
-        "sharing_rule is not a sharing rule for its fill: give message_left from -1 to 254",
-    ),
-    ("demo", "+sharing_rule.alpha=2", "sharing_rule is not a sharing rule for its alpha: give"),
+    ("demo", "policy=[lqd,cs]", "leave both in policy"),
 ]
 
 

@@ -13,7 +13,6 @@ import pytest
 from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, TrainConfig
-from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
@@ -211,6 +210,4 @@ def test_what_cannot_be_distilled_is_refused(
         distill(distill_config(folder, "scenario=on_off_elephants"), tmp_path / "run")
     with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
         distill_config(folder, "operating_point.maximise=recovered_loss")
-    with pytest.raises(ForetailError, match="predictor=random_forest"):
-        typed(composed("demo", "predictor=mlp"), DemoConfig)
     assert not (tmp_path / "run").exists()
