@@ -68,8 +68,7 @@ class PythonPolicy:
         if parts is None:
             return None
         chosen = cls(Path(parts["file"]).absolute(), parts["function"])
-        if not callable(chosen.decide):
-            raise ForetailError(f"{chosen.name} is no function: give one that answers to int32[n, features]")
+        _ = chosen.decide
         training_columns(chosen.features, own_queues=True)
         return chosen
 
@@ -116,9 +115,9 @@ class PythonPolicy:
     @cached_property
     def decide(self) -> Callable[..., Any]:
         """The function; ForetailError where it opens a file below its folder that is not part of the hash."""
-        decide: Callable[..., Any] = self._attribute(self.function, "define it")
+        decide: Any = self._attribute(self.function, "define it")
         if not callable(decide):
-            return decide
+            raise ForetailError(f"{self.name} is no function: give one that answers to int32[n, features]")
 
         @functools.wraps(decide)
         def watched(*rows: Any) -> Any:
@@ -174,8 +173,8 @@ _WATCHING = threading.local()
 def _opened_files(folder: Path) -> Iterator[set[Path]]:
     """Collect the files below a folder, but for packages, that this thread opens to read them."""
     _watch()
-    before = getattr(_WATCHING, "now", None)
-    _WATCHING.now = (folder, opened := set())
+    before, opened = getattr(_WATCHING, "now", None), set[Path]()
+    _WATCHING.now = folder, opened
     try:
         yield opened
     finally:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -221,8 +222,15 @@ def _require_nanoseconds(path: Path, longest_ns: int, interval_ns: int) -> None:
 
 
 def _from_csv(path: Path) -> tuple[pa.Table, str, str]:
-    columns, when, what = _chosen(path, pa.csv.open_csv(path).schema.names)
-    reader = pa.csv.open_csv(path, convert_options=pa.csv.ConvertOptions(column_types=_TYPES, include_columns=columns))
+    with path.open(encoding="utf-8-sig", newline="") as source:
+        if not (names := next(csv.reader(source), [])):
+            raise ForetailError(f"{path} cannot be read, since it is empty: give a log with demand")
+    columns, when, what = _chosen(path, names)
+    reader = pa.csv.open_csv(
+        path,
+        pa.csv.ReadOptions(use_threads=False),  # so that errors name rows
+        convert_options=pa.csv.ConvertOptions(column_types=_TYPES, include_columns=columns),
+    )
     batches, rows = [], 0
     for batch in reader:
         rows += batch.num_rows
