@@ -1,0 +1,128 @@
+"""Inputs that look right and mean something else, as people reported them: each is told or refused by the command.
+
+Modules of torch are in ``tests/models/drop/test_neural.py``, labels in ``tests/sim_bridge``, environments in
+``tests/gym``, stores in ``tests/models/mlflow``, numbers of YAML in ``tests/pipelines/settings/test_scalars.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.ensemble import RandomForestClassifier
+
+from tests.docs.pages import ROOT
+from tests.pipelines.command.test_cli import foretail
+
+pytestmark = pytest.mark.slow
+
+Case = tuple[Sequence[str], int, str]
+"""Arguments of a command, its exit code, and what it says."""
+
+PCAP = ("collect", "source=pcap", "pcap.table=ports.csv", "pcap.ports=2", "pcap.buffer_bytes=100_000")
+SMALL = (
+    "scenario=star",
+    "scenario.topology.servers_per_leaf=4",
+    "scenario.incast.fan_in=3",
+    "scenario.traffic_ns=200_000",
+)
+
+
+def times_in_microseconds(folder: Path) -> Case:
+    rows = [f"{step * 1000},{source},{1 - source},{run}" for run in range(3) for step in range(9) for source in (0, 1)]
+    lines = [f"{row},{1000 + place}" for place, row in enumerate(rows)]
+    (folder / "log.csv").write_text("time_ns,source,destination,run,bytes\n" + "\n".join(lines) + "\n")
+    given = ("interval_ns=1_000_000", "uplink_bps=10_000_000_000", "degree=2", "tracking=off")
+    return ("demand", "logs=[log.csv]", *given), 2, "takes 8,000 ns, and a step 1,000,000 ns: time_ns is in nanoseconds"
+
+
+def columns_with_blanks(folder: Path) -> Case:
+    (folder / "log.csv").write_text("time_ns, source, destination, bytes\n0, 0, 1, 5\n")
+    given = ("interval_ns=1_000", "uplink_bps=10_000_000_000", "degree=2")
+    return ("demand", "logs=[log.csv]", *given), 2, "has the column ' source' with a blank: call it source"
+
+
+def a_summary_at_the_end(folder: Path) -> Case:
+    (folder / "log.csv").write_text("time_ns,source,destination,bytes\n0,0,1,5\nSummary\n")
+    given = ("interval_ns=1_000", "uplink_bps=10_000_000_000", "degree=2")
+    return ("demand", "logs=[log.csv]", *given), 2, "Row #3: Expected 4 columns, got 1: Summary"
+
+
+def columns_that_nothing_reads(folder: Path) -> Case:
+    (folder / "a.csv").write_text("slot,port,colour\n0,0,red\n0,1,red\n1,1,green\n")
+    return (
+        ("replay", "arrivals=a.csv", "ports=2", "buffer=4"),
+        0,
+        "a.csv has the column colour, which Foretail does not use",
+    )
+
+
+def _packets(folder: Path, copies: bool, lost: int) -> Path:
+    """A capture (pcapng) of 30 packets to two ports, each twice or once, with statistics."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    content = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(1, struct.pack("<HHI", 1, 0, 0))
+    frames = []
+    for number in range(30):
+        ip = struct.pack(">BBHHHBBH8B", 0x45, 0, 986, 50 + number, 0, 64, 6, 0, 10, 1, 0, 1, 10, 0, number % 2, 1)
+        tcp = struct.pack(">HHIIBBHHH", 9, 80, number * 946, 0, 5 << 4, 16, 0, 0, 0)
+        frames += [(10 * number + 4 * again, ip + tcp) for again in range(1 + copies)]
+    for time_us, head in sorted(frames):
+        frame = (bytes(12) + b"\x08\x00" + head).ljust(1000, b"\0")
+        content += block(6, struct.pack("<5I", 0, 0, 10**6 + time_us, 1000, 1000) + frame)
+    content += block(5, struct.pack("<3I", 0, 0, 0) + struct.pack("<HHQ", 5, 8, lost))
+    (folder / "ports.csv").write_text("prefix,port\n10.0.0.0/24,0\n10.0.1.0/24,1\n")
+    (folder / "a.pcapng").write_bytes(content)
+    return folder / "a.pcapng"
+
+
+def packets_that_a_capture_lost(folder: Path) -> Case:
+    _packets(folder, False, 49)
+    given = ("log=a.pcapng", "pcap.port_rates_bps=[10_000_000_000]")
+    return (*PCAP, *given), 0, "counts of 49 packets that the capture lost"
+
+
+def packets_that_a_mirror_shows_twice(folder: Path) -> Case:
+    _packets(folder, True, 0)
+    given = ("log=a.pcapng", "pcap.port_rates_bps=[10_000_000_000]")
+    return (*PCAP, *given), 0, "has 30 copies of packets of the 5 ms before"
+
+
+def tables_of_a_switch(folder: Path) -> Case:
+    document = json.loads((ROOT / "examples" / "switch_config" / "config_db.json").read_text())
+    document["SCHEDULER"] = {"scheduler.0": {"type": "DWRR", "weight": "1"}}
+    (folder / "config.json").write_text(json.dumps(document))
+    given = ("config=config.json", "policy=[sonic]", "baselines=[sonic]", "seeds=[1]")
+    per_port = "scenario.topology.buffer_bytes_per_port_per_gbps=750_000"
+    return ("evaluate", *SMALL, per_port, *given), 0, "config = config.json has SCHEDULER"
+
+
+def trees_of_scaled_columns(folder: Path) -> Case:
+    x = np.random.default_rng(0).integers(0, 4000, (600, 2))
+    skops.io.dump(
+        RandomForestClassifier(3, max_depth=4, random_state=1).fit(x / 4000, x.sum(axis=1) > 4000), folder / "m"
+    )
+    inputs = "inputs=[{name: queue, bits: 12}, {name: occupancy, bits: 12}]"
+    return ("export", "model=m", "target=c", inputs, "tracking=off"), 0, "whole numbers reach the thresholds of queue"
+
+
+CASES = (
+    *(times_in_microseconds, columns_with_blanks, a_summary_at_the_end, columns_that_nothing_reads),
+    *(packets_that_a_capture_lost, packets_that_a_mirror_shows_twice, tables_of_a_switch, trees_of_scaled_columns),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_an_input_that_means_something_else_is_told_or_refused(tmp_path: Path, case: Callable[[Path], Case]) -> None:
+    arguments, code, words = case(tmp_path)
+    done = foretail(tmp_path, *arguments)
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == code, printed
+    assert words in printed
