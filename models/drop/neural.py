@@ -276,6 +276,8 @@ def layers_of(module: torch.nn.Module) -> list[Layer]:
             warnings.simplefilter("ignore")  # of weights that a hook sets
             reader = _GraphReader(torch.export.export(module, (rows,), strict=False), rows)
             layers = reader.read()
+            again = _logits(layers, rows.double().cpu()).reshape(4, -1)
+            own = own.double().cpu().reshape(4, -1)
     except ForetailError:
         raise
     except Exception as error:  # the code of a module may raise anything, and so does its export
@@ -286,11 +288,7 @@ def layers_of(module: torch.nn.Module) -> list[Layer]:
     finally:
         for part, was in training.items():
             part.training = was
-    again = _logits(layers, rows.double().cpu())
-    own, again = (
-        own.double().cpu().reshape(4, -1),
-        (again.sigmoid() if reader.ends_in_sigmoid else again).reshape(4, -1),
-    )
+    again = again.sigmoid() if reader.ends_in_sigmoid else again
     if not bool(((own - again).abs() <= 1e-4 * (1 + own.abs().amax(dim=1, keepdim=True))).all()):
         raise ForetailError(
             f"the layers that were read and the network differ on some of {own.numel():,} rows, so that its forward "
@@ -373,10 +371,8 @@ class _GraphReader(torch.fx.Interpreter):
         return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        flat = [
-            item for one in (*args, *kwargs.values()) for item in (one if isinstance(one, (list, tuple)) else [one])
-        ]
-        values = [item for item in flat if isinstance(item, _Affine)]
+        values: list[_Affine] = []
+        torch.fx.node.map_aggregate(args, lambda item: values.append(item) if isinstance(item, _Affine) else None)
         name = getattr(target, "__name__", str(target)).partition(".")[0].removesuffix("_")
         if name.startswith("_assert"):  # of types, where these are all float64
             return None
@@ -388,22 +384,23 @@ class _GraphReader(torch.fx.Interpreter):
             self._add_layer(values[0], name.replace("hards", "hard_s"), slope)
             return self._basis(values[0].at.shape[-1])
         if name not in _AFFINE or (name in _ONE_FACTOR and len(values) > 1):
-            known = ", ".join(_ACTIVATIONS)
             raise ForetailError(
-                f"the network has the step {name}, which is neither affine nor one of {known}: let Linear layers and "
-                "these alternate"
+                f"the network has the step {name}, which is neither affine nor one of {', '.join(_ACTIVATIONS)}: let "
+                "Linear layers and these alternate"
             )
         if any(value.layer != layer for value in values):
             raise ForetailError(
                 f"the network joins values before and behind an activation ({name}), as a residual does: let Linear "
                 f"layers and activations alternate"
             )
-        plain = torch.fx.node.map_aggregate((args, kwargs), self._plain)
-        return _Affine(super().call_function(target, *plain).double(), layer)
 
-    def _plain(self, item: Any) -> Any:
-        """An argument for the basis, which has other rows than the exported graph."""
-        return item.at if isinstance(item, _Affine) else -1 if type(item) is int and item == self._rows else item
+        def plain(item: Any) -> Any:
+            of_rows = name in ("view", "reshape") and item == self._rows  # the basis has others
+            return item.at if isinstance(item, _Affine) else -1 if of_rows else item
+
+        return _Affine(
+            super().call_function(target, *torch.fx.node.map_aggregate((args, kwargs), plain)).double(), layer
+        )
 
     def _basis(self, width: int) -> _Affine:
         unit = torch.eye(width, dtype=torch.float64, device=self._device)

@@ -221,8 +221,8 @@ def _follow_folder(address: str) -> None:
         return
     here, others = file.parent / _FOLDER, {}
     for (place,) in places:
-        other, found, below = place.partition(f"/{_FOLDER}/")
-        if found and other != file.parent.as_uri() and (here / unquote(below)).exists():
+        other, inside, below = place.partition(f"/{_FOLDER}/")
+        if inside and other != file.parent.as_uri() and (here / unquote(below)).exists():
             others[f"{other}/{_FOLDER}"] = unquote(other)
     for other, folder in others.items():
         with locked(address), usable(address), closing(sqlite3.connect(file)) as database:
@@ -304,7 +304,7 @@ def out_of_reach(address: str, error: Exception, otherwise: str = "") -> Foretai
 
 
 def _of_schema(version: str | None, address: str) -> str:
-    """What made a database with another version of its tables than this MLflow's, and the remedy."""
+    """The maker of a database with another version of its tables than this MLflow's, and the remedy."""
     import mlflow.store.db_migrations
 
     (folder,) = mlflow.store.db_migrations.__path__
