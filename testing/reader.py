@@ -24,7 +24,8 @@ def check_reader(read: Callable[[Input], object], plain: Input, unknown: Input, 
     unknown : the same with one part that is not used
     named : a word by which a sentence has to name that part
     """
-    with holds("a reader must read an input of which it uses everything"):
+    assert callable(read), f"a reader must be a function of an input, not {read!r}"
+    with holds("a reader must be able to read an input of which it uses everything"):
         left = [reading for reading in _told(read, plain) if reading.left_out]
     assert not left, f"a reader must tell nothing as left out where it uses everything, not: {left[0].sentence()}"
     try:
@@ -33,9 +34,7 @@ def check_reader(read: Callable[[Input], object], plain: Input, unknown: Input, 
     except ForetailError as error:
         sentences = [str(error)]
     of_part = [sentence for sentence in sentences if named in sentence]
-    assert of_part, (
-        f"a reader must name {named}, which it does not use, or refuse the input by it, not say: {sentences}"
-    )
+    assert of_part, f"{named}, which a reader does not use, must be named, or the input refused by it, not: {sentences}"
     assert "\n" not in of_part[0], "it must tell in one sentence"
     return of_part[0]
 

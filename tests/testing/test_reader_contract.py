@@ -216,11 +216,11 @@ def test_a_part_that_is_not_used_is_named_or_refused(tmp_path: Path, reader: Cal
 
 
 def test_a_reader_that_is_silent_or_talks_of_nothing_fails_the_check() -> None:
-    with pytest.raises(AssertionError, match="must name ttl, which it does not use, or refuse"):
+    with pytest.raises(AssertionError, match="ttl, which a reader does not use, must be named"):
         check_reader(len, "slot", "slot,ttl", "ttl")
     with pytest.raises(AssertionError, match="must tell nothing as left out where it uses everything"):
         check_reader(lambda given: Reading("a", (given,)).tell(), "slot", "ttl", "ttl")
-    with pytest.raises(AssertionError, match="must read an input of which it uses everything"):
+    with pytest.raises(AssertionError, match="must be able to read an input of which it uses everything"):
         check_reader(int, "slot", "ttl", "ttl")
 
 
