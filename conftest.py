@@ -6,19 +6,31 @@ import gc
 import importlib
 import signal
 import sys
+import zlib
 from collections import Counter
 
 import pytest
 from hypothesis import settings
 
-# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws twenty times as much.
-for _profile, _examples in {"quick": 10, "ci": 50, "nightly": 1000}.items():
+# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws six times as much.
+for _profile, _examples in {"quick": 10, "ci": 50, "nightly": 300}.items():
     settings.register_profile(_profile, deadline=None, max_examples=_examples)
 settings.load_profile("ci")
 
 # A job started in the background of a script ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``--share=2/6`` choose the second of six shares of the tests."""
+    parser.addoption("--share", default="1/1", help="K/N: the K-th of N shares of the tests, by their names")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other shares."""
+    share, shares = map(int, config.getoption("--share").split("/"))
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % shares == share - 1]
 
 
 def pytest_collection_finish() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -388,11 +387,3 @@ def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Pa
     with pytest.raises(ForetailError, match="not an earlier export"):
         export(trained.ensemble, Onnx(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "foretail.export.onnx.graph")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ForetailError, match=r"pip install 'foretail\[onnx\]'"):
-        export(stumps([0.0, 1.0]), Onnx(), tmp_path / "out")

@@ -325,13 +325,6 @@ def test_xgboost_models_of_another_kind_are_refused(fault: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    booster = _booster(*_rows(), objective="binary:logistic")
-    monkeypatch.setitem(__import__("sys").modules, "xgboost", None)
-    with pytest.raises(ForetailError, match=r"pip install 'foretail\[xgboost\]'"):
-        from_xgboost(booster, TWO)
-
-
 @pytest.mark.parametrize(
     ("feature", "says"),
     [
