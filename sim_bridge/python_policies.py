@@ -166,7 +166,7 @@ class PythonPolicy:
 
 
 _WATCHING = threading.local()
-"""Of each thread: the folder whose files it watches, and those that were opened."""
+"""Watch of each thread: the folder whose files it watches, and those that were opened."""
 
 
 @contextmanager

@@ -9,16 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("benchmarks", "configs", "core", "foretail", "gym", "models", "pipelines", "testing")
+ROOMS = (
+    *("benchmarks", "configs", "core", "export", "features", "foretail", "gym", "models", "pipelines", "sim_bridge"),
+    "testing",
+)
 STARTS = frozenset({"What", "Whether", "Of", "Those", "Who", "As", "Where", "And"})
 NAMES = frozenset({"found", "asked", "told", "kept", "said", "wheres"})
 DATA = frozenset(
     (file, "asked")  # the region of that name, and the packets about which a policy asked
     for file in (
+        "features/rows/labelled_rows.py",
         "models/scoring/metrics.py",
         "pipelines/comparison/datasets.py",
         "pipelines/comparison/policy_runs.py",
         "pipelines/training/scores.py",
+        *(f"sim_bridge/native/{name}.py" for name in ("driver", "network")),
+        *(f"sim_bridge/open_loop/{name}.py" for name in ("live", "push_outs", "scores", "slotted")),
     )
 )
 

@@ -63,6 +63,7 @@ class Steps:
     interval_ns: int | None = None  #: time of a step, positive; needed for times and for bytes
     uplink_bps: int | None = None  #: rate of an uplink, positive; needed for bytes, and refused without them
     most: int | None = None  #: the first steps of every run that count; None: all
+    racks: int | None = None  #: nodes, numbered from 0; None: as many as the largest number in the logs says
 
 
 def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequence, ...]:
@@ -90,16 +91,21 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
         runs |= log
         if path.suffix.lower() in (".npy", ".txt"):
             fixed.setdefault(next(iter(log.values())).shape[1], path)
-    nodes = max((run.shape[1] for run in runs.values()), default=0)
+    named = max((run.shape[1] for run in runs.values()), default=0)
+    nodes = named if steps.racks is None else steps.racks
+    if named > nodes:
+        raise ForetailError(f"a log has the node {named - 1}, and racks={nodes} are numbered from 0: raise racks")
     for size, path in fixed.items():
         if size != nodes:
-            raise ForetailError(f"{path} has {size} nodes and another log {nodes}: give logs of the same nodes")
+            other = "another log" if steps.racks is None else "racks"
+            raise ForetailError(f"{path} has {size} nodes and {other} {nodes}: give logs of the same nodes")
     if not fixed:
-        _require_numbers(paths, runs.values(), nodes)
+        if steps.racks is None:
+            _require_numbers(paths, runs.values(), nodes)
         step = "" if steps.interval_ns is None else f" of interval_ns={steps.interval_ns:,}"
         most = max((run.sum(axis=2).max() for run in runs.values()), default=0)
         guesses = (
-            f"nodes are numbered 0 to {nodes - 1}",
+            *([f"nodes are numbered 0 to {nodes - 1} (racks={nodes})"] if steps.racks is None else []),
             f"the longest run takes {max(map(len, runs.values()), default=0):,} steps{step}",
             f"a node sends up to {most:.3g} uplinks in one",
         )
@@ -114,10 +120,14 @@ def _require_numbers(paths: Sequence[Path], runs: Iterable[FloatArray], nodes: i
         used[: demand.shape[1]] |= demand.any(axis=(0, 1)) | demand.any(axis=(0, 2))
     named = ", ".join(map(str, paths[:3]))
     if nodes > 2 and not used[0] and used[1:].all():
-        raise ForetailError(f"nodes of {named} are numbered from 1 to {nodes - 1}, and count from 0: subtract 1")
+        raise ForetailError(
+            f"nodes of {named} are numbered from 1 to {nodes - 1}, and count from 0: subtract 1, or give racks={nodes} "
+            "where node 0 has no demand"
+        )
     if nodes >= LEAST_WITH_GAPS and 2 * used.sum() < nodes:
         raise ForetailError(
-            f"{named} has {int(used.sum())} nodes with demand, and numbers up to {nodes - 1}: number them 0, 1, 2, ..."
+            f"{named} has {int(used.sum())} nodes with demand, and numbers up to {nodes - 1}: number them 0, 1, 2, "
+            f"..., or give racks={nodes} where the others have none"
         )
 
 

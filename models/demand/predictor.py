@@ -45,7 +45,11 @@ class DemandPredictor(Parameterised, ABC):
                 f"least one, all alike"
             )
         if max(map(len, sequences)) < 2:
-            raise ForetailError("no training sequence has a second step to predict: give longer runs")
+            step_ns = sequences[0].interval_ns
+            of, or_else = "", ""
+            if step_ns > 1:
+                of, or_else = f" of interval_ns={step_ns:,}", ", times in nanoseconds, or a lower interval_ns"
+            raise ForetailError(f"no training sequence has a second step{of} to predict: give longer runs{or_else}")
         with running(self, "fit"):  # a sequence is read-only, so nothing can change it
             self._fit([sequence.demand for sequence in sequences])
         self.nodes_ = sequences[0].nodes

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
+from foretail.core.reading import Reading
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import (
@@ -187,7 +188,11 @@ def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> t
     artifacts = {item.path for item in client.list_artifacts(run)} if run and own else set()
     for file, tag in _LOGGED.items():
         if file in artifacts:
-            return f"runs:/{run}/{file}", client.get_run(run).data.tags.get(tag)
+            of_run = client.get_run(run)
+            if of_run.info.lifecycle_stage == "deleted":
+                lasts = f"until mlflow gc removes its files (mlflow runs restore --run-id {run} keeps them)"
+                Reading(match.string, guesses=(f"it counts although its run is deleted in MLflow, {lasts}",)).tell()
+            return f"runs:/{run}/{file}", of_run.data.tags.get(tag)
     return match.string if match["run"] is None or match["path"] else f"{match.string}/{MODEL_NAME}", None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
-from foretail.core.reading import Reading
+from foretail.core.reading import Reading, telling
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
@@ -41,10 +41,10 @@ from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.packets.simulation import PacketRun
 
 DATASET = "dataset"
-
-
 FIGURES_FILE = "figures.json"
 """File beside a dataset, with the figures that making it gave without a run of packets."""
+READINGS_FILE = "readings.json"
+"""File beside a dataset, with what its inputs have and it does not use."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,13 @@ def _collected(
         depends_on, make = dataset_of(seed)
 
         def build(folder: Path) -> None:
-            figures = make(folder / DATASET, report)
+            readings: list[Reading] = []
+            with telling(readings.append):  # stored, so that a reused dataset has them too
+                figures = make(folder / DATASET, report)
             if figures is not None:
                 write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")
+            if readings:
+                write_file(folder / READINGS_FILE, json.dumps([asdict(reading) for reading in readings]) + "\n")
 
         return _described(seed, store.get_or_build(Key(DATASET, depends_on), build))
 
@@ -192,8 +196,6 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     notes = [
         f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
     ]
-    if "reading" in imported and (left := Reading(**imported["reading"]).sentence()):
-        notes.append(f"{seed}: {left}")
     if survey.get("active_ports") == 1:
         notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")
     if "active_voqs" in survey and survey["active_voqs"] <= survey["racks"]:
@@ -208,6 +210,8 @@ def _described(seed: int, entry: Entry) -> CollectedRun:
     manifest = dataset.manifest
     figures: dict[str, Any] = entry.document(FIGURES_FILE) if (entry.path / FIGURES_FILE).exists() else {}
     run = None if figures else PacketRun.open(dataset.path / "run")
+    for reading in entry.document(READINGS_FILE) if (entry.path / READINGS_FILE).exists() else ():
+        Reading(**reading).tell()
     return CollectedRun(
         seed=seed,
         path=dataset.path,

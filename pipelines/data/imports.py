@@ -102,7 +102,6 @@ def _import_pcap(
         "log_sha256": depends_on["log_sha256"],
         "counters": counters,
         "survey": log.figures() | {"longest_stay_ns": longest_stay_ns(run)},
-        "reading": asdict(log.reading(path or "the captures")),
     }
 
 
@@ -155,6 +154,7 @@ def _import_etalon(
         f"there are {survey.racks} racks (etalon.racks)",
         f"wall time is {reading.time_dilation} times virtual time (etalon.time_dilation)",
     )
+    InputReading(str(path), guesses=guesses).tell()
     arrivals = log.arrivals(survey, _reporting(report, log.records, 0.3, 0.7, "replayed"))
     counters = write_open_loop_dataset(dataset, run, arrivals)
     return {
@@ -162,7 +162,6 @@ def _import_etalon(
         "log_sha256": sha256,
         "counters": counters,
         "survey": survey.figures() | {"records": log.records, "longest_stay_ns": longest_stay_ns(run)},
-        "reading": asdict(InputReading(str(path), guesses=guesses)),
     }
 
 

@@ -61,7 +61,7 @@ def _of_datasets(config: DemandConfig, interval_ns: int) -> SequenceSplit:
 
 
 def _of_logs(config: DemandConfig) -> SequenceSplit:
-    steps = Steps(config.interval_ns, config.uplink_bps, config.steps)
+    steps = Steps(config.interval_ns, config.uplink_bps, config.steps, config.racks)
     runs = read_demand_logs([Path(path) for path in config.logs], steps)
     try:
         return _split(dict(enumerate(runs, 1)), config.split)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import TypeVar
 
 from foretail.configs.schema.tracking import Launcher
@@ -25,7 +26,8 @@ class _Stopped(Exception):
 def run_jobs(tasks: Mapping[str, Callable[[Report], Result]], jobs: int) -> dict[str, Result]:
     """Run `tasks` with at most `jobs` at the same time and return their results by name, in the order given.
 
-    The first error, or Ctrl-C, stops the others at their next report and is raised once all have ended.
+    The first error, or Ctrl-C, stops the others at their next report and is raised once all have ended. Notes and
+    readings of the tasks reach the command.
     """
     stop = threading.Event()
     with StageProgress() as progress, ThreadPoolExecutor(jobs) as pool:
@@ -42,7 +44,7 @@ def run_jobs(tasks: Mapping[str, Callable[[Report], Result]], jobs: int) -> dict
             return result
 
         try:  # Ctrl-C may come before the last job is submitted
-            futures = {name: pool.submit(run, name, task) for name, task in tasks.items()}
+            futures = {name: pool.submit(copy_context().run, run, name, task) for name, task in tasks.items()}
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()

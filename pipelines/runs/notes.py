@@ -5,6 +5,7 @@ Whoever knows such a thing says it where it is known; :func:`foretail.pipelines.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,6 +40,7 @@ class Notes:
 
 
 _NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
+_SAYING = threading.Lock()
 
 
 @contextmanager
@@ -56,10 +58,11 @@ def collecting_notes() -> Iterator[Notes]:
 def say(sentence: str, *, finding: bool = True) -> None:
     """Add a sentence to the end of the command, and to its result if it is a finding; nothing outside of a command."""
     notes = _NOTES.get()
-    if notes is not None and sentence not in notes.sentences:
-        notes.sentences.append(sentence)
-        if finding:
-            notes.findings.append(sentence)
+    with _SAYING:
+        if notes is not None and sentence not in notes.sentences:
+            notes.sentences.append(sentence)
+            if finding:
+                notes.findings.append(sentence)
 
 
 def use_lineage(lineage: Lineage | None) -> None:

@@ -184,7 +184,7 @@ def _forecast(config: ScheduleConfig, forecast: str) -> DemandMatrix:
     from foretail.features.demand.logs import Steps, read_demand_logs  # as long as all else together
     from foretail.models.demand.predictor_file import PREDICTORS, kind_of, load
 
-    steps = Steps(config.interval_ns, config.uplink_bps)
+    steps = Steps(config.interval_ns, config.uplink_bps, racks=config.racks)
     runs = read_demand_logs([Path(path) for path in config.history], steps)
     if forecast.endswith(".json"):
         predictor = load(Path(forecast))

@@ -128,6 +128,22 @@ def test_nodes_are_counted_over_all_files(tmp_path: Path) -> None:
         read_demand_logs([tmp_path / "c.npy", tmp_path / "b.npy"], Steps())
 
 
+def test_racks_settle_what_the_numbers_of_nodes_mean(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("step,source,destination,demand\n0,1,2,0.5\n1,2,3,0.5\n")
+    assert "subtract 1, or give racks=4" in complaint_about(path, Steps())
+    for racks in (4, 9):
+        (sequence,) = read_demand_logs([path], Steps(racks=racks))
+        assert (sequence.nodes, sequence.demand.sum()) == (racks, 1)
+    with pytest.raises(ForetailError, match="has the node 3, and racks=3 are numbered from 0: raise racks"):
+        read_demand_logs([path], Steps(racks=3))
+    path.write_text("step,source,destination,demand\n0,0,202,0.5\n")
+    assert "or give racks=203" in complaint_about(path, Steps())
+    np.save(tmp_path / "a.npy", SEQUENCE)
+    with pytest.raises(ForetailError, match="has 3 nodes and racks 4: give logs of the same nodes"):
+        read_demand_logs([tmp_path / "a.npy"], Steps(racks=4))
+
+
 def test_a_run_given_twice_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", SEQUENCE)
     (tmp_path / "b.npy").symlink_to(tmp_path / "a.npy")

@@ -238,7 +238,7 @@ def test_guesses_of_a_log_of_demand_are_told_with_what_they_rest_on(tmp_path: Pa
         read_demand_logs([text(tmp_path / "a.csv", *rows)], Steps(1_000_000, 10_000_000))
     (reading,) = readings
     assert reading.guesses == (
-        "nodes are numbered 0 to 3",
+        "nodes are numbered 0 to 3 (racks=4)",
         "the longest run takes 3 steps of interval_ns=1,000,000",
         "a node sends up to 2 uplinks in one",
     )

@@ -27,6 +27,7 @@ from foretail.core.plugins import SCHEDULER_GROUP, offered
 
 SCHEDULERS = ("vermilion", "round_robin", "mars", "expander", "opera")
 """Foretail's own; packages offer others."""
+RACKS_OF_LOGS = "Logs of rows: number of racks, from 0 on; null means up to the largest number in them."
 
 
 def require_scheduler(where: str, name: str, ours: tuple[str, ...] = SCHEDULERS) -> None:
@@ -100,6 +101,7 @@ class ScheduleConfig(Stage):
     )
     interval_ns: int | None = setting(None, "Time of a step of a history with times or bytes.", at_least=1)
     uplink_bps: int | None = setting(None, "Rate of an uplink, for a history in bytes.", at_least=1)
+    racks: int | None = setting(None, RACKS_OF_LOGS, at_least=2, at_most=1024)
     outputs: list[str] = setting(
         ["json"],
         "Files to write: JSON, a C table, P4 entries of each rack, the string of the Etalon emulator, or a figure.",
@@ -171,6 +173,7 @@ class DemandConfig(Stage):
     uplink_bps: int | None = setting(
         None, "Logs in bytes, and Etalon: rate of an uplink.", at_least=1, at_most=FASTEST_BPS
     )
+    racks: int | None = setting(None, RACKS_OF_LOGS, at_least=2, at_most=1024)
     steps: int | None = setting(
         None, "Matrices of a run; null means 24 generated ones, or all that the run has.", at_least=3, at_most=10**6
     )
@@ -211,7 +214,7 @@ class DemandConfig(Stage):
             raise ForetailError("datasets are cut into steps: give interval_ns=..., the time of one")
         if self.datasets or self.logs:
             return
-        for name in ("interval_ns", "uplink_bps"):
+        for name in ("interval_ns", "uplink_bps", "racks"):
             if getattr(self, name) is not None:
                 raise ForetailError(f"{name} is for datasets=[...] and logs=[...], and none is given: leave it out")
         if not self.collectives:
@@ -222,5 +225,6 @@ class DemandConfig(Stage):
     def unused(self) -> Mapping[str, str]:
         """Settings that only generated demand has, where demand is given."""
         generated = ("collectives", "nodes", "noise", "placed_at_random", "mixture_period_steps", "job_seed")
-        given = "datasets" if self.datasets else "logs" if self.logs else None
-        return {} if given is None else dict.fromkeys(generated, f"{given}=[...]")
+        if self.datasets:
+            return dict.fromkeys((*generated, "racks"), "datasets=[...]")
+        return dict.fromkeys(generated, "logs=[...]") if self.logs else {}

@@ -1,4 +1,4 @@
-"""What a pair of racks made of its circuit, from an Etalon log: utilisation and latency."""
+"""Use of circuits by pairs of racks, from an Etalon log: utilisation and latency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATENCY_FROM_BYTES = 1000
 
 @dataclass(frozen=True)
 class CircuitUse:
-    """Of the data packets from one rack to another."""
+    """Use by the data packets from one rack to another."""
 
     weeks: int  #: counted, each from the start of a circuit to the next
     #: bytes of packets that came by the circuit over what it could have carried while it was up, in percent

@@ -210,7 +210,7 @@ class RecordFile:
 
 
 def _fits(head: bytes, layout: np.dtype[Any]) -> bool:
-    """Whether the first bytes of a file are records of this layout."""
+    """Return whether the first bytes of a file are records of this layout."""
     count = min(len(head) // layout.itemsize, _SNIFFED_RECORDS)
     raw = np.frombuffer(head, layout, count)
     _, valid = _stamps(raw["stamp"])

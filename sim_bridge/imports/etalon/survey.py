@@ -1,4 +1,4 @@
-"""What a first pass over an Etalon log finds, and what it refuses."""
+"""The first pass over an Etalon log: what it finds, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_BACKWARD_NS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What a first pass over a log finds."""
+    """Findings of a first pass over a log."""
 
     packets: int  #: records of packets
     events: int  #: records of events

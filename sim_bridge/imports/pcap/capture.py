@@ -91,10 +91,10 @@ def _chunks(path: Path, content: mmap.mmap, width: int, lost: Lost) -> Iterator[
         yield _frames(content, number, waiting, width)
 
 
-def _frames(content: mmap.mmap, number: int, found: list[Frame], width: int) -> Frames:
-    time_ns, _, kept, wire = np.array(found, np.int64).T
-    heads = b"".join(content[at : at + min(length, width)].ljust(width, b"\0") for _, at, length, _ in found)
-    return Frames(number, time_ns, kept, wire, np.frombuffer(heads, np.uint8).reshape(-1, width))
+def _frames(content: mmap.mmap, number: int, frames: list[Frame], width: int) -> Frames:
+    time_ns, _, captured, wire = np.array(frames, np.int64).T
+    heads = b"".join(content[at : at + min(length, width)].ljust(width, b"\0") for _, at, length, _ in frames)
+    return Frames(number, time_ns, captured, wire, np.frombuffer(heads, np.uint8).reshape(-1, width))
 
 
 def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
@@ -109,16 +109,16 @@ def _pcap(path: Path, content: mmap.mmap) -> Iterator[Frame]:
     while at < len(content):
         if at + 16 > len(content):
             raise _truncated(path, number)
-        seconds, fraction, kept, wire = record.unpack_from(content, at)
+        seconds, fraction, captured, wire = record.unpack_from(content, at)
         number += 1
         if fraction >= ticks or not check_sequence <= wire <= _LARGEST_FRAME_BYTES:
             raise _damaged(path, f"packet {number} has an impossible time or length")
-        if at + 16 + kept > len(content):
+        if at + 16 + captured > len(content):
             raise _truncated(path, number - 1)
-        _refuse_longer(path, number, kept, wire)
+        _refuse_longer(path, number, captured, wire)
         size = wire - check_sequence
-        yield seconds * 10**9 + fraction * scale, at + 16, min(kept, size), size
-        at += 16 + kept
+        yield seconds * 10**9 + fraction * scale, at + 16, min(captured, size), size
+        at += 16 + captured
 
 
 @dataclass(frozen=True)
@@ -224,23 +224,23 @@ class _PcapNg:
     def _packet(self, begin: int, end: int) -> Frame:
         if end - begin < 20:
             raise _damaged(self._path, f"packet {self._number} is described in less than 20 bytes")
-        interface, high, low, kept, wire = self._unpack("5I", begin)
+        interface, high, low, captured, wire = self._unpack("5I", begin)
         if interface >= len(self._interfaces):
             raise _damaged(self._path, f"packet {self._number} is of interface {interface}, which nothing describes")
         seen = self._interfaces[interface]
         check_sequence = seen.check_sequence_bytes
-        for code, length, at in self._options(f"packet {self._number}", begin + 20 + kept + -kept % 4, end):
+        for code, length, at in self._options(f"packet {self._number}", begin + 20 + captured + -captured % 4, end):
             if code == _PACKET_FLAGS and length == 4:  # zero: the packet does not say
                 check_sequence = self._unpack("I", at)[0] >> 5 & 15 or check_sequence
             elif code == _PACKET_DROPS and length == 8:
                 self._drops += self._unpack("Q", at)[0]
-        if not check_sequence <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + kept > end:
+        if not check_sequence <= wire <= _LARGEST_FRAME_BYTES or begin + 20 + captured > end:
             raise _damaged(self._path, f"packet {self._number} has an impossible length")
-        _refuse_longer(self._path, self._number, kept, wire)
+        _refuse_longer(self._path, self._number, captured, wire)
         time_ns = (high << 32 | low) * 10**9 // seen.ticks + seen.offset_seconds * 10**9
         if not 0 <= time_ns < _LATEST_NS:
             raise _damaged(self._path, f"packet {self._number} has an impossible time")
-        return time_ns, begin + 20, min(kept, wire - check_sequence), wire - check_sequence
+        return time_ns, begin + 20, min(captured, wire - check_sequence), wire - check_sequence
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         return struct.unpack_from(self._order + form, self._content, at)
@@ -254,11 +254,11 @@ def _require_ethernet(path: Path, link: int) -> None:
         )
 
 
-def _refuse_longer(path: Path, number: int, kept: int, wire: int) -> None:
-    if kept > wire:
+def _refuse_longer(path: Path, number: int, captured: int, wire: int) -> None:
+    if captured > wire:
         raise ForetailError(
-            f"packet {number} of the capture {path} has {kept} captured bytes but a length of {wire}: take off the "
-            f"{kept - wire} bytes that a tool appended, such as with editcap -C -{kept - wire}"
+            f"packet {number} of the capture {path} has {captured} captured bytes but a length of {wire}: take off the "
+            f"{captured - wire} bytes that a tool appended, such as with editcap -C -{captured - wire}"
         )
 
 

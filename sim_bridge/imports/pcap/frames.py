@@ -1,4 +1,4 @@
-"""What the headers of Ethernet frames say: sizes, flows, and whether a packet carries data."""
+"""The headers of Ethernet frames: sizes, flows, and whether a packet carries data."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ class Sizes:
     with_trailer: int = 0  #: packets that were followed by more than padding, which was taken off
     to_many: int = 0  #: packets left out because they go to several ports: multicast and broadcast
     copies: int = 0  #: packets that were the same as one shortly before, as a mirror port shows them
+    repeated: int = 0  #: packets that may be copies or retransmissions, and were taken for the latter
     lost: int = 0  #: packets that the capture says to have lost
     received: int = 0  #: packets that it says to have received; 0: it does not say
     _faults: dict[str, list[int]] = field(default_factory=dict)  #: sentence -> how many, and number of the first
@@ -222,7 +223,7 @@ def _identity(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[n
 
 
 def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each frame's network layer begins, behind up to two VLAN tags, and its Ethernet type."""
+    """The first byte of each frame's network layer, behind up to two VLAN tags, and its Ethernet type."""
     at = np.full(len(heads), 12)
     for _ in range(2):
         at = np.where(np.isin(_word(heads, at), _VLAN), at + 4, at)

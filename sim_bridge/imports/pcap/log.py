@@ -27,7 +27,7 @@ MOST_PACKETS = 10**7
 _BATCH = 1 << 17
 COPY_NS = 5_000_000
 """A copy of a packet, as a mirror port shows it, comes so soon at the latest: a switch holds a packet no longer."""
-_MOST_ALIKE, _ONE_IN = 4, 10
+_MOST_ALIKE, _ONE_IN, _LEAST_COPIES = 4, 10, 10
 
 Report = Callable[[int], None]
 
@@ -60,7 +60,7 @@ class CaptureLog:
         return self.left_out - self.sizes.malformed_ip - self.sizes.to_many - self.sizes.copies
 
     def reading(self, source: object) -> Reading:
-        """What was left out of the captures, and what is taken for granted; `source` names them."""
+        """Parts of the captures that were left out, and what is taken for granted; `source` names them."""
         sizes = self.sizes
         received = f" of {sizes.received:,} that it received" if sizes.received else ""
         counted = {
@@ -73,13 +73,14 @@ class CaptureLog:
         }
         guesses = {
             "copies are no arrivals (pcap.copies=keep takes them for such)": sizes.copies,
+            "{:,} packets without an identification of IPv4 that repeat one of the 5 ms before are retransmissions, "
+            f"because they are fewer than {_LEAST_COPIES} or than one in {_ONE_IN}": sizes.repeated,
             "what the capture lost never arrived, so labels lack it": sizes.lost,
         }
-        return Reading(
-            str(source),
-            tuple(what.format(number) for what, number in counted.items() if number),
-            tuple(guess for guess, number in guesses.items() if number),
+        left_out, guessed = (
+            tuple(words.format(number) for words, number in parts.items() if number) for parts in (counted, guesses)
         )
+        return Reading(str(source), left_out, guessed)
 
     def figures(self) -> dict[str, int]:
         """Counts by name, JSON-like."""
@@ -193,8 +194,9 @@ class _Reader:
         packets = packets.at(np.argsort(packets.time_ns, kind="stable")) if self._sort else packets
         if not self._without_copies:
             return packets
-        copies = _copies(packets)
+        copies, repeated = _copies(packets)
         self._sizes.copies += int(np.count_nonzero(copies))
+        self._sizes.repeated += int(np.count_nonzero(repeated))
         return packets.at(~copies)
 
 
@@ -202,11 +204,11 @@ _INTEGERS, _FLAGS = np.empty(0, np.int64), np.empty(0, np.bool_)
 _NONE = Packets(_INTEGERS, _INTEGERS, _INTEGERS, _FLAGS, np.empty(0, np.uint64), np.empty(0, np.uint8))
 
 
-def _copies(packets: Packets) -> NDArray[np.bool_]:
-    """Which packets of a capture are the same as one shortly before.
+def _copies(packets: Packets) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Packets of a capture that are copies of one shortly before, and those that repeat one and are none.
 
-    More than `_MOST_ALIKE` in a row are a generator's. Without an identification a retransmission can look the same: so
-    there copies count only where they are many.
+    More than `_MOST_ALIKE` in a row are a generator's. Without an identification a retransmission looks the same as a
+    copy: there repetitions are copies where they are many.
     """
     order = np.lexsort((packets.time_ns, packets.identity))
     time_ns, identity = packets.time_ns[order], packets.identity[order]
@@ -216,9 +218,10 @@ def _copies(packets: Packets) -> NDArray[np.bool_]:
     copies = np.zeros(len(order), bool)
     copies[order] = again
     weak = packets.known == 1
-    if np.count_nonzero(copies & weak) * _ONE_IN < np.count_nonzero(weak):
-        copies &= ~weak
-    return copies & (packets.known > 0)
+    repeated = copies & weak
+    if np.count_nonzero(repeated) >= max(_LEAST_COPIES, np.count_nonzero(weak) / _ONE_IN):
+        repeated[:] = False
+    return copies & (packets.known > 0) & ~repeated, repeated
 
 
 def _require_overlap(parts: Mapping[Path, Packets]) -> None:

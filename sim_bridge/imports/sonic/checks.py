@@ -1,4 +1,4 @@
-"""What a configuration has to agree on, and the headroom that a cable needs."""
+"""Rules on which a configuration has to agree, and the headroom that a cable needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NS_PER_M = 5
 
 PAUSE_FRAME_BYTES = 64
 REACTION_BYTES = 60 * 512 // 8
-"""What a sender may still send before a pause takes effect: 60 quanta, the least that IEEE 802.3 allows from 10 Gbit/s
+"""Bytes that a sender still sends before a pause takes effect: 60 quanta, the least in IEEE 802.3 from 10 Gbit/s
 on. Faster links may take more."""
 
 

@@ -35,7 +35,7 @@ from foretail.sim_bridge.imports.sonic.tables import (
 )
 
 LARGEST_FILE_BYTES = 1 << 26
-"""Of a configuration; that of a chassis has a few million bytes."""
+"""Size of a configuration; that of a chassis has a few million bytes."""
 
 _POOL_FIELDS = {"type": "ingress", "mode": "dynamic", "size": "size_bytes", "xoff": "xoff_bytes"}
 _PROFILE_FIELDS = {
@@ -52,7 +52,7 @@ _PROFILE_FIELDS = {
 """The attribute that has the value of a field."""
 
 _ENTRIES = {"BUFFER_PG": ("priority group", PRIORITIES - 1), "BUFFER_QUEUE": ("queue", 15)}
-"""What numbers in the keys of a table are, and the largest."""
+"""Meaning of the numbers in the keys of a table, and the largest."""
 
 _MAPS = {
     "tc_to_pg_map": ("TC_TO_PRIORITY_GROUP_MAP", 15, PRIORITIES - 1),
@@ -289,7 +289,7 @@ def _cables(document: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, 
 
 
 def _port_maps(document: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What ``PORT_QOS_MAP`` says of each port: priorities with PFC, and maps by field; `global` holds for all."""
+    """Fields of ``PORT_QOS_MAP`` for each port: priorities with PFC, and maps by field; `global` holds for all."""
     tables = {
         field: {
             key: {

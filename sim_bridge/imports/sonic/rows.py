@@ -9,7 +9,7 @@ from typing import Any
 from foretail.core.errors import ForetailError
 
 LARGEST = 2**64 - 1
-"""Of a number: SONiC's are uint64."""
+"""Largest number: SONiC's are uint64."""
 
 _RANGE = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 

@@ -1,4 +1,4 @@
-"""What a simulation needs to know of a SONiC configuration, under the names of its settings."""
+"""Parts of a SONiC configuration that a simulation needs, under the names of its settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretail.sim_bridge.imports.sonic.rows import Row, ports_and_numbers, refer
 from foretail.sim_bridge.imports.sonic.tables import PRIORITIES, QOS_FIELDS, Profile, SonicBuffers
 
 CLASSES = ("background", "incast", "control")
-"""Of simulated packets, as in ``scenario.queues``."""
+"""Classes of simulated packets, as in ``scenario.queues``."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Simulated:
     reading: Reading  #: what it says that is not simulated
 
     def settings(self) -> dict[str, Any]:
-        """As they are nested in a configuration: ``scenario.queues``, ``scenario.pfc`` and ``policy``, and marks."""
+        """Settings as a configuration nests them: ``scenario.queues``, ``scenario.pfc`` and ``policy``, and marks."""
         marks = {} if self.marks is None else {"transport": asdict(self.marks)}
         return {
             "scenario": {"queues": asdict(self.queues), "pfc": asdict(self.pfc), **marks},
@@ -241,7 +241,7 @@ def usual_priorities(buffers: SonicBuffers, ports: Sequence[str] = ()) -> dict[s
         for priority in range(PRIORITIES):
             if port.group_of_class.get(priority) in port.groups and port.queue_of_class.get(priority) in port.queues:
                 ports_of[priority in lossless][priority] += 1
-    kinds = [min(found, key=lambda one: (-found[one], one)) if found else None for found in ports_of.values()]
+    kinds = [min(of, key=lambda one: (-of[one], one)) if of else None for of in ports_of.values()]
     lossy, lossless_one = (kind if kind is not None else other for kind, other in zip(kinds, kinds[::-1], strict=True))
     if lossy is None or lossless_one is None:
         raise ForetailError("no traffic class has rows of BUFFER_PG and BUFFER_QUEUE: add some, or give ports=")

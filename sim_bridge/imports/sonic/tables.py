@@ -1,4 +1,4 @@
-"""What a SONiC configuration says of buffers: pools, profiles, and the profile of each group and queue of a port."""
+"""Buffers of a SONiC configuration: pools, profiles, and the profile of each group and queue of a port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QOS_FIELDS = ("pfc_enable", "tc_to_pg_map", "tc_to_queue_map", "pfc_to_pg_map", 
 """Fields of ``PORT_QOS_MAP`` that are read."""
 
 SMALLEST_DYNAMIC_TH, LARGEST_DYNAMIC_TH = -8, 7
-"""Of SONiC's schema. Some chips take the first for alpha 0 and the last for an alpha without limit."""
+"""Limits of SONiC's schema. Some chips take the first for alpha 0 and the last for an alpha without limit."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Profile:
 
     @property
     def lossless(self) -> bool:
-        """Whether groups of this profile have headroom."""
+        """True if groups of this profile have headroom."""
         return self.xoff_bytes is not None
 
     @property

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from foretail.core.errors import ForetailError
+from foretail.core.reading import Reading, telling
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
@@ -141,6 +142,24 @@ def test_the_ensemble_is_found_through_the_registry(
     assert stored.data.tags["ensemble_sha256"] == trained.ensemble.sha256
     for address in ("models:/foretail-drop@candidate", "models:/foretail-drop/1", "models:/foretail-drop@latest"):
         assert load_ensemble(address, uri) == trained.ensemble
+
+
+def test_a_model_whose_run_is_deleted_is_told(
+    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
+) -> None:
+    import mlflow
+
+    client, readings = mlflow.MlflowClient(uri), list[Reading]()
+    client.delete_run(run[0].run_id)
+    with telling(readings.append):
+        assert load_ensemble("models:/foretail-drop/1", uri) == trained.ensemble
+        client.restore_run(run[0].run_id)
+        load_ensemble("models:/foretail-drop/1", uri)
+    (reading,) = readings
+    assert "models:/foretail-drop/1, it is taken for granted that it counts although its run is" in reading.sentence()
+    assert f"deleted in MLflow, until mlflow gc removes its files (mlflow runs restore --run-id {run[0].run_id}" in (
+        reading.sentence()
+    )
 
 
 def test_mlflow_loads_the_model_without_a_pickle(

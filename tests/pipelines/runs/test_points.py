@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from foretail.core.errors import ForetailError
+from foretail.core.reading import Reading
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.runs.jobs import Report, run_jobs
+from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.points import Point, SoFar, measure_points
 from foretail.pipelines.runs.store import Key, Store
 
@@ -76,6 +78,15 @@ def test_a_defect_is_no_failed_point(tmp_path: Path) -> None:
 def test_points_need_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="share a name"):
         measure_points("squares", points([1, 1], frozenset(), []), Store(tmp_path), 1)
+
+
+def test_what_jobs_read_reaches_the_notes_of_the_command() -> None:
+    def job(name: str, report: Report) -> None:
+        Reading(name, ("the column colour",)).tell()
+
+    with collecting_notes() as notes:
+        run_jobs({name: partial(job, name[0]) for name in ("a", "b", "a again")}, 2)
+    assert sorted(notes.findings) == [f"{name} has the column colour, which Foretail does not use" for name in "ab"]
 
 
 def test_ctrl_c_before_the_last_job_is_submitted_stops_the_first() -> None:
