@@ -12,9 +12,9 @@ import itertools
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -92,23 +92,14 @@ class PythonPolicy:
     @cached_property
     def sha256(self) -> str:
         """Hash of the file and of those below its folder that Python opens while it is imported."""
-        opened = self._loaded[1]
-        if not opened:
-            return self._file_sha256
-        digests = [
-            (str(path.relative_to(self._folder)), hashlib.sha256(path.read_bytes()).hexdigest())
-            for path in sorted(opened)
-        ]
-        return hashlib.sha256(repr((self._file_sha256, digests)).encode()).hexdigest()
-
-    @property
-    def _folder(self) -> Path:
-        return self.file.parent.resolve()
+        folder = self.file.parent.resolve()
+        digests = [(str(path.relative_to(folder)), _sha256(path)) for path in sorted(self._loaded[1])]
+        return hashlib.sha256(repr((self._file_sha256, digests)).encode()).hexdigest() if digests else self._file_sha256
 
     @cached_property
     def _file_sha256(self) -> str:
         try:
-            return hashlib.sha256(self.file.read_bytes()).hexdigest()
+            return _sha256(self.file)
         except OSError as error:
             raise ForetailError(f"the policy {self.file} cannot be read ({error.strerror}): name a file") from None
 
@@ -121,9 +112,9 @@ class PythonPolicy:
 
         @functools.wraps(decide)
         def watched(*rows: Any) -> Any:
-            with _opened_files(self._folder) as opened:
+            with _opened_beside(self.file) as opened:
                 answer = decide(*rows)
-            if late := sorted(opened - self._loaded[1] - {self.file.resolve()}):
+            if late := sorted(opened - self._loaded[1]):
                 raise ForetailError(
                     f"{self.name} opens {late[0].name} while it decides, so that a stored result would not tell when "
                     f"that changes: open it where {self.file.name} is imported"
@@ -159,43 +150,43 @@ class PythonPolicy:
             users_code(
                 lambda reason: ForetailError(f"{self.file.name} fails ({reason}): make it run with this Python")
             ),
-            _opened_files(self._folder) as opened,
+            _opened_beside(self.file) as opened,
         ):
             specification.loader.exec_module(module)
-        return module, frozenset(opened - {self.file.resolve()})
+        return module, frozenset(opened)
 
 
-_WATCHING = threading.local()
-"""Watch of each thread: the folder whose files it watches, and those that were opened."""
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+_WATCHED: ContextVar[tuple[Path, set[Path]] | None] = ContextVar("watched", default=None)
+"""The file of a policy, and others below its folder that were opened."""
+_hear_opens = cache(lambda: sys.addaudithook(_note_open))
+"""Hears of every file that Python opens, from the first call on."""
 
 
 @contextmanager
-def _opened_files(folder: Path) -> Iterator[set[Path]]:
-    """Collect the files below a folder, but for packages, that this thread opens to read them."""
-    _watch()
-    before, opened = getattr(_WATCHING, "now", None), set[Path]()
-    _WATCHING.now = folder, opened
+def _opened_beside(file: Path) -> Iterator[set[Path]]:
+    """Collect the other files below a file's folder, but for packages, that are opened meanwhile to read them."""
+    _hear_opens()
+    opened: set[Path] = set()
+    token = _WATCHED.set((file.resolve(), opened))
     try:
         yield opened
     finally:
-        _WATCHING.now = before
+        _WATCHED.reset(token)
 
 
-@cache
-def _watch() -> None:
-    """Hear of every file that Python opens, from now on."""
-
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
-        watching = getattr(_WATCHING, "now", None) if event == "open" else None
-        if watching is None or not isinstance(arguments[0], (str, bytes)) or (arguments[2] or 0) & 3:  # to write
-            return
-        path = Path(os.fsdecode(arguments[0])).resolve()
-        if path.suffix == ".pyc":
-            with suppress(ValueError):
-                path = Path(importlib.util.source_from_cache(path))
-        folder, opened = watching
-        inside = path.is_relative_to(folder) and not path.is_relative_to(sys.prefix)
-        if inside and "site-packages" not in path.parts and path.is_file():
-            opened.add(path)
-
-    sys.addaudithook(hear)
+def _note_open(event: str, arguments: tuple[Any, ...]) -> None:
+    watched = _WATCHED.get() if event == "open" else None
+    if watched is None or not isinstance(arguments[0], (str, bytes)) or (arguments[2] or 0) & 3:  # to write
+        return
+    path = Path(os.fsdecode(arguments[0])).resolve()
+    if path.suffix == ".pyc":
+        with suppress(ValueError):
+            path = Path(importlib.util.source_from_cache(path))
+    file, opened = watched
+    inside = path != file and path.is_relative_to(file.parent) and not path.is_relative_to(sys.prefix)
+    if inside and "site-packages" not in path.parts and path.is_file():
+        opened.add(path)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.core.reading import Reading, telling
 from foretail.models.drop.parameters_contract import holds
 
-Input = TypeVar("Input")
 
-
-def check_reader(read: Callable[[Input], object], plain: Input, unknown: Input, named: str) -> str:
+def check_reader(read: Callable[[Any], object], plain: Any, unknown: Any, named: str) -> str:
     """Run the contract of a reader, and return the sentence about the part that it does not use.
 
     AssertionError with the rule that does not hold.
@@ -39,7 +37,7 @@ def check_reader(read: Callable[[Input], object], plain: Input, unknown: Input, 
     return of_part[0]
 
 
-def _told(read: Callable[[Input], object], given: Input) -> list[Reading]:
+def _told(read: Callable[[Any], object], given: Any) -> list[Reading]:
     readings: list[Reading] = []
     with telling(readings.append):
         read(given)

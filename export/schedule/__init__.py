@@ -141,9 +141,7 @@ def schedule_json(planned: PlannedSchedule) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-_KEYS = {
-    *("n", "degree", "k", "l", "period_slots", "theta_single_hop", "theta_multi_hop", "matchings", "slots"),
-}
+_KEYS = {"n", "degree", "k", "l", "period_slots", "matchings", "slots", "theta_single_hop", "theta_multi_hop"}
 
 
 def read_json(text: str) -> Schedule:

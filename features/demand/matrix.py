@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,6 @@ from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
 from foretail.features.rows.splits import drawn_sides, time_range
-
-if TYPE_CHECKING:
-    pass
 
 MAX_NODES = 1 << 14
 _SLACK = 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError, first_line, install_command
+from foretail.core.errors import ForetailError, install_command, users_code
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
 from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -260,32 +260,26 @@ def layers_of(module: torch.nn.Module) -> list[Layer]:
             f"the network computes in {', '.join(sorted(map(str, kinds)))}, which float32 does not repeat: convert it "
             "by module.float(), and judge that"
         )
-    training = {part: part.training for part in module.modules()}
-    module.eval()  # without dropout, as it decides
-    try:
+    alike = "let its forward do the same steps for all rows"
+    with (
+        users_code(lambda reason: ForetailError(f"the network cannot be read as a graph ({reason[:160]}): {alike}")),
+        warnings.catch_warnings(action="ignore"),  # of weights that a hook sets
+        torch.no_grad(),
+        ExitStack() as restoring,
+    ):
+        for part in module.modules():
+            restoring.callback(setattr, part, "training", part.training)
+        module.eval()  # without dropout, as it decides
         for inputs in dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.ndim == 2):
             rows = _tried_rows(inputs).to(tensors[0].device, max(kinds, key=str))
-            with suppress(RuntimeError), torch.no_grad():  # of another width
+            with suppress(RuntimeError):  # of another width
                 own = module(rows)
                 break
         else:
             raise ForetailError("the network takes no rows of columns: give a module of dense layers")
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of weights that a hook sets
-            reader = _GraphReader(torch.export.export(module, (rows,), strict=False), rows)
-            layers = reader.read()
-            again = _logits(layers, rows.double().cpu()).reshape(4, -1)
-            own = own.double().cpu().reshape(4, -1)
-    except ForetailError:
-        raise
-    except Exception as error:  # the code of a module may raise anything, and so does its export
-        raise ForetailError(
-            f"the network cannot be read as a graph ({first_line(error)[:160]}): let its forward do the same steps "
-            "for all rows"
-        ) from None
-    finally:
-        for part, was in training.items():
-            part.training = was
+        reader = _GraphReader(torch.export.export(module, (rows,), strict=False), rows)
+        layers = reader.read()
+        again, own = (one.double().cpu().reshape(4, -1) for one in (_logits(layers, rows.double().cpu()), own))
     again = again.sigmoid() if reader.ends_in_sigmoid else again
     if not bool(((own - again).abs() <= 1e-4 * (1 + own.abs().amax(dim=1, keepdim=True))).all()):
         raise ForetailError(
@@ -315,26 +309,14 @@ _ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
     name: getattr(torch.nn.functional, name) for name in ("relu", "leaky_relu", "hardsigmoid", "tanh")
 }
 """By the names of ATen."""
-_AFFINE = (
-    *("linear", "addmm", "mm", "matmul", "add", "sub", "rsub", "mul", "div", "neg", "batch_norm", "cat", "slice"),
-    *("select", "index", "flip", "view", "reshape", "squeeze", "unsqueeze", "flatten", "clone", "alias", "detach"),
-    *("contiguous", "dropout", "to"),
-)
-"""Steps of ATen that are affine in each row; what they do to others than the columns, the comparison of rows shows."""
-_ONE_FACTOR = ("mul", "div", "mm", "matmul")
 
 
 @dataclass(frozen=True)
 class _Affine:
     """A value of a graph that is affine in the columns, or in the output of the last activation."""
 
-    #: float64: its value at 0, then at each unit vector
-    at: torch.Tensor
+    at: torch.Tensor  #: float64: its value at 0, at each unit vector, and at 2, -3, 4, ... of them together
     layer: int  #: activations before it
-
-
-def _precise(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 class _GraphReader(torch.fx.Interpreter):
@@ -343,24 +325,22 @@ class _GraphReader(torch.fx.Interpreter):
     def __init__(self, exported: torch.export.ExportedProgram, rows: torch.Tensor) -> None:
         super().__init__(exported.graph_module)
         self.extra_traceback = False
-        numbers = {**exported.state_dict, **exported.constants}
-        self._numbers = [numbers.get(str(spec.target)) for spec in exported.graph_signature.input_specs]
-        self._rows, self._width = rows.shape
-        self._device = rows.device
+        self._exported, self._rows = exported, rows
         self._layers: list[Layer] = []
         self.ends_in_sigmoid = False
 
     def read(self) -> list[Layer]:
         """Return the layers."""
-        columns = self._basis(self._width)
-        last, *others = self.run(*(columns if one is None else _precise(one) for one in self._numbers))
+        numbers = {**self._exported.state_dict, **self._exported.constants}
+        given = [numbers.get(str(spec.target)) for spec in self._exported.graph_signature.input_specs]
+        columns = self._basis(self._rows.shape[1])
+        last, *others = self.run(
+            *(columns if one is None else one.double() if one.is_floating_point() else one for one in given)
+        )
         if others or not isinstance(last, _Affine) or last.layer != len(self._layers) or last.at[0].numel() != 1:
             raise ForetailError("the network has not one output for each row, the logit: give a module that has")
         self._add_layer(last, "relu", Layer.slope)
         return self._layers
-
-    def fetch_attr(self, target: str) -> Any:
-        return _precise(super().fetch_attr(target))
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if str(n.target).startswith("aten.sigmoid.") and all(user.op == "output" for user in n.users):
@@ -381,11 +361,6 @@ class _GraphReader(torch.fx.Interpreter):
             slope = (*args[1:], kwargs.get("negative_slope", Layer.slope))[0]
             self._add_layer(values[0], name.replace("hards", "hard_s"), slope)
             return self._basis(values[0].at.shape[-1])
-        if name not in _AFFINE or (name in _ONE_FACTOR and len(values) > 1):
-            raise ForetailError(
-                f"the network has the step {name}, which is neither affine nor one of {', '.join(_ACTIVATIONS)}: let "
-                "Linear layers and these alternate"
-            )
         if any(value.layer != layer for value in values):
             raise ForetailError(
                 f"the network joins values before and behind an activation ({name}), as a residual does: let Linear "
@@ -393,22 +368,27 @@ class _GraphReader(torch.fx.Interpreter):
             )
 
         def plain(item: Any) -> Any:
-            of_rows = name in ("view", "reshape") and item == self._rows  # the basis has others
+            of_rows = name in ("view", "reshape") and item == len(self._rows)  # the basis has others
             return item.at if isinstance(item, _Affine) else -1 if of_rows else item
 
-        return _Affine(
-            super().call_function(target, *torch.fx.node.map_aggregate((args, kwargs), plain)).double(), layer
-        )
+        at = super().call_function(target, *torch.fx.node.map_aggregate((args, kwargs), plain)).double()
+        units, together = (at[1:-1] - at[0]).flatten(1), (at[-1] - at[0]).flatten()
+        if not torch.allclose(self._basis(len(units)).at[-1] @ units, together, 1e-5, 1e-5 * float(at.abs().max())):
+            raise ForetailError(
+                f"the network has the step {name}, which is neither affine nor one of {', '.join(_ACTIVATIONS)}: let "
+                "Linear layers and these alternate"
+            )
+        return _Affine(at, layer)
 
     def _basis(self, width: int) -> _Affine:
-        unit = torch.eye(width, dtype=torch.float64, device=self._device)
-        return _Affine(torch.cat([torch.zeros_like(unit[:1]), unit]), len(self._layers))
+        unit = torch.eye(width, dtype=torch.float64, device=self._rows.device)
+        together = [(-1) ** index * (2.0 + index) for index in range(width)]
+        return _Affine(torch.cat([0 * unit[:1], unit, unit.new_tensor([together])]), len(self._layers))
 
     def _add_layer(self, value: _Affine, activation: str, slope: float) -> None:
-        at = value.at.reshape(len(value.at), -1).cpu().numpy()
-        self._layers.append(
-            Layer((at[1:] - at[0]).T.astype(np.float32), at[0].astype(np.float32), activation, float(slope))
-        )
+        at = value.at.flatten(1).cpu()
+        weight, bias = (at[1:-1] - at[0]).T.float().numpy(), at[0].float().numpy()
+        self._layers.append(Layer(weight, bias, activation, float(slope)))
 
 
 def _scale(x: IntRows, arrivals: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:

@@ -21,15 +21,12 @@ MOST_ROWS = 1000
 """Most rows of data that are compared, or a few more."""
 
 
-_DRAWN = 2_000
-"""Random rows of each of two kinds, of numbers of all sizes and of large ones, that are compared."""
-
-
 def tried_rows(bits: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return 4,000 random rows of inputs of so many bits, and rows of their ends: int64[rows, inputs]."""
     random, largest = np.random.default_rng(0), (1 << np.asarray(bits, np.int64)) - 1
-    uniform = random.integers(0, largest, (_DRAWN, len(largest)), endpoint=True)
-    small = random.integers(0, largest >> random.integers(0, np.asarray(bits), (_DRAWN, len(largest))), endpoint=True)
+    drawn = 2000, len(largest)
+    uniform = random.integers(0, largest, drawn, endpoint=True)
+    small = random.integers(0, largest >> random.integers(0, np.asarray(bits), drawn), endpoint=True)
     ends = np.where(random.random((64, len(largest))) < 0.5, largest, 0)
     return np.concatenate([np.zeros_like(largest[None]), largest[None], ends, uniform, small])
 

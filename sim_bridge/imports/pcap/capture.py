@@ -12,6 +12,7 @@ import mmap
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,6 @@ _LARGEST_FRAME_BYTES = 2**20
 
 Frame = tuple[int, int, int, int]
 """Time in ns, where its bytes begin in the file, how many were kept, and how many it had."""
-Lost = Callable[[int, int], None]
-"""Called with the packets that a capture says to have lost, and with those that it received; 0: it does not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +55,12 @@ class Frames:
     heads: NDArray[np.uint8]  #: uint8 [n, width], the first bytes of each, zero behind what was kept
 
 
-def frames_of(path: Path, width: int, lost: Lost = lambda packets, received: None) -> Iterator[Frames]:
-    """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes; tell `lost` at its end.
+def frames_of(
+    path: Path, width: int, lost: Callable[[int, int], None] = lambda packets, received: None
+) -> Iterator[Frames]:
+    """Yield the frames of an Ethernet capture in chunks, with their first `width` bytes.
 
+    At its end it calls `lost` with the packets that it says to have lost, and received; 0 where it does not say.
     ForetailError if the file cannot be read, is compressed, no capture, damaged, truncated, without times or not of
     Ethernet.
     """
@@ -72,7 +74,7 @@ def frames_of(path: Path, width: int, lost: Lost = lambda packets, received: Non
         raise ForetailError(f"cannot read the capture {path}: {error.strerror}; give another file") from None
 
 
-def _chunks(path: Path, content: mmap.mmap, width: int, lost: Lost) -> Iterator[Frames]:
+def _chunks(path: Path, content: mmap.mmap, width: int, lost: Callable[[int, int], None]) -> Iterator[Frames]:
     refuse_impostor(path)
     magic = content[:4]
     if magic == _PCAPNG:
@@ -81,14 +83,10 @@ def _chunks(path: Path, content: mmap.mmap, width: int, lost: Lost) -> Iterator[
         walk = _pcap(path, content)
     else:
         raise ForetailError(f"the file {path} is not a capture: give one in the format pcap or pcapng")
-    number, waiting = 1, []
-    for frame in walk:
-        waiting.append(frame)
-        if len(waiting) == CHUNK_PACKETS:
-            yield _frames(content, number, waiting, width)
-            number, waiting = number + len(waiting), []
-    if waiting:
-        yield _frames(content, number, waiting, width)
+    number = 1
+    while chunk := list(islice(walk, CHUNK_PACKETS)):
+        yield _frames(content, number, chunk, width)
+        number += len(chunk)
 
 
 def _frames(content: mmap.mmap, number: int, frames: list[Frame], width: int) -> Frames:
@@ -131,7 +129,7 @@ class _Interface:
 class _PcapNg:
     """The blocks of a pcapng file."""
 
-    def __init__(self, path: Path, content: mmap.mmap, lost: Lost) -> None:
+    def __init__(self, path: Path, content: mmap.mmap, lost: Callable[[int, int], None]) -> None:
         self._path, self._content, self._lost = path, content, lost
         self._drops = 0  # by options of packets
         self._statistics: dict[tuple[int, int, int], int] = {}  # by section, interface and count; each grows

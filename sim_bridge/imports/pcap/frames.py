@@ -58,7 +58,7 @@ class Packets:
     size_bytes: NDArray[np.int64]  #: int64 [n], of the frame on the wire without check sequence and trailers
     flow: NDArray[np.int64]  #: int64 [n], number of the five-tuple
     data: NDArray[np.bool_]  #: bool [n], False for TCP without payload
-    identity: NDArray[np.uint64]  #: uint64 [n], of its headers and first bytes without what a router changes
+    identity: NDArray[np.int64]  #: int64 [n], of its headers and first bytes without what a router changes
     #: uint8 [n], how far that tells it from others: 2 with an identification of IPv4, which a repeated packet has anew;
     #: 1 with a sequence number of TCP or a check sum of UDP alone; 0 without
     known: NDArray[np.uint8]
@@ -103,6 +103,7 @@ class Sizes:
     """How the sizes of a capture's frames were found, and what has none."""
 
     mtu_bytes: int  #: the largest IP packet that can be on the wire
+    without_ip: int = 0  #: frames left out because they are of another protocol, such as ARP
     malformed_ip: int = 0  #: frames left out because their IP header contradicts itself
     with_trailer: int = 0  #: packets that were followed by more than padding, which was taken off
     to_many: int = 0  #: packets left out because they go to several ports: multicast and broadcast
@@ -147,6 +148,7 @@ def packets_of(path: Path, frames: Frames, flows: Flows, sizes: Sizes) -> Packet
     stated = np.where(kind == _IPV6, _word(frames.heads, start + 4) + 40, _word(frames.heads, start + 2))
     proper = whole & (header >= least) & (first >> 4 == np.select([kind == _IPV4, kind == _IPV6], [4, 6], 255))
     supported = np.flatnonzero(proper & ((stated == 0) | (stated >= header)))
+    sizes.without_ip += int(np.count_nonzero(least == 0))
     sizes.malformed_ip += int(np.count_nonzero(least)) - len(supported)
     to_many = _to_many(frames.heads[supported], start[supported], kind[supported] == _IPV6)
     sizes.to_many += int(np.count_nonzero(to_many))
@@ -208,18 +210,14 @@ def _to_many(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np
     return to_many
 
 
-def _identity(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def _identity(heads: NDArray[np.uint8], start: NDArray[np.int64], six: NDArray[np.bool_]) -> NDArray[np.int64]:
     """A hash of each packet, from its IP header on, without type of service, hops and the check sum of the header."""
     content = heads[np.arange(len(heads))[:, None], start[:, None] + np.arange(_IDENTITY_BYTES)]
     content[:, 1] = 0
     content[:, 0] &= np.where(six, 0xF0, 0xFF).astype(np.uint8)
     for four, at in ((True, 8), (True, 10), (True, 11), (False, 7)):
         content[six != four, at] = 0
-    words = content.view(np.uint64)
-    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
-    mixed = words * factors
-    total: NDArray[np.uint64] = ((mixed ^ (mixed >> np.uint64(29))) * factors[::-1]).sum(axis=1, dtype=np.uint64)
-    return total
+    return np.fromiter(map(hash, content.view(f"V{_IDENTITY_BYTES}")[:, 0].tolist()), np.int64, len(content))
 
 
 def _network_layer(heads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

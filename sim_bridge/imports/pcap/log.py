@@ -27,6 +27,7 @@ MOST_PACKETS = 10**7
 _BATCH = 1 << 17
 COPY_NS = 5_000_000
 """A copy of a packet, as a mirror port shows it, comes so soon at the latest: a switch holds a packet no longer."""
+_COUNTS = ("without_ip", "malformed_ip", "with_trailer", "to_many", "copies", "lost")
 _MOST_ALIKE, _ONE_IN, _LEAST_COPIES = 4, 10, 10
 
 Report = Callable[[int], None]
@@ -39,7 +40,6 @@ class CaptureLog:
     packets: Packets  #: of all captures that hold arrivals
     port: NDArray[np.int64]  #: int64 [n], of each packet
     flows: int  #: distinct five-tuples
-    left_out: int  #: frames that are no packets
     sizes: Sizes
 
     def arrivals(self, report: Report = lambda packets: None) -> Iterator[Records]:
@@ -55,16 +55,12 @@ class CaptureLog:
             yield records
             report(first + len(records))
 
-    @property
-    def _without_ip(self) -> int:
-        return self.left_out - self.sizes.malformed_ip - self.sizes.to_many - self.sizes.copies
-
     def reading(self, source: object) -> Reading:
         """Parts of the captures that were left out, and what is taken for granted; `source` names them."""
         sizes = self.sizes
         received = f" of {sizes.received:,} that it received" if sizes.received else ""
         counted = {
-            "{:,} frames without IP, such as ARP": self._without_ip,
+            "{:,} frames without IP, such as ARP": sizes.without_ip,
             "{:,} frames whose IP header contradicts itself": sizes.malformed_ip,
             "{:,} frames to several ports (multicast and broadcast)": sizes.to_many,
             "bytes behind {:,} packets, such as an undeclared check sequence": sizes.with_trailer,
@@ -86,11 +82,7 @@ class CaptureLog:
         """Counts by name, JSON-like."""
         return {
             "packets": len(self.port),
-            "without_ip": self._without_ip,
-            **{
-                name: getattr(self.sizes, name)
-                for name in ("malformed_ip", "with_trailer", "to_many", "copies", "lost")
-            },
+            **{name: getattr(self.sizes, name) for name in _COUNTS},
             "control_packets": int(np.count_nonzero(~self.packets.data)),
             "flows": self.flows,
             "active_ports": len(np.unique(self.port)),
@@ -137,26 +129,26 @@ def read_captures(
     prefixes = PortTable.read(table, ports) if table is not None else None
     if ingress is not None:
         packets = reader.read(ingress)
-        arrived, sizes = reader.packets, replace(sizes)  # egress captures count no more
+        sizes = replace(sizes)  # egress captures count no more
         flow_port = (
             _ports_of_table(prefixes, reader.flows) if prefixes else _ports_seen(ingress, packets, egress, reader)
         )
         _require_ports(ingress, packets, flow_port, prefixes)
-        port_of, left_out = flow_port[packets.flow], arrived - len(packets.flow)
+        port_of = flow_port[packets.flow]
     else:
         parts = {number: reader.read(path) for number, path in egress.items()}
         _require_overlap({egress[number]: part for number, part in parts.items()})
         packets = Packets.joined(list(parts.values()))
         port_of = np.concatenate([np.full(len(part.flow), number) for number, part in parts.items()])
         order = np.argsort(packets.time_ns, kind="stable")
-        packets, port_of, left_out = packets.at(order), port_of[order], reader.packets - len(packets.flow)
+        packets, port_of = packets.at(order), port_of[order]
     if not len(port_of):
         files = ", ".join(map(str, [ingress] if ingress is not None else egress.values()))
         raise ForetailError(
             f"no IP packet is in {files} ({reader.packets} frames, {sizes.malformed_ip} of them with a malformed IP "
             "header): capture while there is traffic"
         )
-    log = CaptureLog(packets, port_of, len(np.unique(packets.flow)), left_out, sizes)
+    log = CaptureLog(packets, port_of, len(np.unique(packets.flow)), sizes)
     log.reading(ingress or "the captures").tell()
     return log
 
@@ -200,8 +192,8 @@ class _Reader:
         return packets.at(~copies)
 
 
-_INTEGERS, _FLAGS = np.empty(0, np.int64), np.empty(0, np.bool_)
-_NONE = Packets(_INTEGERS, _INTEGERS, _INTEGERS, _FLAGS, np.empty(0, np.uint64), np.empty(0, np.uint8))
+_INTEGERS = np.empty(0, np.int64)
+_NONE = Packets(_INTEGERS, _INTEGERS, _INTEGERS, np.empty(0, np.bool_), _INTEGERS, np.empty(0, np.uint8))
 
 
 def _copies(packets: Packets) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

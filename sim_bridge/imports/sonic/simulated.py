@@ -93,13 +93,8 @@ class _Pair:
     egress: Profile
 
     def without_headroom(self) -> tuple[Profile, Profile, bool]:
-        plain = replace(
-            self.ingress,
-            size_bytes=self.ingress.reserved_bytes,
-            xoff_bytes=None,
-            xon_bytes=None,
-            xon_offset_bytes=None,
-        )
+        size_bytes = self.ingress.reserved_bytes
+        plain = replace(self.ingress, size_bytes=size_bytes, xoff_bytes=None, xon_bytes=None, xon_offset_bytes=None)
         return plain, self.egress, self.ingress.lossless
 
 
@@ -162,25 +157,26 @@ def _marks(
 ) -> tuple[SimulatedMarks | None, list[int], tuple[str, ...]]:
     """The marks of the queues of ports, the places of those that mark, and profiles that cannot be simulated."""
     names: dict[tuple[str, int], str] = {}
+    marks: dict[str, SimulatedMarks] = {}
+    profiles = table_of(buffers.rest, "WRED_PROFILE")
     for key, fields in table_of(buffers.rest, "QUEUE").items():
         row = Row("QUEUE", key, fields)
-        if (profile := row.text("wred_profile")) is not None:
-            ports, numbers = ports_and_numbers(row, key, 15)
-            names |= {(port, number): referred(row, profile, "WRED_PROFILE") for port in ports for number in numbers}
-    profiles = table_of(buffers.rest, "WRED_PROFILE")
-    marks: dict[str, SimulatedMarks] = {}
-    for name in dict.fromkeys(names.values()):
+        if (profile := row.text("wred_profile")) is None:
+            continue
+        name = referred(row, profile, "WRED_PROFILE")
         if name not in profiles:
             raise ForetailError(f"QUEUE names {shown(name)}, which is no row of WRED_PROFILE: add it")
         if (of_profile := _marks_of(Row("WRED_PROFILE", name, profiles[name]))) is not None:
             marks[name] = of_profile
-    of_port = {tuple(names.get((port, queue)) for queue in numbers) for port, numbers in queues.items()}
-    chosen = {name for of_queues in of_port for name in of_queues if name in marks}
-    if len(of_port) == 1 and len({marks[name] for name in chosen}) == 1:
-        places = [place for place, name in enumerate(next(iter(of_port))) if name in marks]
-        left = [name for name in profiles if name not in chosen]
-        return marks[next(iter(chosen))], places, tuple(f"WRED_PROFILE {shown(name)}" for name in left)
-    return None, [], tuple(f"WRED_PROFILE {shown(name)}" for name in profiles)
+        ports, numbers = ports_and_numbers(row, key, 15)
+        names |= {(port, number): name for port in ports for number in numbers}
+    of_ports = {tuple(names.get((port, queue)) for queue in numbers) for port, numbers in queues.items()}
+    chosen = {name for of_queues in of_ports for name in of_queues if name in marks}
+    if len(of_ports) > 1 or len({marks[name] for name in chosen}) != 1:
+        return None, [], tuple(f"WRED_PROFILE {shown(name)}" for name in profiles)
+    left = tuple(f"WRED_PROFILE {shown(name)}" for name in profiles if name not in chosen)
+    (of_queues,) = of_ports
+    return marks[chosen.pop()], [place for place, name in enumerate(of_queues) if name in marks], left
 
 
 def _marks_of(row: Row) -> SimulatedMarks | None:
@@ -307,10 +303,10 @@ def _pair(buffers: SonicBuffers, port: str, priority: int) -> _Pair:
 def _require_apart(used: list[int], pairs: Mapping[str, list[_Pair]]) -> None:
     """Raise ForetailError when two traffic classes share a priority group or a queue."""
     for port, of_port in pairs.items():
-        for what, numbers in (
-            ("priority group", [pair.group for pair in of_port]),
-            ("queue", [pair.queue for pair in of_port]),
-        ):
+        for what, numbers in {
+            "priority group": [pair.group for pair in of_port],
+            "queue": [pair.queue for pair in of_port],
+        }.items():
             for place, number in enumerate(numbers):
                 if number in numbers[:place]:
                     raise ForetailError(
