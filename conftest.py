@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Generator
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import settings
@@ -23,6 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_finish() -> None:
     """Leave what was collected and imported out of every later garbage collection, which takes seconds over it."""
+    _CLOCK.lap()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -36,8 +40,44 @@ def _before_forests_are_drawn() -> None:
             importlib.import_module(package)
 
 
+class _Clock:
+    """CPU seconds of this process and of the children that it waited for."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def lap(self) -> float:
+        """CPU seconds since the last call."""
+        now = sum(os.times()[:4])
+        seconds, self._last = now - self._last, now
+        return seconds
+
+
+_CLOCK = _Clock()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach to each phase of a test its CPU seconds; pytest-xdist carries them to the process that prints."""
+    report = yield
+    report.cpu_seconds = _CLOCK.lap()
+    return report
+
+
+def _write_cpu_seconds(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write a line for each folder of tests with its CPU seconds, and one for the collection in all workers."""
+    seconds: Counter[str] = Counter()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if hasattr(report, "cpu_seconds"):
+            seconds[str(PurePosixPath(report.nodeid.partition("::")[0]).parent)] += report.cpu_seconds
+    terminalreporter.section(f"{sum(seconds.values()):.0f} CPU seconds")
+    for folder, spent in seconds.most_common():
+        terminalreporter.write_line(f"{spent:7.1f}  {folder}")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say at the end of a run how many tests were skipped, a line for each tool that they lack."""
+    """Say at the end of a run what folders cost, and how many tests were skipped: a line for each tool they lack."""
+    _write_cpu_seconds(terminalreporter)
     skipped = terminalreporter.getreports("skipped")
     reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
     if reasons:

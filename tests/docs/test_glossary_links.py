@@ -73,7 +73,3 @@ def test_links_lead_to_rows(links: ModuleType) -> None:
     targets = [link["refuri"].partition("#")[2] for link in page.findall(nodes.reference)]
     assert len(targets) == 2
     assert set(targets) < set(row[0]["ids"])
-
-
-def test_ordinary_words_are_terms(links: ModuleType) -> None:
-    assert set(links.ORDINARY.pattern.split("|")) <= links.meanings().keys()

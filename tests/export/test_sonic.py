@@ -116,19 +116,6 @@ def test_profiles_for_other_queues_than_the_configurations_are_refused(target: S
         replace(target, config=read_config(LEAF)).render(lower(TREE), "slow", 10**6)
 
 
-def test_a_profile_of_the_configuration_keeps_its_name() -> None:
-    before = read_config(LEAF)
-    taken = replace(before.profiles["egress_lossless_profile"])
-    queues = {**before.ports["Ethernet0"].queues, **dict.fromkeys((3, 4), "slow_alpha_16")}
-    port = replace(before.ports["Ethernet0"], queues=queues)
-    config = replace(
-        before, profiles={**before.profiles, "slow_alpha_16": taken}, ports={**before.ports, "Ethernet0": port}
-    )
-    sentence = r"BUFFER_QUEUE\|Ethernet0\|3 has slow_alpha_16 and is no lossy queue .*: export with another name"
-    with pytest.raises(ForetailError, match=sentence):
-        Sonic(size_bytes=1536, config=config).render(lower(TREE), "slow", 10**6)
-
-
 def test_a_configuration_that_says_something_else_is_noticed() -> None:
     lowered, target = lower(TREE), Sonic(size_bytes=1536, config=read_config(LEAF))
     files = dict(target.render(lowered, "slow", 10**6).files)

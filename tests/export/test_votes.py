@@ -15,7 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.export.passes import with_votes
 from foretail.export.proof import Relation, relate, relate_by_boxes
 from foretail.models.ensemble.cells import Cells
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
+from foretail.models.ensemble.ensemble import Ensemble, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 from tests.examples import draws
 from tests.forests import Trained, forests, paper_forest, stumps
@@ -23,15 +23,6 @@ from tests.forests import Trained, forests, paper_forest, stumps
 
 def _all_points(ensemble: Ensemble) -> NDArray[np.int64]:
     return np.concatenate(list(Cells.of(ensemble).batches()))
-
-
-def test_cells_of_more_inputs_than_numpy_has_dimensions() -> None:
-    few = paper_forest(trees=2, depth=2).ensemble
-    others = tuple(FeatureInput(f"f{number}", "", 8) for number in range(80))
-    many = replace(few, features=(*few.features, *others))
-    assert np.array_equal(_all_points(many)[:, :4], _all_points(few))
-    assert np.all(_all_points(many)[:, 4:] == 255)
-    assert with_votes(many).vote_bits == with_votes(few).vote_bits
 
 
 def _relation(voted: Ensemble) -> Relation:
@@ -161,17 +152,3 @@ def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework(
     decided = voted.score(trained.rows) > voted.default_tau
     assert np.array_equal(decided[clear], trained.ensemble.exceeds(trained.rows)[clear])
     assert decided.sum() > 0
-
-
-def test_a_width_for_one_tau_is_never_larger_than_one_for_all() -> None:
-    ensemble = paper_forest().ensemble
-    one, every = with_votes(ensemble, any_tau=False), with_votes(ensemble)
-    assert one.vote_bits is not None
-    assert every.vote_bits is not None
-    assert one.vote_bits < every.vote_bits
-    assert _relation(one).default
-
-
-def test_the_forest_of_the_paper_is_ordered() -> None:
-    voted = with_votes(paper_forest().ensemble)
-    assert _relation(voted).order

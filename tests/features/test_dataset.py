@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import writer
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import CONTROL_SCHEMA, DROP_COSTS_SCHEMA, ROWS_SCHEMA, SCHEMAS
+from foretail.features.dataset.schema import CONTROL_SCHEMA, DROP_COSTS_SCHEMA, ROWS_SCHEMA
 from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
 from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy
@@ -186,12 +184,6 @@ def test_an_impossible_shadow_is_refused(tmp_path: Path) -> None:
         write_trace(tmp_path / "run", arrivals)
 
 
-def test_arrays_of_different_length_are_refused(tmp_path: Path) -> None:
-    records, shadow, shadow_asked = make_arrivals(100)
-    with pytest.raises(ForetailError, match="do not fit together"):
-        write_trace(tmp_path / "run", Arrivals(records, shadow[:99], shadow_asked))
-
-
 def test_a_run_that_contradicts_itself_is_refused_before_the_first_arrival(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"^the run to be written to .*run contradicts itself at cell_bytes"):
         write_trace(tmp_path / "run", make_arrivals(1), cell_bytes=100)
@@ -208,53 +200,6 @@ def test_a_missing_arrival_is_noticed_by_the_replay(tmp_path: Path) -> None:
     pq.write_table(table.slice(1) if lost else shifted, path)
     with pytest.raises(ForetailError, match=f"run lacks arrival {lost}: "):
         list(dataset.arrivals())
-
-
-PEAK = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-from tests.traces import RUN, make_arrivals
-from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.writer import write_dataset
-folder, batches = Path(sys.argv[1]), int(sys.argv[2])
-arrivals = make_arrivals(100_000)
-length = arrivals.records["time_ns"][-1]
-with write_dataset(folder, RUN) as writer:
-    for _ in range(batches):
-        writer.write(*arrivals)
-        for field in ("time_ns", "fate_time_ns"):
-            arrivals.records[field] += length
-dataset = Dataset.open(folder)
-assert sum(batch.num_rows for batch in dataset.rows()) == dataset.manifest.rows
-assert sum(len(chunk) for chunk in dataset.arrivals()) == batches * 100_000
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
-    peaks_kib = [
-        int(
-            subprocess.run(
-                [sys.executable, "-c", PEAK, tmp_path / str(batches), str(batches)],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
-        for batches in (10, 40)
-    ]
-    assert peaks_kib[1] - peaks_kib[0] < 100 * 1024  # the larger trace has 264 MB of records more
-
-
-def test_run_is_kept_in_the_manifest(tmp_path: Path) -> None:
-    manifest = write_trace(tmp_path / "run", make_arrivals(10)).manifest
-    assert {name: getattr(manifest, name) for name in vars(RUN)} == vars(RUN)
-    assert set(SCHEMAS["trace"]) == {path.name for path in (tmp_path / "run").iterdir() if path.is_dir()}
-    assert Dataset.open(tmp_path / "run").manifest == manifest
 
 
 def drop_costs(tmp_path: Path) -> pd.DataFrame:
@@ -280,15 +225,6 @@ def test_drop_costs_come_back(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(dataset.frame(), rows[DROP_COSTS_SCHEMA.names], check_dtype=False)
     writer.write_drop_costs(tmp_path / "again", RUN, rows)
     assert Dataset.open(tmp_path / "again").manifest.content_sha256 == dataset.manifest.content_sha256
-
-
-def test_drop_costs_are_no_trace(tmp_path: Path) -> None:
-    writer.write_drop_costs(tmp_path / "costs", RUN, drop_costs(tmp_path))
-    dataset = Dataset.open(tmp_path / "costs")
-    with pytest.raises(ForetailError, match="holds sampled arrivals with what dropping them costs, and so no column"):
-        list(dataset.rows(["lqd_drop"]))
-    with pytest.raises(ForetailError, match="and so cannot be replayed: replay a trace"):
-        list(dataset.arrivals())
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -156,11 +156,6 @@ def test_a_split_never_parts_a_run() -> None:
             split_sequences(sequences, validation, test, seed=1)
 
 
-def test_matrices_lie_in_rows_whatever_they_came_from() -> None:
-    turned = np.arange(8.0).reshape(2, 2, 2).T * (1 - np.eye(2))
-    assert all(matrix.flags.c_contiguous for matrix in DemandSequence(turned.transpose(0, 2, 1), 1, "a").demand)
-
-
 def test_messages_that_never_started_are_no_demand(tmp_path: Path) -> None:
     flows = make_flows((700, 1, 1, 0, 2), (5_699, 1, 1, 3, 1))
     with_others = np.concatenate([flows, make_flows((NEVER_STARTED, 1, 1, 0, 2))])

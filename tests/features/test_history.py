@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError
-from foretail.features.rows.labelled_rows import ArrivalWindow, WindowRows, name_in_window, windows
+from foretail.features.rows.labelled_rows import ArrivalWindow, WindowRows, windows
 
 
 @given(
@@ -77,13 +75,3 @@ def test_what_is_kept_does_not_grow_with_the_run() -> None:
     for x, _ in windows(batches(), ArrivalWindow(behind=4)):
         sizes.append(len(x))
     assert sizes == [100] * 10
-
-
-def test_a_window_has_no_negative_side() -> None:
-    with pytest.raises(ForetailError, match=r"window\.ahead is -1"):
-        ArrivalWindow(0, -1)
-    assert ArrivalWindow(3, 2).arrivals == 6
-
-
-def test_names_tell_the_place() -> None:
-    assert [name_in_window("queue", offset) for offset in (-2, 0, 1)] == ["queue_2_back", "queue", "queue_1_ahead"]

@@ -35,11 +35,6 @@ def test_without_sampling_the_rows_are_those_of_the_frame(side: Side) -> None:
     assert rows.weight is None
 
 
-def test_a_selection_in_time_is_respected(side: Side) -> None:
-    cut = tuple(Selection(item.dataset, None, 2_000_000) for item in side)
-    assert 0 < len(read_rows(cut, COLUMNS)) == sum(item.count() for item in cut) < len(read_rows(side, COLUMNS))
-
-
 def test_a_sample_keeps_every_drop_and_all_that_is_asked(side: Side) -> None:
     everything, sample = read_rows(side, COLUMNS), read_rows(side, COLUMNS, Sampling(0.1, seed=3))
     assert everything.asked is not None
@@ -116,13 +111,6 @@ def test_a_sample_has_as_many_rows_as_fit_into_memory_and_weighs_as_all(side: Si
     deviation = np.sqrt(others * (1 - share) / share)  # of a sum in which each has 1 / share with that probability
     assert abs(sample.weight.sum() - len(everything)) < 5 * deviation
     assert sample.weight[sample.lqd_drop].sum() == np.count_nonzero(everything.lqd_drop)
-
-
-def test_all_rows_are_the_sample_of_a_memory_that_holds_them(side: Side) -> None:
-    rows = len(read_rows(side, COLUMNS))
-    assert Sampling.within(rows, row_batches(side, ()), seed=2) == Sampling(1.0, 2)
-    with pytest.raises(ForetailError, match=r"100 rows fit into memory: raise trainer\.rows_in_memory"):
-        Sampling.within(100, row_batches(side, ()))
 
 
 @pytest.mark.parametrize("others", [0, -0.1, 1.5, float("nan")])

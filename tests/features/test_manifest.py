@@ -18,14 +18,6 @@ FILES = (
 MANIFEST = Manifest.of(RUN, FILES, drops=2)
 
 
-def test_counts_come_from_the_files() -> None:
-    assert (MANIFEST.rows, MANIFEST.control_rows, MANIFEST.drops) == (13, 5, 2)
-
-
-def test_json_round_trip() -> None:
-    assert Manifest.from_json(MANIFEST.to_json(), "manifest.json") == MANIFEST
-
-
 def test_content_hash_depends_on_every_file_and_their_order() -> None:
     hashes = {Manifest.of(RUN, files, 0).content_sha256 for files in (FILES, FILES[:2], FILES[::-1], ())}
     assert len(hashes) == 4

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import itertools
 import math
 import pickle  # noqa: TID251 - of an environment, to another process
-import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -294,13 +291,6 @@ def test_labels_of_a_dataset_are_its_own(bursts: Path) -> None:
     assert any(told)
 
 
-def test_without_gymnasium_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "foretail.gym")
-    with pytest.raises(ForetailError, match=r"^environments need the package gymnasium: install it with"):
-        importlib.import_module("foretail.gym")
-
-
 @pytest.mark.parametrize(
     "again", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "deepcopy"]
 )
@@ -318,16 +308,6 @@ def test_a_copy_plays_the_same_episodes(again: Callable[[Any], Any]) -> None:
     assert episode(again(env)) == episode(env)
     many = BufferVectorEnv(2, Generated(ports=4, buffer=16, slots=60))
     assert np.array_equal(again(many).reset(seed=7)[0], many.reset(seed=7)[0])
-
-
-def test_seeds_and_actions_of_numpy_are_taken() -> None:
-    env, many = BufferEnv(Generated(slots=40)), BufferVectorEnv(2, Generated(slots=40))
-    first, _ = env.reset(seed=np.int64(5))  # type: ignore[arg-type]
-    assert np.array_equal(first, env.reset(seed=5)[0])
-    assert np.array_equal(many.reset(seed=[np.int64(5), None])[0][0], first)  # type: ignore[list-item]
-    for action in (np.int64(1), np.array([1]), np.array(1), True):
-        env.reset(seed=5)
-        assert env.step(action)[0].shape == first.shape
 
 
 def test_episodes_are_cut_alike_in_both_forms() -> None:
@@ -353,21 +333,6 @@ def test_a_mask_resets_some_environments() -> None:
     for wrong in (np.zeros(3, np.bool_), np.ones(2, np.bool_), [0, 1, 0]):
         with pytest.raises(ForetailError, match=r"^reset_mask must be 3 booleans, at least one of them true$"):
             many.reset(options={"reset_mask": wrong})
-
-
-def test_threads_that_share_an_environment_take_turns() -> None:
-    traffic = Generated(ports=8, buffer=64, slots=200)
-    many = BufferVectorEnv(64, traffic)
-    many.reset(seed=1)
-
-    def work(_: int) -> None:
-        for _ in range(300):
-            many.step(np.zeros(64, np.int64))
-            many.reset(seed=1)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    assert np.array_equal(many.reset(seed=1)[0], BufferVectorEnv(64, traffic).reset(seed=1)[0])
 
 
 def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin, Scheduler, Vermilion
+from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin, Scheduler
 from foretail.testing import check_scheduler
 
 
@@ -21,10 +21,6 @@ def test_schedulers_keep_the_contract(name: str) -> None:
 
 def test_settings_know_our_own_names() -> None:
     assert tuple(SCHEDULERS) == circuits.SCHEDULERS
-
-
-def test_other_settings_keep_it_too() -> None:
-    check_scheduler(Vermilion(k=6, l=2, diagonal="reuse"))
 
 
 @dataclass(frozen=True)

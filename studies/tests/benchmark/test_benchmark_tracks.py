@@ -60,14 +60,6 @@ def test_lqd_wins_everything_back_and_always_accepting_nothing(store: str, tmp_p
 
 
 @pytest.mark.slow
-def test_a_predictor_that_accepts_everything_is_complete_sharing(store: str, tmp_path: Path) -> None:
-    model = f"model={always_accepts(tmp_path)}"
-    rows = run_of("benchmark_open_loop", tmp_path, *SMALL, store, model, "asking=learned").shown.rows
-    of = {rule: part["percent"].tolist() for rule, part in rows.groupby("rule")}
-    assert of["learned, the model"] == of["cs"]
-
-
-@pytest.mark.slow
 def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
     """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, each of four cells, decided live."""
     file = tmp_path / "rule.py"
@@ -193,19 +185,8 @@ def test_bad_input_is_one_sentence(
     assert error.count("\n") == 1
 
 
-def test_a_track_is_an_experiment() -> None:
-    assert cli.as_run(["benchmark", "track=demand", "model=seasonal"]) == ["run", "benchmark_demand", "model=seasonal"]
-    assert cli.as_run(["benchmark", "size=small"]) == ["run", "benchmark", "size=small"]
-
-
 @pytest.mark.parametrize("track", ["benchmark", "benchmark_open_loop"])
 @pytest.mark.parametrize("model", ["credence", "learned"])
 def test_a_policy_that_asks_has_to_be_given_whom(track: str, model: str, store: str, tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=f"model={model} asks a predictor and there is none: give model=MODEL"):
         run_of(track, tmp_path, *SMALL, store, f"model={model}")
-
-
-@pytest.mark.parametrize("model", ["1", "true", "dt_predicted"])
-def test_a_name_of_no_policy_is_one_sentence(model: str, store: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"which is no policy|asks a predictor and there is none"):
-        run_of("benchmark", tmp_path, *SMALL, store, f"model={model}")

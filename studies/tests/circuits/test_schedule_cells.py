@@ -13,9 +13,8 @@ import pytest
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.sim_bridge.circuits.demand import permutation
-from foretail.sim_bridge.circuits.schedules import vermilion
 from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
-from foretail_studies.engines.cells import CellFabric, CellFlows, SlotTime, poisson_flows
+from foretail_studies.engines.cells import CellFlows, SlotTime
 
 pytestmark = pytest.mark.slow
 
@@ -68,27 +67,6 @@ def test_an_experiment_leaves_curves_points_and_a_figure(experiment: str, folder
     assert set(samples["load"]) == {0.05, 0.6}
 
 
-def test_a_point_is_found_again_by_its_seed(folder: Path) -> None:
-    samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
-    row = samples.query("design == 'vermilion' and load == 0.6 and seed == 2").iloc[0]
-    demand = permutation(8, 4, 2)
-    flows, size = poisson_flows(demand, 0.6, 1_300, SlotTime(25_000_000_000, 4_500, 500), *SIZES, seed=2**32 + 2)
-    fabric = CellFabric(vermilion(demand, 4, 3, seed=2), flows, "direct")
-    warm = fabric.advance(200)
-    carried = fabric.advance(1_200).since(warm)
-    fabric.advance(1_300)
-    done = fabric.completion()
-    assert row["delivered"] == pytest.approx(0.9 * carried.delivered / (1_000 * 32))
-    assert row["utilisation"] == pytest.approx(carried.utilisation)
-    for name, chosen in (("short", size < 100_000), ("long", size >= 1_000_000)):
-        counts = chosen & (flows.start >= 200) & (flows.start < 1_200)
-        slots = np.where(done < 0, 1_300, done + 1)[counts] - flows.start[counts]
-        assert row[f"{name}_flows"] == counts.sum() > 0
-        assert row[f"{name}_unfinished"] == (done[counts] < 0).sum()
-        assert row[f"{name}_mean_us"] == pytest.approx(5 * slots.mean())
-        assert row[f"{name}_p99_us"] == pytest.approx(5 * np.percentile(slots, 99))
-
-
 def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) -> None:
     samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
     assert samples.groupby(["load", "seed"])[["short_flows", "long_flows"]].nunique().max().max() == 1
@@ -116,11 +94,6 @@ def test_ratios_are_paired_by_seed(folder: Path) -> None:
         == samples[samples["design"] == "round_robin"].groupby("load")["long_unfinished"].sum().tolist()
     )
     assert unfinished.max() > 0
-
-
-def test_both_figures_share_their_points(folder: Path) -> None:
-    assert document_of(folder, COMPLETION)["rows"] == document_of(folder, UTILISATION)["rows"]
-    assert len(list((folder / "store" / "schedule_fabric").iterdir())) == 6 * 2 * 2
 
 
 def test_a_matching_stays_for_its_slots() -> None:

@@ -12,9 +12,7 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.demand import chessboard, ring
-from foretail.sim_bridge.circuits.schedules import vermilion
-from foretail.sim_bridge.circuits.throughput import multi_hop
+from foretail.sim_bridge.circuits.demand import chessboard
 from foretail_studies.circuits.figures import smoothness
 from foretail_studies.engines.circuits import noisy
 
@@ -126,32 +124,6 @@ def test_a_fit_finds_the_function_that_it_is_given_and_a_jump_is_seen() -> None:
     assert fits["steepest_twentieth"]["smooth"] < 0.12
     assert fits["steepest_twentieth"]["jump"] == pytest.approx(1)
     assert fits["line_slope"]["jump"] < 0
-
-
-def test_a_sample_is_found_again_by_its_seed(folder: Path) -> None:
-    samples = pd.read_parquet(folder / "vermilion_fig9_5" / "vermilion_fig9_5.parquet")
-    row = samples.query("matrix == 'ring' and deviation == 10 and seed == 2 and gamma == 7").iloc[0]
-    demand = ring(8, 4)
-    made = vermilion(noisy(demand, 10, "additive", 2**32 + 2), 4, 7, seed=2**33 + 2)
-    assert row["theta"] == pytest.approx(multi_hop(demand, made.capacity).theta, abs=1e-9)
-
-
-def test_a_prediction_of_no_demand_at_all_is_not_looked_at(tmp_path: Path) -> None:
-    """Multiplicative noise on three entries clips them all to 0 in one sample of eight or so."""
-    small = [
-        "k=3",
-        "degree=3",
-        "nodes=3",
-        "matrices=[ring]",
-        "deviations=[10]",
-        "samples=20",
-    ]
-    ran("vermilion_fig9_6", tmp_path, "run", *small)
-    samples = pd.read_parquet(tmp_path / "run" / "vermilion_fig9_6.parquet")
-    empty = [seed for seed in range(1, 21) if noisy(ring(3, 3), 10, "multiplicative", 2**32 + seed).largest_sum == 0]
-    assert 0 < len(empty) < 10
-    oblivious = multi_hop(ring(3, 3), vermilion(ring(3, 3), 3, 1).capacity).theta
-    assert np.allclose(samples[samples["seed"].isin(empty)]["theta"], oblivious)
 
 
 def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:

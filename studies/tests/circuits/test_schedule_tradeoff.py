@@ -12,8 +12,6 @@ import pytest
 
 from foretail.features.demand.matrix import read_demand
 from foretail.pipelines import cli
-from foretail.sim_bridge.circuits.schedules import vermilion
-from foretail.sim_bridge.circuits.throughput import multi_hop
 from foretail_studies.circuits import prediction
 from foretail_studies.engines.circuits import evaluation_matrix
 
@@ -64,16 +62,6 @@ def test_no_throughput_is_below_what_is_proven(samples: pd.DataFrame) -> None:
     assert (samples[samples["prediction"] == "right"]["error_of_shape"] == 0).all()
     wrong = samples[(samples["prediction"] == "elsewhere") & (samples["matrix"] == "ring")]
     assert np.allclose(wrong["error_of_shape"], 1)
-
-
-def test_the_worst_found_is_the_worst_of_the_search_and_a_sample_is_found_again(samples: pd.DataFrame) -> None:
-    theta = samples[samples["routing"] == "multi-hop"].set_index(["matrix", "gamma", "prediction"])["theta"]
-    for matrix in ("ring", "skew-0.5"):
-        for gamma in range(1, 5):
-            assert theta[matrix, gamma, "worst found"] <= theta[matrix, gamma, "elsewhere"] + 1e-9
-    demand, predicted = evaluation_matrix("ring", 4, 2, 1), evaluation_matrix("skew-0.5", 4, 2, 2**32 + 1)
-    expected = multi_hop(demand, vermilion(predicted, 2, 3, seed=1).capacity).theta
-    assert theta["ring", 3, "skew-0.5"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_an_optimised_distribution_is_an_expectation_of_the_points(folder: Path) -> None:

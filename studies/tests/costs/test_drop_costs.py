@@ -193,14 +193,6 @@ def test_bad_settings_are_refused_in_one_sentence(override: str, sentence: str) 
 SMALL = ["run", "drop_costs", "size=small", "jobs=1"]
 
 
-def test_a_condition_that_is_none_of_training_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main([*SMALL, "conditions=[loss_based bytes_1280]", "tracking=off"]) == 2
-    assert "names loss_based bytes_1280, which is none of training: websearch load_40" in capsys.readouterr().err
-
-
 @pytest.mark.ns3
 def test_a_run_that_loses_nothing_has_no_cost_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -247,16 +239,3 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
     assert cli.main([*on_map, "hydra.run.dir=map"]) == 0
     rows = pd.DataFrame(json.loads((tmp_path / "map" / "result.json").read_text())["rows"])
     assert (rows[rows["policy"] == "learned"]["asked"] > 0).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_one_more_flip_per_point_measures_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How arrivals are shared out over points changes no label."""
-    monkeypatch.chdir(tmp_path)
-    for flips in (3, 8):
-        options = ["held_flips=0", f"flips_per_point={flips}", "tracking=off"]
-        assert cli.main([*SMALL, *options, f"hydra.run.dir={flips}"]) == 0
-    few, all_at_once = (pd.read_csv(tmp_path / str(flips) / "drop_costs.csv") for flips in (3, 8))
-    assert few.equals(all_at_once)

@@ -191,14 +191,6 @@ def test_a_flow_alone_on_a_permanent_matching_takes_its_cells() -> None:
         assert (fabric.completion() - flows.start + 1).tolist() == [7, 100, 3]
 
 
-def test_flows_of_a_queue_take_turns() -> None:
-    shift = Schedule(np.array([[[1, 0]]], np.int32))
-    flows = flows_of([0, 0, 1], [0, 0, 0], [1, 1, 1], [3, 1, 2])  # sent: a b a c a c
-    fabric = CellFabric(shift, flows, "direct")
-    fabric.advance(10)
-    assert fabric.completion().tolist() == [4, 1, 5]
-
-
 @pytest.mark.parametrize("k", [3, 6])
 def test_vermilion_carries_its_single_hop_throughput_and_no_more(k: int) -> None:
     """In whole periods exactly: theta of the demand of every pair is through, one cell more of some pair is not."""
@@ -239,16 +231,6 @@ def test_saturated_round_robin_carries_half_of_a_permutation_over_two_hops() -> 
     assert theta == pytest.approx(nodes / (2 * nodes - 2))
     for routing in ("two_hop", "valiant"):  # the rest are relays that wait for a cell
         assert 0.97 * theta < found[routing].utilisation < theta
-
-
-def test_intermediates_are_uniform_over_all_other_racks() -> None:
-    nodes, cells = 8, 21_000
-    flows = flows_of([0], [0], [1], [cells])
-    fabric = CellFabric(round_robin(nodes, 7), flows, "valiant", seed=9)
-    counts = fabric.advance(10**5)
-    assert counts.delivered == cells
-    share = counts.direct / cells
-    assert share == pytest.approx(1 / 7, abs=4 * np.sqrt(1 / 7 * 6 / 7 / cells))
 
 
 def test_a_relay_refuses_what_is_beyond_its_bound() -> None:
@@ -297,17 +279,6 @@ def test_poisson_flows_bring_the_load_and_the_sizes_of_the_distribution() -> Non
 def test_wrong_flows_get_one_sentence(flows: tuple[list[int], ...], complaint: str) -> None:
     with pytest.raises(ForetailError, match=complaint):
         CellFabric(round_robin(4, 1), flows_of(*flows), "direct")
-
-
-def test_wrong_settings_get_one_sentence() -> None:
-    none = flows_of([], [], [], [])
-    for settings_, complaint in (({"relay_cells": -1}, "relay_cells is -1"), ({"seed": -1}, "seed is -1")):
-        with pytest.raises(ForetailError, match=complaint):
-            CellFabric(round_robin(4, 1), none, "two_hop", **settings_)
-    fabric = CellFabric(round_robin(4, 1), none, "direct")
-    assert fabric.advance(7).circuits == 28
-    with pytest.raises(ForetailError, match="slot 6 is over"):
-        fabric.advance(6)
 
 
 def test_the_native_fabric_trusts_nobody() -> None:

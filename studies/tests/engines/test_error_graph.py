@@ -19,7 +19,6 @@ from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import slotted
 from foretail_studies.engines.error_graph import (
     NEVER,
-    Graph,
     Policy,
     explore,
     least_cost,
@@ -351,12 +350,6 @@ def test_the_theorem_is_decided_on_graphs(rules: dict[str, Any], holds: bool) ->
     assert (not cycles) == holds == graph.proves(potential, weight)
 
 
-def test_the_empty_switch_is_reached_again_from_every_state() -> None:
-    graph: Graph = explore(Policy(2, 3))
-    assert graph.codes[0] == 0
-    assert set(graph.source.tolist()) == set(graph.target.tolist()) == set(range(len(graph.codes)))
-
-
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
@@ -371,9 +364,3 @@ def test_the_empty_switch_is_reached_again_from_every_state() -> None:
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any], message: str) -> None:
     with pytest.raises(ForetailError, match=message):
         Policy(**rules)
-
-
-def test_too_many_states_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretail_studies.engines.error_graph.LARGEST", 1000)
-    with pytest.raises(ForetailError, match="more than 1,000 states"):
-        explore(Policy(3, 5))

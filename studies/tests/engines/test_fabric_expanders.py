@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.circuits.demand import all_to_all, permutation, ring
 from foretail.sim_bridge.circuits.schedules import IDLE, Schedule, expander, mars, opera, round_robin
-from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths, valiant
+from foretail.sim_bridge.circuits.throughput import multi_hop, shortest_paths
 from foretail_studies.engines.cells import CellFabric, CellFlows, Graph, MultiHopFabric
 from foretail_studies.engines.circuits import PeriodicNetwork, outcomes_of
 from tests.examples import draws
@@ -192,19 +192,6 @@ def test_the_degree_within_a_delay_is_the_largest_and_needs_a_least_budget() -> 
         EXAMPLE.degree_for_delay(750_000)
 
 
-def test_whole_hops_make_throughput_fall_between_roots() -> None:
-    """Of 64 racks the formula grows with the degree; whole hops do not change from 8 to 32, and real graphs fall."""
-    real, whole = PeriodicNetwork(64, 4, 1, 1), PeriodicNetwork(64, 4, 1, 1, whole_hops=True)
-    degrees = (4, 8, 16, 32, 64)
-    assert [round(real.throughput(d), 3) for d in degrees] == [0.167, 0.25, 0.333, 0.417, 0.5]
-    assert [whole.throughput(d) for d in degrees] == pytest.approx([1 / 6, 1 / 4, 1 / 4, 1 / 4, 1 / 2])
-    graphs = [valiant(all_to_all(64, 1), mars(64, 1, d).capacity) for d in degrees]
-    assert graphs == pytest.approx([8 / 57, 4 / 17, 2 / 9, 8 / 39, 1 / 2])
-    assert all(
-        graph <= bound + 1e-9 for graph, bound in zip(graphs, [whole.throughput(d) for d in degrees], strict=True)
-    )
-
-
 SCHEDULES = {
     "mars": mars(8, 2, 4, 1),
     "opera": opera(9, 3, 1),
@@ -280,19 +267,6 @@ def test_one_hop_is_what_the_other_fabric_does(data: st.DataObject, degree: int)
     ours, theirs = MultiHopFabric(schedule, flows, "period"), CellFabric(schedule, flows, "direct")
     assert ours.advance(90) == theirs.advance(90)
     assert np.array_equal(ours.completion(), theirs.completion())
-
-
-def test_sirius_carries_what_the_other_fabric_carries() -> None:
-    """Valiant routing over a complete graph, where both can do it: the same cells are delivered in the end."""
-    schedule = round_robin(9, 2)
-    random = np.random.default_rng(1)
-    start = np.sort(random.integers(0, 200, 100))
-    source = random.integers(0, 9, 100, np.int32)
-    flows = CellFlows(start, source, (source + random.integers(1, 9, 100, np.int32)) % 9, random.integers(1, 5, 100))
-    ours, theirs = (MultiHopFabric(schedule, flows, "valiant"), CellFabric(schedule, flows, "valiant"))
-    assert ours.advance(2_000).delivered == theirs.advance(2_000).delivered == flows.size.sum()
-    ours_slots, theirs_slots = ((fabric.completion() - flows.start).mean() for fabric in (ours, theirs))
-    assert ours_slots == pytest.approx(theirs_slots, rel=0.25)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring
+from foretail.sim_bridge.circuits.demand import chessboard, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import (
-    consistency,
     randomised_consistency,
     randomised_robustness,
     robustness,
@@ -24,9 +23,7 @@ from foretail_studies.engines.circuits import (
     EVALUATION_MATRICES,
     Noise,
     best_distribution,
-    elsewhere,
     evaluation_matrix,
-    iteration,
     noisy,
     worst_prediction,
 )
@@ -42,13 +39,6 @@ def test_without_noise_the_prediction_is_the_matrix(kind: Noise) -> None:
     wrong = noisy(demand, 0, kind, 1)
     assert wrong.demand.max() == pytest.approx(10)
     assert np.allclose(wrong.scaled_to(4).demand, demand.demand)
-
-
-def test_only_additive_noise_invents_demand() -> None:
-    assert np.all((noisy(ring(8, 4), 3, "multiplicative", 1).demand > 0) <= (ring(8, 4).demand > 0))
-    invented = noisy(ring(8, 4), 3, "additive", 1).demand > 0
-    assert invented.sum() > 8
-    assert not invented.diagonal().any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,12 +65,6 @@ def test_no_mixture_of_two_is_better(largest: int, floor: float) -> None:
             if 0 <= share <= 1 and randomised_robustness(mixed.tolist()) >= floor - 1e-12:
                 best = max(best, randomised_consistency(mixed.tolist()))
     assert randomised_consistency(found.tolist()) == pytest.approx(best, abs=1e-9)
-
-
-def test_a_floor_of_a_half_is_the_oblivious_schedule() -> None:
-    assert best_distribution(10, 0.5) == pytest.approx([1.0] + [0.0] * 9)
-    assert best_distribution(10, 0.0) == pytest.approx([0.0] * 9 + [1.0])
-    assert randomised_consistency(best_distribution(10, 0.0).tolist()) == pytest.approx(consistency(10))
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -112,11 +96,6 @@ def test_the_expected_throughput_of_a_drawn_k_is_what_is_proven(demand: DemandMa
         assert np.dot(mass, theta) >= proven - 1e-6
 
 
-def test_demand_elsewhere_meets_none_of_the_true_one() -> None:
-    assert not (elsewhere(ring(8, 4)).demand * ring(8, 4).demand).any()
-    assert np.array_equal(elsewhere(chessboard(6, 2)).demand.sum(axis=0), np.ones(6))
-
-
 @given(st.integers(4, 9), st.integers(0, 99))
 def test_the_worst_prediction_is_the_least_permutation_that_was_tried(nodes: int, seed: int) -> None:
     demand, tried = random_hose(nodes, 1, seed), []
@@ -141,25 +120,8 @@ def test_the_robustness_is_tight() -> None:
     assert found.theta == pytest.approx(robustness(3), abs=1e-6)
 
 
-def test_too_few_nodes_leave_no_wrong_prediction() -> None:
-    with pytest.raises(ForetailError, match="3 nodes leave no choice of a wrong prediction"):
-        worst_prediction(ring(3, 1), lambda predicted: 0.0, 1)
-
-
 @pytest.mark.parametrize("name", [*EVALUATION_MATRICES, "skew-0", "skew-0.3", "skew-1"])
 def test_a_matrix_of_the_evaluation_fills_the_uplinks(name: str) -> None:
     demand = evaluation_matrix(name, 8, 4, 3)
     demand.require_hose(4)
     assert demand.largest_sum == pytest.approx(4)
-
-
-def test_an_iteration_holds_all_phases_by_their_steps() -> None:
-    found = iteration("data_parallel", 8, 4).demand
-    expected = 2 * all_to_all(8, 4).demand / 10 + 3 * ring(8, 4).demand
-    assert np.allclose(found, expected / expected.sum(axis=1, keepdims=True) * 4)
-
-
-@pytest.mark.parametrize("name", ["torus", "skew-", "skew-nan", "skew-1.1", "skew--0.1"])
-def test_an_unknown_matrix_is_refused(name: str) -> None:
-    with pytest.raises(ForetailError, match=r"there is no matrix .*: choose from data_parallel"):
-        evaluation_matrix(name, 8, 4)

@@ -161,20 +161,6 @@ def test_bursts_of_all_inputs_are_the_same_with_sorted_queues(ports: int, buffer
     assert whole.sent_per_slot(whole.lqd()) == pytest.approx(rate_of(arrivals, switch, switch.lqd())[0], rel=0.005)
 
 
-def test_where_packets_never_meet_all_are_sent() -> None:
-    arrivals = MarkovArrivals([None, None], 0.5 * np.eye(2)[:, None, :])  # each input has a port of its own
-    switch = Switch(2, 1)
-    assert rate_of(arrivals, Switch(2, 2)).sent_per_slot == pytest.approx(1, abs=1e-6)
-    assert rate_of(arrivals, switch).sent_per_slot == pytest.approx(0.75, abs=1e-6)  # one packet is all that fits
-
-
-def test_sources_have_the_load_that_is_asked_for() -> None:
-    arrivals = on_off(3, 0.6, 5.0, ahead=False).drawn(30_000, 2)
-    assert len(arrivals) / 30_000 == pytest.approx(3 * 0.6, rel=0.03)
-    long = bursts(3, 2, {2: 0.5, 6: 0.5}, 4.0, 0.0, ahead=True).drawn(30_000, 2)
-    assert len(long) / 30_000 == pytest.approx(2 * 4 / (4 + 4), rel=0.05)
-
-
 def test_a_switch_with_too_many_states_is_refused() -> None:
     with pytest.raises(ForetailError, match="choose a smaller switch"):
         rate_of(on_off(4, 0.5, 4.0, ahead=False), Switch(4, 34))

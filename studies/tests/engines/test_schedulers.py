@@ -16,20 +16,17 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
 from foretail_studies.engines.schedulers import (
     Bands,
-    HostNetwork,
     Packets,
     PortNetwork,
     Scheduler,
     completion_slack,
     fat_tree,
     internet2,
-    poisson_flows,
     replay,
     replay_switch,
     run,
     slack_ns,
     tail_slack,
-    udp_packets,
 )
 
 
@@ -197,14 +194,6 @@ def test_fair_queueing_gives_flows_the_same() -> None:
     assert run(network, packets, "fifo").exit_ns[flow == 1].tolist() == [90, 100, 110, 120]
 
 
-def test_random_serves_each_packet_as_often_first() -> None:
-    network = chain(1, [BYTE_NS], [0], [[0]])
-    packets = Packets(np.zeros(4), np.full(4, 10), np.zeros(4), np.zeros(4))  # type: ignore[arg-type]
-    first = [int(np.argmin(run(network, packets, "random", seed=seed).exit_ns)) for seed in range(800)]
-    counts = np.bincount(first, minlength=4)
-    assert np.abs(counts - 200).max() < 50, "four standard deviations are 49"
-
-
 def test_push_out_rules() -> None:
     """A switch of two ports and room for three packets of 10 bytes; the one being sent is safe."""
     network = PortNetwork(
@@ -245,26 +234,6 @@ def test_slack_for_goals() -> None:
     )
     assert completion_slack(packets, unit_ns=10).tolist() == [40, 40, 40, 20]
     assert tail_slack(packets, slack_ns=7).tolist() == [7] * 4
-
-
-def test_networks_of_hosts() -> None:
-    hosts = internet2(2, edge_bps=10**9, host_bps=10**10, mean_round_trip_ns=40_000_000)
-    network = hosts.network
-    assert int(hosts.core.sum()) == 32
-    assert hosts.hosts == 20
-    begin = network.route_begin[hosts.routes[0, 19, 0] + np.arange(2)]
-    route = network.route_ports[slice(*begin)]
-    assert hosts.core[route].tolist() == [False, *[True] * (len(route) - 3), False, False]
-    flows = poisson_flows(hosts, load=0.4, flows=2_000, seed=3, loaded_ports=hosts.core)
-    used = hosts.load_of(flows.route, flows.size_bytes)[hosts.core] / network.rate_bps[hosts.core]
-    assert 1e9 * used.mean() / flows.start_ns[-1] == pytest.approx(0.4, rel=0.02)
-    packets = udp_packets(flows, 10**10)
-    assert packets.size_bytes.sum() == flows.size_bytes.sum()
-    own = np.sort(packets.arrival_ns[flows.source[packets.flow] == 0])
-    assert len(np.unique(own)) == len(own), "a host sends one packet at a time"
-    tree = fat_tree(4, rate_bps=10**10)
-    assert tree.hosts == 16
-    assert set(np.diff(tree.network.route_begin).tolist()) == {1, 3, 5}
 
 
 def test_the_log_of_a_rack_is_replayed_at_its_rate_alone(tmp_path: Path) -> None:
@@ -321,9 +290,3 @@ def test_bad_input_is_refused(call: Any, words: str) -> None:
     packets = Packets(np.zeros(2), np.full(2, 10), np.zeros(2), np.zeros(2))  # type: ignore[arg-type]
     with pytest.raises(ForetailError, match=words):
         call(network, packets)
-
-
-def test_no_traffic_without_load() -> None:
-    hosts: HostNetwork = fat_tree(2, rate_bps=10**9)
-    with pytest.raises(ForetailError, match="must be above 0"):
-        poisson_flows(hosts, load=0, flows=1, seed=1, loaded_ports=hosts.core)

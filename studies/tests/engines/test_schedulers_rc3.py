@@ -19,7 +19,6 @@ from foretail_studies.engines.schedulers import (
     HostNetwork,
     expected_reduction,
     internet2,
-    pareto_bytes,
     poisson_flows,
     run_flows,
     star,
@@ -140,15 +139,6 @@ def test_every_flow_ends_whatever_is_lost(fills: bool, seed: int) -> None:
     assert run.sent.sum() - run.dropped.sum() >= (-(-drawn.size_bytes // SEGMENT_BYTES)).sum()
 
 
-def test_low_priorities_are_dropped_first() -> None:
-    """Three servers send to one: whatever does not fit is of the second loop, as long as the first one fits."""
-    hosts = switch()
-    burst = flows(hosts, *((0, 60, source, 3) for source in range(3)))
-    run = run_flows(hosts, burst, fills=True, buffer_ns=60 * PACKET_NS)
-    assert run.dropped[0] == 0
-    assert run.dropped[1:].sum() > 0
-
-
 def test_expected_reduction() -> None:
     """With i = 4 and room for 256 packets: 64 packets take 4 round trips and N / A of one, RC3 one and N / A."""
     assert expected_reduction(64, available_packets=256) == pytest.approx(100 * (1 - 1.25 / 4.25))
@@ -161,14 +151,6 @@ def test_expected_reduction() -> None:
     long = 100_000
     approximate = 100 * log2(256 / 4) * 256 / long  # the rule for long flows of section 2.2
     assert expected_reduction(long, available_packets=256) == pytest.approx(approximate, rel=0.2)
-
-
-def test_sizes_are_pareto() -> None:
-    sizes = pareto_bytes(200_000, np.random.default_rng(1), shape=1.1, least_bytes=1_000, most_bytes=10**6)
-    assert sizes.min() >= 1_000
-    assert sizes.max() <= 10**6
-    share = (2.0**-1.1 - 1000**-1.1) / (1 - 1000**-1.1)
-    assert (sizes > 2_000).mean() == pytest.approx(share, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -186,10 +168,3 @@ def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     hosts = switch()
     with pytest.raises(ForetailError, match=words):
         run_flows(hosts, flows(hosts, (0, 1, 0, 1)), fills=True, buffer_ns=1, **settings)
-
-
-def test_a_star_has_two_hosts() -> None:
-    with pytest.raises(ForetailError, match="at least two"):
-        star(1, rate_bps=1, round_trip_ns=1)
-    with pytest.raises(ForetailError, match="must be above 0"):
-        expected_reduction(0, available_packets=1)

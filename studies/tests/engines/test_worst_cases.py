@@ -14,7 +14,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail_studies.engines.worst_cases import GUARDS, OBJECTIVES, WorstCase, measure, objective_of, search
+from foretail_studies.engines.worst_cases import GUARDS, OBJECTIVES, WorstCase, measure, search
 from tests.sim_bridge.open_loop.test_offline_optimum import slow_late_qd
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import parse, reduced, run_slotted
@@ -69,11 +69,6 @@ def test_sequences_are_short_and_of_the_model(case: WorstCase) -> None:
     assert np.bincount(slot).max() <= (2 * case.buffer if objective.any_load else case.ports)
     assert len(case.predictions) == (len(slot) if objective.predicted else 0)
     assert case.ratio >= 1
-
-
-def test_every_objective_has_a_case_for_each_number_of_ports() -> None:
-    found = [(case.objective, case.ports) for case in FOUND]
-    assert found == [(objective, ports) for objective in OBJECTIVES for ports in (2, 3, 4)]
 
 
 @cases
@@ -147,17 +142,3 @@ def test_the_study_shows_what_its_sequences_measure(tmp_path: Path, monkeypatch:
         case = WorstCase(**{field.name: row[field.name] for field in fields(WorstCase)} | {"counts": counts})
         assert {name: slow_count(name, case) for name in counts} == counts
         assert float(case.ratio) == row["ratio"]
-
-
-@pytest.mark.nightly
-def test_a_policy_of_a_header_has_worst_cases_too() -> None:
-    header = Path(__file__).parents[3] / "examples" / "policy_header" / "half_and_half.hpp"
-    found = search(f"{header}:HalfAndHalf", 2, 4, seed=1, restarts=2, steps=300)
-    assert found.ratio > 1
-    slot, port = parse(found.slots)
-    assert slow_late_qd(2, 4, slot, port)[0] == found.counts["opt"]
-    assert objective_of(found.objective).text == "OPT / HalfAndHalf"
-    with pytest.raises(
-        ForetailError, match=r"no objective 'half': choose one of cs, .*, or a policy as in my_rule\.hpp"
-    ):
-        search("half", 2, 4)

@@ -51,13 +51,3 @@ def test_a_price_counts_every_packet_that_a_flip_stands_for() -> None:
     assert found.low <= 1.75 <= found.high
     same = price(pd.DataFrame({"drop_cost": np.full(5, 0.002), "arrivals": np.ones(5)}))
     assert same.low == same.high == pytest.approx(2.0)
-
-
-@pytest.mark.nightly
-def test_single_decisions_are_turned_under_every_transport(tmp_path: Path) -> None:
-    result = run_of("drop_prices", tmp_path, "size=small", "tracking=off", f"store_dir={tmp_path / 'store'}")
-    table = result.shown.tables[0]
-    transports = {row[0] for row in table.rows}
-    assert {"dctcp", "newreno_linux", "irn", "roce_dcqcn"} <= transports
-    assert all(row[1] in ("background", "incast") for row in table.rows)
-    assert result.verdict()[0].startswith("A drop is dearest of ")

@@ -14,7 +14,7 @@ from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.catalog import declared
 from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
 from foretail_studies.networks import referees
-from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan, RefereeCase
+from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan
 from tests.composed import experiment_settings, run_of
 
 pytestmark = [pytest.mark.ns3, pytest.mark.slow]
@@ -92,17 +92,3 @@ def test_completion_times_are_compared_where_neither_waited_for_a_timeout() -> N
     )
     assert referees._ratios(frame)[:2] == [1.0, 0.5]
     assert pd.isna(referees._ratios(frame)[2])
-
-
-def test_linux_begins_with_slow_start() -> None:
-    plan = Plan.of(experiment_settings("referees", *SMALL))
-    transport = plan.document(RefereeCase("rack_dt", 1, NATIVE_LINUX))["transport"]
-    assert (transport["recovery"], transport["slow_start"]) == ("linux", True)
-    assert plan.document(RefereeCase("rack_dt", 1, NATIVE))["transport"]["recovery"] == "ns3"
-
-
-def test_plans_that_differ_are_a_defect() -> None:
-    frame = pd.DataFrame({"scenario": "one", "seed": 1, "network": [NATIVE, NS3], "offered_sha256": ["a", "b"]})
-    with pytest.raises(ForetailError, match="native, ns3 were offered different flows in one, seed 1"):
-        referees._require_same_plans(frame)
-    assert str(RefereeCase("one", 1, NATIVE)) == "one in native, seed 1"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.training import Labels
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset.reader import Dataset
@@ -19,7 +17,6 @@ from foretail.pipelines.runs.result import write_result
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.training.labels import training_labels
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.policies import VICTIMS
 from foretail_studies.predictors.label_study import LabelStudy, label_study
@@ -105,15 +102,3 @@ def test_the_best_assignment_is_among_the_scores(
         assert one["truth"] == "best in its stretch"
         assert outcome["scores"]["test"][one["region"]]["f1_best_assignment"] == one["f1"]
     assert "f1_best_assignment" not in outcome["scores"]["validation"]["whole"]
-
-
-def test_train_learns_another_rule(runs: dict[str, splits.Split], tmp_path: Path) -> None:
-    plain, same, head = (trained(runs, tmp_path, *rule) for rule in ([], ["labels.rule=tail"], ["labels.rule=head"]))
-    assert plain.model.sha256 == same.model.sha256 != head.model.sha256
-    assert plain.outcome["datasets"] == head.outcome["datasets"]
-
-
-def test_labels_of_another_rule_need_whole_runs(runs: dict[str, splits.Split]) -> None:
-    part = replace(runs["lqd"].train[0], end_ns=10**6)
-    with pytest.raises(ForetailError, match=r"labels\.rule=head is found by replaying whole runs: split by run"):
-        training_labels(Labels("head"), (part,))

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.patches import Rectangle
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
@@ -26,7 +25,6 @@ from foretail_studies.predictors.promise import (
     WITHIN,
     _summary,
     _verdict,
-    draw,
     drawn_workloads,
 )
 from tests.composed import experiment_settings
@@ -145,13 +143,6 @@ def test_the_verdict_has_a_sentence_for_each_kind_of_workload() -> None:
     assert f"On new it sends {100 * math.log(85 / 90):+.2f} % against" in unseen
 
 
-def test_where_the_tuned_policy_sends_as_lqd_there_is_no_distance_to_close() -> None:
-    rows = made_up(("calm", True, 100, 99, 100))
-    (sentence,) = _verdict(rows, _summary(rows), "learner")
-    assert "closes" not in sentence
-    assert "On calm it sends -1.01 % against" in sentence
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
@@ -166,21 +157,3 @@ def test_where_the_tuned_policy_sends_as_lqd_there_is_no_distance_to_close() -> 
 def test_settings_that_mean_nothing_are_refused(override: str, says: str) -> None:
     with pytest.raises(ForetailError, match=re.escape(says)):
         experiment_settings("promise", "size=small", override)
-
-
-def test_a_bar_for_each_policy_in_a_panel_for_each_kind() -> None:
-    summary = pd.DataFrame(
-        {
-            "where": [WITHIN, WITHIN, UNSEEN],
-            "policy": ["DT, alpha 16", "model paper", "DT, alpha 16"],
-            "name": ["dt", "paper", "dt"],
-            "model": [False, True, False],
-            "mean": [0.9, 0.5, 0.8],
-            "low": [0.8, 0.4, None],
-            "high": [1.0, 0.6, None],
-        }
-    )
-    within, unseen = draw(summary).axes
-    assert [label.get_text() for label in within.get_yticklabels()] == ["model paper", "DT, alpha 16"]
-    assert [bar.get_width() for bar in within.patches if isinstance(bar, Rectangle)] == [0.5, 0.9]
-    assert [bar.get_width() for bar in unseen.patches if isinstance(bar, Rectangle)] == [0.8]

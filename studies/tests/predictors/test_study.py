@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
@@ -15,11 +14,10 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.exporting.deciding import decider_of
-from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail_studies.predictors.held_out import ACCEPT, SPLITS
-from foretail_studies.predictors.studying import STUDY, Studied, StudySettings, studied
+from foretail_studies.predictors.studying import Studied, StudySettings, studied
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -152,16 +150,6 @@ def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: Studie
     assert (folder / "run" / "champion" / "model_card.md").is_file()
 
 
-def test_overrides_are_checked_like_those_of_the_command_line() -> None:
-    assert compose_settings(TrainConfig, ["predictor.trees=7"], "here").predictor["trees"] == 7
-    with pytest.raises(ForetailError, match=r"here = predictor\.trees=no:"):
-        compose_settings(TrainConfig, ["predictor.trees=no"], "here")
-    with pytest.raises(ForetailError, match="here = features=none: features=none is unknown"):
-        compose_settings(TrainConfig, ["features=none"], "here")
-    with pytest.raises(ForetailError, match=r"predictor\.tree"):
-        compose_settings(TrainConfig, ["predictor.tree=3"], "here")
-
-
 @pytest.mark.nightly
 def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
     for override, message in (
@@ -178,20 +166,3 @@ def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
     ):
         with pytest.raises(ForetailError, match=message):
             experiment_settings(*SMALL, override)
-
-
-@pytest.mark.parametrize(
-    ("candidate", "message"),
-    [
-        (["predictor=mlp"], "the label study trains trees, and other are none"),
-        (["features=switch", "predictor.features_per_split=5"], r"features_per_split is 5: choose another"),
-    ],
-)
-def test_a_label_candidate_that_would_fail_late_is_refused_before_anything_is_simulated(
-    tmp_path: Path, candidate: list[str], message: str
-) -> None:
-    settings = experiment_settings(*SMALL, f"store_dir={tmp_path / 'store'}", "budget=[]", "tracking=off")
-    settings.candidates, settings.budget, settings.label_candidate = CANDIDATES | {"other": candidate}, [], "other"
-    with pytest.raises(ForetailError, match=message):
-        run_experiment(STUDY, settings, tmp_path / "run")
-    assert not (tmp_path / "store").exists()

@@ -134,14 +134,6 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     assert trial.found["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
 
 
-def test_trials_draw_only_what_their_predictor_has(found: Finished) -> None:
-    names = {"random_forest": "predictor.min_leaf_rows", "boosted_trees": "predictor.learning_rate"}
-    assert {trial.values["predictor"] for trial in found.trials} == set(names)
-    for trial in found.trials:
-        settings = {override.partition("=")[0] for override in found.space.drawn(trial.values)}
-        assert settings & set(names.values()) == {names[trial.values["predictor"]]}
-
-
 def test_the_front_and_the_chosen_trial_are_those_of_a_plain_search(found: Finished, folder: Path) -> None:
     figures = {trial.number: (-trial.found["f1"], trial.found["leaves"]) for trial in found.trials if trial.found}
     front = {
@@ -184,17 +176,6 @@ def test_the_same_command_goes_on_and_jobs_change_nothing(found: Finished, folde
     for trials, jobs in ((3, 2), (7, 1)):
         assert drawn(run(folder, candidate, trials, file, f"jobs={jobs}")) == drawn(found)[:trials]
     assert drawn(run(folder, candidate, 2, file)) == drawn(found)  # fewer than there are
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_tpe_goes_on_as_if_it_had_never_stopped(folder: Path, candidate: list[str]) -> None:
-    space = {name: SPACE[name] for name in ("trees", "depth")}
-    file = f"file={folder / 'tpe.db'}"
-    run(folder, candidate, 11, file, sampler="tpe", space=space)  # the first ten are random
-    parts = run(folder, candidate, 13, file, sampler="tpe", space=space)
-    assert drawn(parts) == drawn(run(folder, candidate, 13, sampler="tpe", space=space))
 
 
 KILLED = """
@@ -256,19 +237,6 @@ def count(file: Path) -> int:
             return 0
 
 
-def test_failed_trials_are_named(folder: Path, candidate: list[str]) -> None:
-    space = {"predictor": Dimension(choices=["random_forest", "logistic_regression"])}
-    result = run(folder, candidate, 4, space=space)
-    failed = [trial for trial in result.trials if trial.failed is not None]
-    assert failed
-    assert all(trial.values["predictor"] == "logistic_regression" for trial in failed)
-    assert all("foretail distill" in str(trial.failed) for trial in failed)
-    (table,) = [table for table in result.tables() if table.title == "Failed trials"]
-    assert [row[0] for row in table.rows] == [trial.number for trial in failed]
-    with pytest.raises(ForetailError, match="all 1 trials failed, the first because a network is not a sum of trees"):
-        run(folder, [*candidate, "predictor=logistic_regression"], 1, space={"drop_weight": SPACE["drop_weight"]})
-
-
 @pytest.mark.nightly
 def test_a_budget_that_nothing_fits_chooses_nothing(folder: Path, candidate: list[str]) -> None:
     result = run(folder, candidate, 2, budget={"leaves": 0}, space={"drop_weight": SPACE["drop_weight"]})
@@ -305,18 +273,3 @@ def test_bad_settings_are_refused_in_one_sentence(
     with pytest.raises(ForetailError, match=message) as refused:
         run(folder, candidate, **({"trials": 1} | more))
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_another_search_of_the_same_name_and_files_of_others_are_refused(folder: Path, candidate: list[str]) -> None:
-    named = (f"file={folder / 'named.db'}", "name=mine")
-    run(folder, candidate, 1, *named, space={"trees": SPACE["trees"]})
-    with pytest.raises(
-        ForetailError, match=r"named\.db holds another search called mine, with other space: give another"
-    ):
-        run(folder, candidate, 1, *named, space={"drop_weight": SPACE["drop_weight"]})
-    other = folder / "other.db"
-    other.write_text("not a database, " * 100)
-    with pytest.raises(ForetailError, match=r"other\.db cannot hold trials"):
-        run(folder, candidate, 1, f"file={other}")

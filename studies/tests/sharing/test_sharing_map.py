@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,20 +24,15 @@ from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
 from foretail_studies.engines.bootstrap import mean_over_groups
-from foretail_studies.sharing import map as sharing_map
 from foretail_studies.sharing.map import (
     LQD_PAYS,
     NO_MATTER,
-    OPEN,
     THRESHOLD,
     MapSettings,
     Race,
-    draw_map,
-    draw_settings,
     frozen_settings,
     race,
     rows_of,
-    still_running,
     verdicts_of,
 )
 from tests.composed import experiment_settings
@@ -175,11 +168,6 @@ def test_a_family_gets_the_verdict_of_its_costs(
     assert all(one.sentence.startswith(verdict) for one in found)
 
 
-def test_noise_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    finished, _ = run_race(monkeypatch, invented_plan(most_seeds=3), fixed(EQUAL, spread=1.0))
-    assert {one.verdict for one in verdicts_of(finished)} == {OPEN}
-
-
 @given(st.lists(st.floats(1, 20), min_size=30, max_size=30))
 def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(drawn: list[float]) -> None:
     table = dict(zip([(w, r, s) for w in (TRAINED, HELD) for r in RULES for s in (1, 2, 3)], drawn, strict=True))
@@ -200,21 +188,6 @@ def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(dra
                 ratios.append(table[where, Rule(row["policy"], row["setting"]), seed] / table[where, best, seed])
             assert row["regret"] == pytest.approx(np.prod(ratios) ** (1 / 3) - 1, abs=1e-9)
             assert row["noise_floor"] >= -1e-12
-
-
-def test_one_seed_tells_no_regret_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, plan = invented_plan(most_seeds=1)
-    finished, _ = run_race(monkeypatch, (replace(settings, seeds=[1]), plan), fixed(EQUAL))
-    rows = rows_of(finished)
-    assert rows["regret"].isna().all()
-    assert rows["cost"].notna().all()
-    assert {row[3] for row in sharing_map.regrets_table(rows).rows} == {None}
-    draw_map(rows)
-    draw_settings(rows)
-
-
-def test_all_rules_run_first() -> None:
-    assert still_running(*invented_plan(), Costs(), HELD) == RULES
 
 
 def test_rules_that_were_offered_other_flows_are_no_comparison() -> None:
@@ -250,35 +223,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(override: str) -> No
         experiment_settings("sharing_map", "size=small", override)
 
 
-def test_a_condition_that_no_scenario_has_is_named() -> None:
-    change = "families.websearch.conditions.load_40=['scenario.background.load=7']"
-    config = experiment_settings("sharing_map", "size=small", change)
-    with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
-        SharingPlan.of(config, config.shared, config.families, config.policies)
-
-
-@pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
-def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
-    monkeypatch: pytest.MonkeyPatch, best: str
-) -> None:
-    finished, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {best: 2.0}, spread=0.001))
-    frame = rows_of(finished)
-    (axes,) = draw_settings(frame).axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["default", "alpha=2", "alpha=8"]
-    *lines, frozen = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines()]
-    assert sorted(lines) == [[0], [0], [1, 2], [1, 2]]
-    assert frozen == [{"dt": 0, "dt alpha=8": 2}[best]] * 2
-
-
-@pytest.mark.nightly
-def test_a_policy_in_a_header_is_one_of_them() -> None:
-    header = Path(__file__).parents[3] / "examples" / "policy_header" / "half_and_half.hpp"
-    config = experiment_settings("sharing_map", "size=small")
-    policies = {**config.policies, f"{header}:HalfAndHalf": {}}
-    plan = SharingPlan.of(config, config.shared, config.families, policies)
-    assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
-
-
 @pytest.mark.parametrize("size", ["medium", "full"])
 def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
     families = experiment_settings("sharing_map", f"size={size}").families
@@ -286,32 +230,6 @@ def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
     drawn = sorted([*first, *(12 + np.random.default_rng(18).permutation(6)[:3]).tolist()])
     assert [position for position, one in enumerate(families.values()) if one.held_out] == drawn
     assert all(len(one.conditions) == 3 for one in families.values())
-
-
-def test_tables_have_regret_and_what_the_policy_with_a_model_costs() -> None:
-    rows = pd.DataFrame(
-        [
-            {
-                "family": family,
-                "held_out": family != "c",
-                "condition": str(condition),
-                "policy": policy,
-                "setting": DEFAULT,
-                "frozen": True,
-                "hindsight": True,
-                "cost": factor * (2.0 if policy == "cs" else 1.0),
-                "regret": factor - 1.0 if policy == "learned" else 1.0,
-            }
-            for family, factors in {"a": [1.0, 1.2], "b": [3.0], "c": [9.0]}.items()
-            for condition, factor in enumerate(factors)
-            for policy in ("cs", "learned")
-        ]
-    )
-    _, learned = sharing_map.regrets_table(rows).rows
-    assert list(learned[2:7]) == pytest.approx([800.0, 800.0, 220 / 3, 20.0, 200.0])
-    assert learned[7] == "1 of 3"
-    (row,) = sharing_map.rivals_table(rows, "learned").rows
-    assert row[1:] == (DEFAULT, "-50.0 % [-50.0, -50.0]", 2, 2)
 
 
 def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail_studies.slots.optimum import VARIANTS, draw_prediction_errors, points, prediction_errors_verdict
+from foretail_studies.slots.optimum import VARIANTS, points
 from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
@@ -38,14 +37,6 @@ def test_points_are_distinct_and_all_fit() -> None:
     every = list(points(experiment_settings("prediction_errors")))
     assert len({case.name for case in every}) == len(every) == 16 + 8 * 9
     assert all(case.policy.buffer >= case.policy.ports for case in every)
-
-
-def test_the_figure_and_the_verdict_take_fractions_and_none() -> None:
-    rows = pd.DataFrame({"policy": "Credence", "ports": 2, "buffer": [2, 3], "cost": ["3/2", "2"], "theorem": True})
-    line, bound = draw_prediction_errors(rows).axes[0].lines
-    assert np.asarray(line.get_ydata()).tolist() == [1.5, 2.0]
-    assert np.asarray(bound.get_ydata()).tolist() == [1, 2]
-    assert prediction_errors_verdict(rows)[1].endswith("bounds: none.")
 
 
 @pytest.mark.parametrize(

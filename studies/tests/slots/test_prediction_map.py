@@ -12,7 +12,6 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
-from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.slots.prediction_map import (
     LEFT,
@@ -24,7 +23,6 @@ from foretail_studies.slots.prediction_map import (
     Recorded,
     Sent,
     Traffic,
-    TwoSizes,
     cells_of,
     chosen,
     closed,
@@ -207,18 +205,6 @@ def test_sparse_cells_have_more_slots() -> None:
 def test_settings_that_make_no_sense_are_refused(overrides: list[str], words: str) -> None:
     with pytest.raises(ForetailError, match=words):
         experiment_settings("prediction_map", "size=small", *overrides)
-
-
-def test_two_sizes_have_the_mean_of_one() -> None:
-    traffic = TwoSizes(PoissonBursts(load=0.4), 8, 80, 5000, least_bytes=64)
-    records = np.concatenate(traffic.records(1))
-    assert set(np.unique(records["size_bytes"])) == {64, 1500}
-    assert records["size_bytes"].mean() == pytest.approx(1024, rel=0.02)
-    assert (records == np.concatenate(traffic.records(1))).all()
-    run = traffic.run(1)
-    assert sum(map(len, run.switches)) == len(records)
-    assert run.sent("cs") <= run.lqd <= records["size_bytes"].sum()
-    assert traffic.told(1) >= run.lqd
 
 
 def test_recorded_arrivals_are_those_of_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail_studies.slots.policies import cases_of
-from tests.composed import composed, experiment_settings, run_of
+from tests.composed import experiment_settings
 
 pytestmark = pytest.mark.slow
 
@@ -82,30 +81,6 @@ def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: 
         assert run.data.metrics["eta"] == row["eta"]
 
 
-@pytest.mark.nightly
-def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
-    experiment = "competitive_ratio"
-    first = ran(experiment, tmp_path, "first", "tracking=off")
-    assert first["tracked"] is None
-    entries = sorted((tmp_path / "store" / "slots").iterdir())
-    assert len(entries) == POINTS[experiment]
-
-    again = ran(experiment, tmp_path, "again", "tracking=off")
-    assert all(point["reused"] for point in again["rows"])
-    assert figures(again) == figures(first)
-
-    for entry in entries[:3]:
-        shutil.rmtree(entry)
-    resumed = ran(experiment, tmp_path, "resumed", "tracking=off")
-    computed = {point["key"] for point in resumed["rows"] if not point["reused"]}
-    assert computed == {entry.name for entry in entries[:3]}
-    assert figures(resumed) == figures(first)
-
-    # Other parameters of the policies are other points.
-    other = ran(experiment, tmp_path, "other", "tracking=off", "parameters.alpha=[1.0]")
-    assert not any(point["reused"] for point in other["rows"])
-
-
 def test_what_the_papers_prove_shows(tmp_path: Path) -> None:
     points = pd.DataFrame(ran("competitive_ratio", tmp_path, "run", "tracking=off")["rows"]).set_index("workload")
     assert (points["eta"] == 1).all()
@@ -131,12 +106,6 @@ def test_points_of_proofs_come_once_where_nothing_is_random(size: str) -> None:
     assert seeds["poisson_bursts"] == set(sweep.seeds)
 
 
-def test_the_size_chooses_the_scenario_in_ns3() -> None:
-    chosen = composed("evaluate", "size=small", "model=x")
-    assert (chosen.size, chosen.scenario.name, chosen.seeds) == ("small", "tiny", [101, 102])
-    assert composed("evaluate", "model=x").seeds == [101]
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -151,26 +120,3 @@ def test_the_size_chooses_the_scenario_in_ns3() -> None:
 def test_settings_that_make_no_sense_are_refused(overrides: list[str], words: str) -> None:
     with pytest.raises(ForetailError, match=words):
         experiment_settings("credence_fig14", "size=small", *overrides)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_policies_of_a_header_run_beside_ours(tmp_path: Path) -> None:
-    header = tmp_path / "half_and_half.hpp"
-    shutil.copy(Path(__file__).parents[3] / "examples" / "policy_header" / header.name, header)
-    mine = f"policies=[credence,cs,{header}:HalfAndHalf]"
-    for experiment in ("competitive_ratio", "credence_fig14"):
-        document = ran(experiment, tmp_path, experiment, mine)
-        columns = {column for table in document["tables"] for column in table["columns"]}
-        cells = {cell for table in document["tables"] for row in table["rows"] for cell in row}
-        assert "HalfAndHalf" in cells or "LQD/HalfAndHalf" in columns
-        for point in document["rows"]:
-            assert 0 < point["transmitted_HalfAndHalf"] <= point["arrivals"]
-    keys = {point["key"] for point in document["rows"]}
-    text = header.read_text()
-    header.write_text(f"{text}\n// another version\n")
-    again = ran("credence_fig14", tmp_path, "again", mine)
-    assert keys.isdisjoint(point["key"] for point in again["rows"]), "another header is another policy"
-    header.write_text(text.replace("occupancy()", "occupancy("))
-    with pytest.raises(ForetailError, match="the policy HalfAndHalf does not compile"):
-        run_of("credence_fig14", tmp_path / "broken", "size=small", mine, "tracking=off")

@@ -128,15 +128,6 @@ def own_answers(folder: Path, model: Ensemble, seed: int) -> Any:
     return model.exceeds(x).view(np.uint8)
 
 
-@pytest.mark.nightly
-def test_points_of_another_model_are_not_measured_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    assert cli.main([*SHORT, "tracking=off", "hydra.run.dir=again"]) == 0
-    document = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
-    assert "16 points, 16 of them reused" in str(document["tables"][-1]["notes"])
-    assert document["tracked"] is None
-
-
 def test_a_point_below_a_guarantee_is_counted() -> None:
     rows = pd.DataFrame(
         [
@@ -148,15 +139,6 @@ def test_a_point_below_a_guarantee_is_counted() -> None:
     )
     searched = pd.DataFrame([{"ports": 2, "sent": 4, "optimum": 9}])
     assert violations(rows, searched, 4) == {"below_lqd_ratio": 2, "below_ports": 2}
-
-
-def test_what_a_model_has_seen_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.chdir(folder)
-    model = "models=[models:/foretail-drop@tiny]"
-    assert cli.main([*SHORT, model, "seeds=[2]"]) == 2
-    assert "learned from incast (background_load=0.6, fan_in=5)-2" in capsys.readouterr().err
-    assert cli.main([*SHORT, model, "features.cell_bytes=1024"]) == 2
-    assert "cell_bytes" in capsys.readouterr().err
 
 
 def test_a_model_of_the_switchs_own_queues_decides_while_the_switch_runs(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
@@ -59,12 +58,3 @@ def test_another_abi_version_is_refused(tmp_path: Path) -> None:
     compile_library(tmp_path / "p.c", tmp_path / "p.so")
     with pytest.raises(ForetailError, match="ABI version 2"):
         PredictorLibrary(tmp_path / "p.so")
-
-
-def test_libraries_check_their_rows(tmp_path: Path) -> None:
-    library = PredictorLibrary(export(stumps([0.0, 1.0]), C(), tmp_path / "out").file(".so"))
-    assert library.score(np.array([[10], [11]], np.int32)).tolist() == [0, 2]
-    assert library.score(np.empty((0, 1), np.int64)).tolist() == []
-    for rows in (np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((2, 1))):
-        with pytest.raises(ForetailError, match="scores rows of 1 integers"):
-            library.score(rows)

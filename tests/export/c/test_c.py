@@ -209,18 +209,6 @@ def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_
     assert result.certificate.outputs["tuning.json"] == digest
 
 
-def test_tuning_leaves_what_was_set(trained: Trained, tmp_path: Path) -> None:
-    result = export(trained.ensemble, C(shape="branches", batch="rows", tune_rows=trained.rows), tmp_path / "out")
-    assert result.report["single"] == "branches"
-
-
-def test_tuning_needs_rows_of_the_model(trained: Trained, tmp_path: Path) -> None:
-    for rows, reason in ((trained.rows[:0], "no rows to tune on"), (trained.rows[:, :3], "needs 4 feature columns")):
-        with pytest.raises(ForetailError, match=reason):
-            export(trained.ensemble, C(tune_rows=rows), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_shapes, "MAX_WORDS", 10)
     voted = with_votes(stumps(*[[0.0, 1.0]] * 12))
@@ -273,11 +261,6 @@ def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) 
     assert not re.search(rb"/tmp/|/home/|/root/", exported.file(".so").read_bytes())
 
 
-def test_the_same_ensemble_gives_the_same_text(trained: Trained) -> None:
-    voted = with_votes(trained.ensemble)
-    assert render_c(voted) == render_c(Ensemble.from_json(voted.to_json()))
-
-
 def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_path: Path) -> None:
     shutil.copytree(exported.folder, tmp_path / "out")
     result = export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix="tiny")
@@ -300,13 +283,6 @@ def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path:
         library = PredictorLibrary(export(stumps([0.0, leaf]), C(), tmp_path / "out").file(".so"))
         scores += library.score_each(np.array([[255]])).tolist()
     assert scores == [1, 2, 3]
-
-
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("important")
-    with pytest.raises(ForetailError, match="is not an earlier export"):
-        export(stumps([0.0, 1.0]), C(), tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,18 +310,3 @@ def test_unsafe_strings_are_refused(text: str) -> None:
 def test_rendering_needs_votes() -> None:
     with pytest.raises(ForetailError, match="no integer votes"):
         render_c(stumps([0.0, 1.0]))
-
-
-def test_inputs_with_the_names_of_macros_compile(tmp_path: Path) -> None:
-    names = ("NULL", "errno", "INT64_MAX", "assert", "int", "int_", "stdin", "linux", "LLONG_MAX", "queue")
-    model = Ensemble(tuple(FeatureInput(name, "", 8) for name in names), (stump((0.0, 1.0)),), Fraction(1, 2))
-    exported = export(model, C(), tmp_path / "out")
-    included = ["<assert.h>", "<errno.h>", "<limits.h>", "<stdio.h>", f'"{exported.file(".h")}"']
-    lines = [*(f"#include {name}" for name in included), "int main(void) { return 0; }", ""]
-    (tmp_path / "program.c").write_text("\n".join(lines))
-    subprocess.run(["cc", "-c", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program.o"], check=True)
-
-
-def test_an_estimator_is_no_ensemble(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"^export takes an Ensemble, not a list: make one .*foretail\.api\.from_"):
-        export([], C(), tmp_path / "out")  # type: ignore[arg-type]

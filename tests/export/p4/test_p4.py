@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
 from foretail.export.p4.encoding import DECISIONS, score_bits
-from foretail.export.p4.planning import most_trees, plan
+from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import TNA, load_profile
 from foretail.export.p4.rows import KINDS
 from foretail.export.p4.target import P4
@@ -147,12 +147,6 @@ def test_the_report_counts_what_is_in_the_text(exported: ExportResult, lowered: 
     assert report["chosen"]["fits"]
 
 
-def test_the_same_ensemble_gives_the_same_text(lowered: Ensemble) -> None:
-    again = Ensemble.from_json(lowered.to_json())
-    for entries in ENTRIES:
-        assert texts_of(lowered, entries=entries) == texts_of(again, entries=entries)
-
-
 def test_tables_are_total_and_have_no_wildcard_ranges(lowered: Ensemble) -> None:
     for encoding, decision in product(KINDS, DECISIONS):
         text = texts_of(lowered, encoding, decision)["p.p4"]
@@ -171,15 +165,6 @@ def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
         assert {c.encoding.decision for c in chosen.considered} >= {"leaf_rows", "groups"}
         for encoding, decision in product(("auto", *profile.architecture.kinds), DECISIONS):
             assert plan(lowered, profile, encoding, decision).chosen.cost >= chosen.chosen.cost
-
-
-def test_a_product_is_chosen_where_it_is_smaller() -> None:
-    # Two trees that ask the same: their sum has as many boxes as either.
-    twice = lower(stumps([0.0, 1.0])).ensemble
-    both = replace(twice, trees=twice.trees * 2, default_tau=2 * (twice.default_tau or 0))
-    assert plan(both, load_profile("v1model"), decision="leaf_rows").chosen.total("rows") == 3
-    assert plan(both, load_profile("v1model")).chosen.total("rows") == 2
-    assert plan(both, load_profile("v1model")).chosen.encoding.decision == "product"
 
 
 def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> None:
@@ -233,21 +218,6 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     texts = {path.name: path.read_text() for path in found.folder.glob("*.p4")}
     scores = score_of(ensemble, texts, found.prefix).score(np.array([[0], [255]]))
     assert scores.tolist() == ensemble.score([[0]]).tolist() * 2
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
-    trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
-    assert export(ensemble, P4(), tmp_path / "out").report["chosen"]["rows"] > 600
-    refused(tmp_path / "two", r"it needs \d+ stages of 20\): stages must fall to \d+%", ensemble, profile="tofino2")
-    few = most_trees(ensemble, load_profile("tofino"))
-    refused(tmp_path / "tofino", f"its first {few} of 600 trees fit$", ensemble, profile="tofino")
-    for count, fits in ((few, True), (few + 1, False)):
-        chosen = plan(replace(ensemble, trees=ensemble.trees[:count]), load_profile("tofino")).chosen
-        assert bool(chosen.faults) != fits
-    refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
 
 
 @pytest.mark.parametrize("profile", ["v1model", "tofino"])
@@ -377,13 +347,6 @@ def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None
             said[any_tau, features] = str(no.value)
     assert {key: "any_tau=false" in text for key, text in said.items()} == {key: key[0] for key in said}
     assert {key: "larger cell_bytes" in text for key, text in said.items()} == {key: key[1] != coarsest for key in said}
-
-
-def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:
-    base = small_ensemble()
-    features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "tau"), strict=True))
-    found = export(replace(base, features=features), P4(), tmp_path / "out")
-    assert "in bit<24> f_apply" in found.file(".p4").read_text()
 
 
 @pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])

@@ -52,24 +52,6 @@ FOUR_PORTS = DemoSwitch(100_000, (10 * GBPS,) * 4)
 # -- what the program says ----------------------------------------------------------------------------------------
 
 
-def test_rendering_is_deterministic_and_named_after_the_predictor() -> None:
-    ensemble = ensemble_of(inputs())
-    first, second = (render_demo(ensemble, FOUR_PORTS, "mine") for _ in range(2))
-    assert first == second
-    assert list(first) == ["mine_demo.p4"]
-    text = first["mine_demo.p4"]
-    assert '#include "mine.p4"' in text
-    assert ensemble.sha256 in text
-
-
-def test_the_predictor_is_asked_in_the_order_of_the_ensemble() -> None:
-    some = tuple(f for f in inputs()[::-1] if f.name != "threshold_max")
-    text = render_demo(ensemble_of(some), FOUR_PORTS)["drop_predictor_demo.p4"]
-    call = re.search(r"predictor\.apply\((.*), score, drop\);", text)
-    assert call is not None
-    assert re.findall(r"\(bit<24>\)hdr\.answer\.(\w+)", call[1]) == [f.name for f in some]
-
-
 @given(st.integers(1, 800_000), st.integers(0, 256), st.integers(1, 65_535))
 @example(10_000, 38, 65_535)
 @example(400_000, 0, 1)
@@ -138,11 +120,6 @@ def test_an_ensemble_without_votes_is_refused() -> None:
     plain = Ensemble(inputs(), (stump((0.0, 1.0)),), Fraction(1, 2))
     with pytest.raises(ForetailError, match=r"no integer votes: run foretail\.export\.with_votes"):
         render_demo(plain, FOUR_PORTS)
-
-
-@pytest.mark.parametrize("name", ["", "A", "x y", 'x"', "x/../y", "x\n#error", "x" * 99])
-def test_names_that_are_not_identifiers_are_refused(name: str) -> None:
-    assert "cannot prefix names in generated code" in refusal(name=name)
 
 
 # -- against sim_bridge/buffer, register by register --------------------------------------------------------------

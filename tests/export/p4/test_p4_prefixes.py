@@ -68,11 +68,6 @@ def test_rows_that_switches_may_read_otherwise_are_refused(kind: Kind, row: Row[
         intervals_of(Rows((row,), 1), kind, 3)
 
 
-def test_rows_of_one_label_and_one_different_bit_become_one() -> None:
-    intervals = Intervals.of(3, (0, 1, 3, 4, 5, 7), (0, 1, 2, 0, 1, 2))  # 00* and 10* differ in their first bit
-    assert len(rows_of(intervals, "ternary", 7).rows) < fewest_prefixes(meaning(intervals), 3, 7)
-
-
 def fewest_prefixes(wanted: list[int], bits: int, largest: int) -> int:
     """Rows of the smallest prefix table beside a free default, by trying all."""
     labels = sorted(set(wanted))

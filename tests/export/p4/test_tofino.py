@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export.p4.encoding import Frame
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import load_profile
 from foretail.export.p4.target import P4
@@ -156,13 +155,3 @@ def test_the_control_plane_knows_the_names_of_the_entries(tmp_path: Path) -> Non
         assert action["name"].rpartition("predictor.")[2] == row["action"]
         assert [field["name"] for field in action["data"]] == list(row["data"])
     assert {row["table"] for row in rows} <= set(tables)
-
-
-@needs_compiler
-def test_two_banks_of_eight_trees_fit_tofino(tmp_path: Path) -> None:
-    forest = paper_forest().ensemble
-    frame = Frame({feature.name: feature.params for feature in forest.features}, 8, 1, 512)
-    target = P4(profile="tofino", entries="runtime", frame=frame, compile=True)
-    compiled = export(forest, target, tmp_path / "out", any_tau=False).report["compiled"]
-    assert compiled["program"] == "drop_predictor_main.p4"
-    assert compiled["stages"] <= 12

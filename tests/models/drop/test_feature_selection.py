@@ -160,10 +160,3 @@ def test_importance_is_the_fall_of_average_precision_over_shuffles() -> None:
     error = np.hypot(np.std(falls), decides.deviation) / np.sqrt(20)
     assert abs(np.mean(falls) - decides.mean) < 5 * error
     assert 0.3 < decides.deviation / np.std(falls) < 3
-
-
-def test_the_seed_of_the_shuffles_decides_importances() -> None:
-    model = make().fit(TRAIN.x, TRAIN.lqd_drop)
-    first, again, other = (permutation_importance(model, VALIDATION.x, VALIDATION.lqd_drop, 3, s) for s in (1, 1, 2))
-    assert first == again
-    assert first != other

@@ -67,18 +67,6 @@ def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron
     assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
 
 
-def test_weights_are_odds(trained: MultilayerPerceptron) -> None:
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    heavy = MultilayerPerceptron(width=16, steps=500).fit(X, Y, np.where(Y, 10.0, 1.0))
-    np.testing.assert_allclose(_odds(heavy), 10 * _odds(trained), rtol=1e-3)  # alike drops are drawn alike
-
-
-def _odds(predictor: MultilayerPerceptron) -> Any:
-    probability = predictor.probability(UNSEEN[:50])
-    return probability / (1 - probability)
-
-
 def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
     from foretail.models.drop.neural import SequenceNetwork
 
@@ -117,26 +105,6 @@ def test_a_gpu_is_not_made_up() -> None:
     for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
         with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
             predictor.fit(X, Y)
-
-
-def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:
-    import torch
-
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        torch.manual_seed(99)
-        before = torch.random.get_rng_state()
-        again = MultilayerPerceptron(width=16, steps=500).fit(X, Y)
-        assert torch.equal(torch.random.get_rng_state(), before)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
-    assert again.to_network(PAPER_INPUTS).content == trained.to_network(PAPER_INPUTS).content
-    other = MultilayerPerceptron(width=16, steps=500, seed=2).fit(X, Y)
-    assert other.to_network(PAPER_INPUTS).content != trained.to_network(PAPER_INPUTS).content
 
 
 def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network: Network) -> None:
@@ -288,20 +256,3 @@ def test_the_modules_whose_layers_can_be_read() -> None:
             neural.layers_of(wrong)
     layers = neural.layers_of(nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.LeakyReLU(0.5), nn.Linear(3, 1)))
     assert [(layer.activation, layer.slope) for layer in layers] == [("leaky_relu", 0.5), ("relu", 0.01)]
-
-
-def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from foretail.export.network import export_network
-
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples" / "torch_predictor"))
-    example = importlib.import_module("torch_predictor").TorchNetwork
-    check_predictor(example(steps=60))
-    learned = example().fit(X[:4000], Y[:4000])
-    assert learned._probability(X[:5]).dtype == np.float32
-    network = learned.to_network(PAPER_INPUTS)
-    np.testing.assert_allclose(network.probability(BEYOND), learned.probability(BEYOND), rtol=1e-4, atol=1e-6)
-    certificate = export_network(network, tmp_path / "c", rows=(UNSEEN.astype(np.int64), THEIR_LABELS))
-    assert certificate.on_rows is not None
-    assert certificate.on_rows.decide_otherwise == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -300,26 +300,6 @@ def test_bins_lie_in_files_only_while_boosted_trees_train(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", [BoostedTrees, RandomForest])
-def test_what_stops_the_batches_stops_the_training(kind: type[DropPredictor]) -> None:
-    whole = Rows(X, Y, None)
-
-    def stopped(error: BaseException) -> Iterator[Rows]:
-        yield whole[:1000]
-        raise error
-
-    for error in (KeyboardInterrupt(), ForetailError("the file is damaged")):
-        predictor = kind()
-        with pytest.raises(type(error)) as caught:
-            predictor.fit_batches(lambda error=error: stopped(error), len(X))  # type: ignore[misc]
-        assert caught.value is error
-        assert not hasattr(predictor, "features_in_")
-    with pytest.raises(ForetailError, match="outside"):
-        kind().fit_batches(lambda: [whole[:10], Rows(X[:10] - 9999, Y[:10], None)], len(X))
-    with pytest.raises(ForetailError, match=r"no rows|the 0 training rows"):
-        kind().fit_batches(lambda: [whole[:0]], 5)
-
-
 def test_boosted_trees_need_a_gpu_for_cuda() -> None:
     import xgboost
 
@@ -329,19 +309,6 @@ def test_boosted_trees_need_a_gpu_for_cuda() -> None:
         BoostedTrees(device="cuda").fit(X, Y)
     assert BoostedTrees.device_here() == "cpu"
     assert RandomForest.device_here() == "cpu"
-
-
-def test_fit_reports_how_far_it_is() -> None:
-    shares = []
-    predictor = BoostedTrees(trees=5)
-    predictor.report = lambda share, words: shares.append((share, words))
-    trees = [(tree / 5, f"tree {tree} of 5") for tree in range(1, 6)]
-    predictor.fit(X, Y)
-    assert shares == trees
-    shares.clear()
-    predictor.fit_batches(lambda: [Rows(X, Y, None)], len(X))
-    passes = [(0, f"pass {number} through the rows: 3,000") for number in range(1, 5)]
-    assert shares == passes + trees
 
 
 def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
@@ -357,12 +324,6 @@ def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
         LogisticRegression(iterations=2).fit(X, Y)
 
 
-def test_threads_do_not_change_the_model() -> None:
-    one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
-    assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
-    assert np.array_equal(one.probability(X), two.probability(X))
-
-
 def test_the_origin_tells_where_the_model_comes_from() -> None:
     origin = RandomForest(trees=2, seed=4).fit(X, Y).to_ensemble(PAPER_INPUTS).origin
     assert origin["rows"] == len(X)
@@ -370,13 +331,3 @@ def test_the_origin_tells_where_the_model_comes_from() -> None:
     assert origin["parameter.trees"] == 2
     assert origin["parameter.features_per_split"] is None
     assert str(origin["framework"]).startswith("scikit-learn ")
-
-
-def test_synthetic_arrivals_are_shaped_like_the_papers() -> None:
-    x, y = synthetic_arrivals(rows=50_000, seed=1)
-    assert x.dtype == np.int32
-    assert (x.min(), x.max() <= 4096) == (0, True)
-    assert 0.003 < y.mean() < 0.03
-    again = synthetic_arrivals(rows=50_000, seed=1)
-    assert np.array_equal(x, again[0])
-    assert np.array_equal(y, again[1])

@@ -19,9 +19,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.ensemble.model_files import load_model_file
 from foretail.pipelines.data.inputs import column_inputs, feature_inputs
-from foretail.pipelines.exporting.predictor import declared_inputs, given_model
+from foretail.pipelines.exporting.predictor import given_model
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
@@ -62,18 +61,6 @@ def test_columns_are_not_mapped_where_the_model_names_none() -> None:
 
     with pytest.raises(ForetailError, match=r"does not name its columns: .* without column="):
         from_sklearn(RandomForestClassifier(2, random_state=1).fit(X, Y), INPUTS)
-
-
-@pytest.mark.nightly
-def test_the_settings_map_columns_of_a_file(tmp_path: Path) -> None:
-    model, read = trained("xgboost")
-    model.save_model(tmp_path / "model.json")
-    inputs = ",".join(f"{{name: {item.name}, column: '{item.column}', bits: 6}}" for item in INPUTS)
-    config = typed(composed("export", f"inputs=[{inputs}]"), ExportConfig)
-    assert declared_inputs(config) == INPUTS
-    loaded = load_model_file(tmp_path / "model.json", declared_inputs(config))
-    assert loaded.features == read(model, INPUTS).features
-    assert np.array_equal(loaded.exceeds(X), read(model, INPUTS).exceeds(X))
 
 
 @pytest.fixture(scope="module")

@@ -212,21 +212,6 @@ def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
         Ensemble.load(tmp_path / "binary.json")
 
 
-def test_saving_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
-    ensemble = paper_forest().ensemble
-    ensemble.save(tmp_path / "ensemble.json")
-    assert [p.name for p in tmp_path.iterdir()] == ["ensemble.json"]
-    assert Ensemble.load(tmp_path / "ensemble.json") == ensemble
-
-
-def test_an_ensemble_is_immutable() -> None:
-    ensemble = paper_forest().ensemble
-    with pytest.raises(ValueError, match="read-only"):
-        ensemble.trees[0].cut[0] = 1
-    with pytest.raises(AttributeError):
-        ensemble.base = 1.0  # type: ignore[misc]
-
-
 def test_the_hash_depends_on_every_part() -> None:
     ensemble = stumps([0.0, 1.0], [0.25, 0.5])
     others = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -325,13 +324,6 @@ def test_xgboost_models_of_another_kind_are_refused(fault: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_xgboost_its_models_are_refused_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    booster = _booster(*_rows(), objective="binary:logistic")
-    monkeypatch.setitem(__import__("sys").modules, "xgboost", None)
-    with pytest.raises(ForetailError, match=r"pip install 'foretail\[xgboost\]'"):
-        from_xgboost(booster, TWO)
-
-
 @pytest.mark.parametrize(
     ("feature", "says"),
     [
@@ -447,10 +439,3 @@ def test_malformed_trees_are_refused(fault: str) -> None:
 def test_two_features_for_a_model_of_one_are_refused() -> None:
     with pytest.raises(ForetailError, match="trained on 1 features, but 2"):
         from_treelite(_boosted("<", [2.5]), [*NARROW, FeatureInput("b", "", 4)])
-
-
-def test_reading_warns_of_nothing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for kind in CLASSIFIERS:
-            read(untrained(kind).fit(*_rows()), TWO)

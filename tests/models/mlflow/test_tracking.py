@@ -23,11 +23,10 @@ from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import load_ensemble
-from foretail.models.mlflow.store import sqlite_file, tracking_uri
+from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import TrackedRun, nest, track
 from foretail.models.mlflow.versions import register_model, versions_of
 from foretail.models.scoring.metrics import Confusion, scores
-from tests.docs.pages import ROOT, blocks
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 
 pytestmark = pytest.mark.slow
@@ -199,26 +198,6 @@ def test_mlflow_loads_the_model_without_what_trained_it(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
-
-
-def test_the_lines_of_the_page_run_in_the_folder_that_one_works_in(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, tmp_path: Path
-) -> None:
-    (program,) = [text for language, text in blocks(ROOT / "docs/guide/tracking.md") if language == "python"]
-    outputs, hidden = sqlite_file(uri), ("MLFLOW_TRACKING_URI",)
-    assert outputs is not None
-    variables = {name: value for name, value in os.environ.items() if name not in hidden}
-
-    def done() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-
-    assert "outputs/mlflow.db is not there: run foretail train first" in done().stderr
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "outputs" / "mlflow.db").symlink_to(outputs)
-    assert done().stdout == "[False False]\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
 
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
@@ -435,42 +414,3 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
         pass
     assert "\n" not in str(caught.value)
     assert mlflow.active_run() is None
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
-    import mlflow
-    import mlflow.xgboost
-
-    script = (
-        "from foretail.models.mlflow.versions import register_model\n"
-        "from foretail.models.mlflow.tracking import track\n"
-        "from tests.forests import paper_forest\n"
-        "trained = paper_forest()\n"
-        "with track('sweep', {'a': 1}, uri='sqlite:///outputs/mlflow.db') as run:\n"
-        "    run.log_model(trained.ensemble)\n"
-        "register_model('m', 'latest', run.run_id, run.uri)\n"
-    )
-    root = Path(__file__).parents[3]
-    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for _ in range(2)
-    ]
-    printed = [job.communicate(timeout=120)[0].decode() for job in jobs]
-    assert printed == ["", ""]
-    assert [job.returncode for job in jobs] == [0, 0]
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
-    experiment = client.get_experiment_by_name("sweep")
-    assert experiment is not None
-    assert len(client.search_runs([experiment.experiment_id])) == 2
-    assert {int(v.version) for v in client.search_model_versions("name = 'm'")} == {1, 2}
-    assert {p.name for p in (tmp_path / "outputs").iterdir()} == {"mlflow.db", "mlartifacts", ".mlflow.db.lock"}

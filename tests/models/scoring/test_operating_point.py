@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring import operating_point
@@ -55,12 +54,6 @@ def test_the_threshold_lies_strictly_between_consecutive_attainable_sums_in_the_
     assert chosen.attainable == "cells"
 
 
-def test_of_equal_gaps_the_lowest_is_taken() -> None:
-    ensemble = stumps([0.0, 1.0], [0.0, 0.5])
-    x = np.array([[0, 0], [255, 0]])
-    assert choose_operating_point(ensemble, x, np.array([False, True])).threshold == Fraction(1, 4)
-
-
 def test_dropping_everything_stays_above_the_next_attainable_sum() -> None:
     ensemble = stumps([0.0, 1.0], [0.0, 0.5])
     both = np.array([[255, 0], [255, 255]])
@@ -90,14 +83,6 @@ def test_only_the_region_counts() -> None:
         choose_operating_point(ensemble, x, labels, np.array([True, False, True, False]))
 
 
-def test_it_improves_on_one_half_for_credence_like_rows() -> None:
-    ensemble = paper_forest().ensemble
-    x, y = synthetic_arrivals(rows=20_000, seed=2)
-    chosen = choose_operating_point(ensemble, x, y)
-    assert (chosen.confusion.f1 or 0) >= (Confusion.count(y, ensemble.exceeds(x)).f1 or 0)
-    assert 0 < chosen.probability < 1
-
-
 @settings(max_examples=draws(20))
 @given(
     forests(max_trees=2, max_depth=2, max_features=2).filter(lambda t: max(f.bits for f in t.ensemble.features) <= 6)
@@ -119,13 +104,6 @@ def test_cells_use_both_ends_of_the_range_and_ignore_boundaries_outside_it() -> 
     ensemble = stumps([0.0, 1.0], [0.0, 1.0])
     cells = Cells.of(ensemble, {0: [-1, 5, 254, 255, 1000]})
     assert [axis.tolist() for axis in cells.axes] == [[0, 10, 254, 255], [0, 255]]
-
-
-def test_both_ends_of_every_interval_are_drawn() -> None:
-    cells = Cells.of(stumps([0.0, 1.0], [0.0, 1.0]), {0: [5, 5, 9], 1: [254]})
-    drawn = cells.sample(2000, np.random.default_rng(1))
-    expected = [sorted({0, *(e + 1 for e in end[:-1]), *end}) for end in (c.tolist() for c in cells.ends)]
-    assert [np.unique(column).tolist() for column in drawn.T] == expected
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 2)), min_size=1))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from foretail.pipelines import cli
-from foretail.pipelines.stage import setting_types
 from foretail.pipelines.stages import STAGES
 
 pytestmark = pytest.mark.slow
@@ -37,7 +36,6 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 REFUSED = [
     (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
-    (["collect", "scenario.incast.burst_fraction=0"], "scenario.incast.burst_fraction = 0.0 is out of range"),
     (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
     (["collect", "lod=1"], "unknown setting lod"),
@@ -48,7 +46,6 @@ REFUSED = [
     (["collect", "seeds=[0b1]"], "cannot set seeds=[0b1]: write numbers in decimal digits."),
     (["replay", "ports=4294967296"], "ports = 4294967296 is out of range: it must be at most 32768"),
     (["replay", f"buffer={2**63}"], "buffer = 9223372036854775808 is out of range: it must be at most 1099511627776"),
-    (["collect", f"scenario.traffic_ns={2**63}"], "scenario.traffic_ns = 9223372036854775808 is out of range"),
     (["collect", "scenario.background.load=1e400"], "scenario.background.load = inf is not a finite number"),
     (["replay", f"parameters.alpha=[{10**400}]"], "parameters.alpha[0] is a number beyond any fraction: lower it"),
     (
@@ -79,7 +76,6 @@ REFUSED = [
     (["collect", "--sweep"], "unrecognized arguments: --sweep"),
     (["collect", "--experimental-rerun", "config.pickle"], "a pickle, which Foretail never does"),
     (["collect", "+load=1"], "unknown setting load"),
-    (["train", "predictor.trees=0"], "predictor.trees = 0 is out of range"),
     (["train", "predictor=neural"], "predictor=neural is unknown: choose from boosted_forest"),
     (["export"], "the setting model is missing: give model=..."),
     (["evaluate"], "asks a predictor and there is none"),
@@ -210,11 +206,6 @@ def test_a_stage_also_runs_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "foretail.pipelines", "collect", "seeds=[]"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert_refused(tmp_path, done, "seeds is empty")
-
-
-def test_suggestions_know_the_settings_of_all_stages() -> None:
-    names = set(setting_types())
-    assert {"scenario.incast.fan_in", "predictor.trees", "tracking.uri", "jobs", "split.gap_ns"} <= names
 
 
 UNREADABLE = [

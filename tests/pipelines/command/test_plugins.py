@@ -426,18 +426,6 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
-    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
-    small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
-    designs = ("run", "vermilion_fig8_7", "size=small", "jobs=1", "tracking=off", "hydra.run.dir=run")
-    done = foretail(tmp_path, *designs, *small)
-    assert done.returncode == 0, done.stderr
-    theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}
-    assert theta["shifts"] == 0.25, "one of the four uplinks carries the ring"
-    assert theta["vermilion"] >= 2 / 3
-
-
-@pytest.mark.nightly
 @pytest.mark.full
 def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
     package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)

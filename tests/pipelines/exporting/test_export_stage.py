@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import treelite
 import xgboost
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.core.errors import ForetailError
@@ -47,27 +44,6 @@ def arrivals() -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
 def boosted(arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]]) -> xgboost.Booster:
     data = xgboost.DMatrix(*arrivals, feature_names=list(COLUMNS))
     return xgboost.train({"objective": "binary:logistic", "max_depth": 3, "seed": 1}, data, num_boost_round=3)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("target", ["c", "p4", "onnx"])
-def test_a_model_of_xgboost_goes_to_every_target(target: str, boosted: xgboost.Booster, tmp_path: Path) -> None:
-    boosted.save_model(tmp_path / "model.ubj")
-    result = exported(tmp_path, f"model={tmp_path / 'model.ubj'}", INPUTS, f"target={target}", "name=drops")
-    document = json.loads((tmp_path / "out" / "certificate.json").read_text())
-    assert document["target"] == target
-    assert document["ir_sha256"] == Ensemble.load(tmp_path / "out" / "ensemble.json").sha256
-    assert set(document["outputs"]) <= {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"c": "drops.so", "p4": "drops.p4", "onnx": "drops.onnx"}[target] in document["outputs"]
-    assert len(document["passes"]) > 0
-    first, second = result.verdict()
-    assert (
-        f"decides as the model does on every input: proven by cells, of which there are {document['cells']:,}" in first
-    )
-    assert f"with {result.predictor.leaves:,} leaves" in second
-    assert result.tables()[0].title == f"{ {'c': 'C', 'p4': 'P4', 'onnx': 'ONNX'}[target] } predictor"
-    assert (result.document()["report"] is not None) == (target == "p4")
 
 
 def test_a_file_of_xgboost_is_the_booster(
@@ -136,27 +112,6 @@ def test_what_does_not_describe_the_model_is_refused(
     assert complaint in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"model.json", "store"}
-
-
-def test_a_model_too_large_for_the_switch_is_refused(tmp_path: Path) -> None:
-    paper_forest(trees=40, depth=8).ensemble.save(tmp_path / "ensemble.json")
-    with pytest.raises(ForetailError, match="too large for the P4 profile tofino") as refusal:
-        exported(tmp_path, f"model={tmp_path}", "target=p4", "p4.profile=tofino")
-    assert "\n" not in str(refusal.value)
-    assert {path.name for path in tmp_path.iterdir()} <= {"ensemble.json", "store"}
-
-
-def test_regressors_and_more_classes_are_refused(
-    arrivals: tuple[NDArray[np.int32], NDArray[np.bool_]], tmp_path: Path
-) -> None:
-    x, y = arrivals
-    three = np.where(y, 2, x[:, 0] % 2)
-    for model in (ExtraTreesRegressor(2, max_depth=2).fit(x, y), RandomForestClassifier(2, max_depth=2).fit(x, three)):
-        treelite.sklearn.import_model(model).serialize(tmp_path / "model.tl")
-        with pytest.raises(ForetailError) as refusal:
-            exported(tmp_path, f"model={tmp_path / 'model.tl'}", INPUTS)
-        assert "not a binary classifier" in str(refusal.value)
-        assert not (tmp_path / "out").exists()
 
 
 def test_a_demo_program_is_written_when_its_buffer_is_given(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
 from foretail.models.mlflow.tracking import track
 from foretail.models.mlflow.versions import alias_holder, move_alias
@@ -278,25 +275,6 @@ def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
         promoted(folder, "better", STRONG, "to=challenger")
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    held(folder, "halfway", "champion", trained["weak"])
-    first = promoted(folder, "halfway", STRONG)
-    after = holders(folder, "halfway")
-    shutil.rmtree(folder / "promoted" / "halfway")
-    again = promoted(folder, "halfway", STRONG)
-    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
-    assert again.gate["held_out"] == first.gate["held_out"]
-    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
-    assert holders(folder, "halfway") == after
-    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
-    with pytest.raises(ForetailError, match="is this very model already"):
-        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
-
-
 def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
     for seen, name in (("run-1", "bursts-1 train"), ("run-2", "bursts-2 validation")):
         with pytest.raises(ForetailError, match=f"{seen} is not a held-out run: the model was given it as {name}"):
@@ -387,18 +365,6 @@ def tiny_switch(folder: Path) -> Path:
     return profile
 
 
-def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    held(folder, "race", "champion", trained["strong"])
-    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
-        held(folder, "race", "champion", trained["weak"])
-    runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
-    with pytest.raises(ForetailError, match="no longer holds the ensemble"):
-        move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
-    assert holders(folder, "race") == {"champion": "1"}
-
-
 def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,31 +397,6 @@ def kill(self, name, alias, version):
 MlflowClient.set_registered_model_alias = kill
 sys.exit(cli.main(sys.argv[1:]))
 """
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_killed_promotion_leaves_the_old_champion(
-    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
-) -> None:
-    assert held(folder, "killed", "champion", trained["weak"]) == "1"
-    given = [
-        *shared(folder, *HELD_OUT),
-        "baseline=always_accept",
-        "sent_margin_percent=1",
-        f"model={STRONG}",
-        "tracking.registered_model=killed",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
-    )
-    assert done.returncode == 9, done.stderr
-    assert holders(folder, "killed")["champion"] == "1"
-    assert load_ensemble("models:/killed@champion", uri(folder)) == trained["weak"].ensemble
-    again = promoted(folder, "killed", STRONG).promoted
-    assert again is not None
-    assert holders(folder, "killed") == {"champion": again.version, "previous_champion": "1"}
 
 
 def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str, TrainResult]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError, printable
+from foretail.core.errors import printable
 from foretail.features.catalog import FEATURES
 from foretail.pipelines import cli
 from foretail.pipelines.promotion.model_card import CARD_FILE
@@ -185,11 +185,6 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
     assert "not on this page: 2, 4, 5" in page.text("p")
 
 
-def test_a_folder_without_a_result_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"result\.json cannot be read .*: give the folder of one run, not"):
-        RunRecord.open(tmp_path)
-
-
 def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
     names = [feature.name for feature in FEATURES[:14]]
     jobs = {"features=paper predictor.trees=1": 0.70, "features=all predictor.trees=4": 0.72}
@@ -235,14 +230,6 @@ def test_a_long_list_of_a_run_without_a_command_is_its_length(tmp_path: Path) ->
     for number in (0, 1):
         write_result(tmp_path / str(number), document(config={"names": [f"feature_{at}" for at in range(9 + number)]}))
     assert stacked([opened(tmp_path / "0"), opened(tmp_path / "1")])[0].rows[1][:2] == ("2", "10 values")
-
-
-def test_runs_of_several_stages_share_a_page(tmp_path: Path) -> None:
-    runs = [opened(run_folder(tmp_path / "one")), opened(run_folder(tmp_path / "two", stage="train"))]
-    assert varied(runs) == []
-    page = check_page(render_page(runs))
-    assert page.text("h1") == "Report of 2 runs"
-    assert len(page.of("img")) == 2
 
 
 def test_results_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
@@ -347,31 +334,6 @@ def test_is_refused_in_one_sentence(
     assert complaint in shown.err
     assert (tmp_path / "page.html").read_text() == "an earlier page"
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.nightly
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        ([], "the setting run is missing"),
-        (["run=[]"], "run is neither a folder nor a list of folders"),
-        (["run=3"], "run is neither a folder nor a list of folders"),
-        (["run=[a,a]"], "run names a folder twice"),
-        (["run=a", "out=result.json"], "out = result.json is not a page: give a file that ends with .html"),
-    ],
-)
-def test_settings_are_checked(
-    overrides: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", *overrides]) == cli.EXIT_BAD_INPUT
-    assert complaint in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from foretail.pipelines import cli
 from foretail.pipelines.comparison.cost import RunCost
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.policy_runs import PolicyRun
@@ -157,23 +155,3 @@ def test_a_gate_that_refuses_says_what_failed() -> None:
         "The gate refused the model for tuned_baseline.",
         "On 2 held-out runs, R is less than that of DT.",
     ]
-
-
-def test_stages_print_their_verdict_and_write_it_into_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demand.csv").write_text("0,0.9,0.1\n0.2,0,0.7\n0.6,0.1,0\n")
-    assert cli.main(["schedule", "demand=demand.csv", "degree=1", "k=3", "hydra.run.dir=schedule"]) == 0
-    found = json.loads((tmp_path / "schedule" / "result.json").read_text())
-    assert f"{found['theta_single_hop']:.4g} times the demand" in found["verdict"][0]
-    printed = capsys.readouterr().out
-    assert " ".join(found["verdict"]) in " ".join(printed.split())
-    rows = [f"{slot},{port}" for slot in range(40) for port in (0, 0, 1)[: 1 + slot % 3]]
-    (tmp_path / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
-    arrivals = ["arrivals=arrivals.csv", "ports=4", "buffer=8", "predictions=accept", "hydra.run.dir=arrivals"]
-    assert cli.main(["replay", *arrivals]) == 0
-    found = json.loads((tmp_path / "arrivals" / "result.json").read_text())
-    assert found["verdict"][-1] == worth_in_words(
-        found["predictions"]["recovered_loss"], found["predictions"]["sent_percent_of_lqd"], decides=False
-    )

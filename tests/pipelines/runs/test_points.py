@@ -73,11 +73,6 @@ def test_a_defect_is_no_failed_point(tmp_path: Path) -> None:
     assert not list((tmp_path / "squares").iterdir())
 
 
-def test_points_need_names_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="share a name"):
-        measure_points("squares", points([1, 1], frozenset(), []), Store(tmp_path), 1)
-
-
 def test_ctrl_c_before_the_last_job_is_submitted_stops_the_first() -> None:
     started, ended = threading.Event(), list[str]()
 

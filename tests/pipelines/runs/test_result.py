@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, plain, show, write_result
+from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, show, write_result
 from tests.examples import draws
 
 
@@ -70,11 +70,6 @@ def test_a_write_that_fails_leaves_no_partial_file(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plain_refuses_what_json_cannot_hold() -> None:
-    with pytest.raises(TypeError, match="set"):
-        plain({"a": {1, 2}})
-
-
 def test_tables_in_a_pipe_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("Flows", ("policy", "p95", "drops"), (("lqd", 12.3456, 1234), ("dt", math.nan, None)), ("a note",))
     show([table])
@@ -86,12 +81,6 @@ def test_tables_in_a_pipe_are_plain_lines(capsys: pytest.CaptureFixture[str]) ->
         ["dt", "-", "-"],
         ["a", "note"],
     ]
-
-
-def test_brackets_and_colons_are_text(capsys: pytest.CaptureFixture[str]) -> None:
-    show([Table("[bold]", ("[red]",), (("names=[queue]",),), ("names=[queue] :snake:",))])
-    words = capsys.readouterr().out.split()
-    assert words == ["[bold]", "[red]", "names=[queue]", "names=[queue]", ":snake:"]
 
 
 WORDS = st.text("abcdefgh0123456789_/-=[],", min_size=1, max_size=30)

@@ -20,7 +20,6 @@ from foretail.pipelines.training.outcome import say_zeros
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.forests import paper_forest, stump
-from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
 
@@ -74,13 +73,6 @@ def test_a_threshold_beyond_all_scores_is_known() -> None:
     assert [constant_decision(voted, tau) for tau in (-1, voted.default_tau, most)] == [True, None, False]
 
 
-def test_a_collect_without_drops_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    calm, _ = said(capsys, "collect", *SLOTS, "slotted.workload=uniform", "slotted.settings={load: 0.1}")
-    assert "of any dataset, so nothing can be learned of drops" in calm
-    full, _ = said(capsys, "collect", *SLOTS, "slotted.workload=incast")
-    assert "LQD drops none" not in full
-
-
 @pytest.mark.slow
 def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2, 3, 4):
@@ -97,26 +89,6 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
         assert (f"rows of the {side} side" in out) == (predicted == 0)
     assert set(named.values()) == {0}
     assert "the threshold of the model lies outside of all its scores, so it never drops" in out
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_silent_model_is_named_before_the_gate_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for seed in (1, 2, 3, 5, 6):
-        collect_slots(folder / f"run_{seed}", Incast(load=0.15, fan_in=5, background_load=0.8), seed=seed, **SMALL)
-    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]", "datasets=[run_1,run_2,run_3]")
-    weak = ("features.names=[first_rtt]", "allow_constant_features=true", "operating_point.maximise=recovered_loss")
-    said(capsys, "train", *split, *weak, "predictor.trees=1", "predictor.depth=1")
-    gate = (
-        "promote",
-        "baseline=always_accept",
-        "model=models:/foretail-drop@candidate",
-        "datasets=[run_5,run_6]",
-    )
-    out, _ = said(capsys, *gate, code=cli.EXIT_REFUSED)
-    for seed in (5, 6):
-        assert f"rows of run_{seed}, so it does what always accepting does" in out
 
 
 def test_teacher_and_student_are_named_side_by_side() -> None:
@@ -164,13 +136,3 @@ def test_a_model_beyond_its_scores_says_so_wherever_it_is_asked(
     assert asked["asked"] > 0 == asked["predicted_drops"]
     accepting, _ = said(capsys, *common[:4], "predictions=accept", "policies=[credence]")
     assert "never" not in accepting  # which was wanted
-
-
-@pytest.mark.slow
-def test_datasets_have_the_columns_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_bursts(folder / "one", 1)
-    _, document = said(capsys, "replay", "datasets=[one]", "policies=[dt,credence]")
-    assert document["policies"]["dt"]["asked"] is None
-    credence = document["policies"]["credence"]
-    assert 0 < credence["predicted_drops"] <= credence["asked"] < document["arrivals"]
-    assert document["tables"][0]["columns"][3:5] == ["asked", "predicted drops"]

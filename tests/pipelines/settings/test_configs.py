@@ -7,7 +7,6 @@ import importlib
 import pkgutil
 import re
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,6 @@ from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.stages import STAGES
 from foretail.features.catalog import (
     FEATURE_GROUPS,
-    PAPER_FEATURES,
-    SWITCH_FEATURES,
-    VIRTUAL_FEATURES,
 )
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.pipelines.experiment.catalog import declared, experiments, listed, sizes_of
@@ -108,18 +104,6 @@ def test_the_help_of_every_field_is_a_whole_sentence() -> None:
             )
 
 
-def test_feature_groups_name_the_catalog() -> None:
-    names: dict[str, Any] = {
-        group: list(composed("train", f"features={group}").features.names) for group in options("features")
-    }
-    assert tuple(names["paper"]) == PAPER_FEATURES
-    assert tuple(names["virtual"]) == VIRTUAL_FEATURES
-    assert tuple(names["switch"]) == SWITCH_FEATURES
-    assert tuple(names["tofino"]) == FEATURE_GROUPS["tofino"]
-    assert tuple(names["threshold"]) == FEATURE_GROUPS["threshold"]
-    assert tuple(names["all"]) == FEATURE_GROUPS["all"]
-
-
 @pytest.mark.parametrize("predictor", options("predictor"))
 def test_predictor_settings_are_the_predictors_parameters(predictor: str) -> None:
     settings: dict[str, Any] = dict(composed("train", f"predictor={predictor}").predictor)
@@ -136,11 +120,6 @@ def test_websearch_has_the_mean_of_the_paper() -> None:
     size, cumulative = np.array(background.size_bytes), np.array(background.cumulative)
     mean = np.sum((size[1:] + size[:-1]) / 2 * np.diff(cumulative))
     assert mean == pytest.approx(1_711_222.5)
-
-
-def test_configs_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert composed("collect").scenario.name == "leafspine_small"
 
 
 def test_a_sharing_rule_has_the_same_defaults_in_settings() -> None:

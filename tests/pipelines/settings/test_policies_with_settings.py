@@ -8,7 +8,7 @@ from foretail.configs.plugins import with_policies
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.policy_settings import name_with_settings, policy_words, settings_in_name
+from foretail.sim_bridge.policy_settings import name_with_settings, settings_in_name
 
 
 def test_each_has_a_row_of_its_own_and_the_policys_other_settings() -> None:
@@ -37,16 +37,6 @@ def test_names_hold_their_settings(settings: dict[str, float]) -> None:
 )
 def test_other_names_hold_none(name: str) -> None:
     assert settings_in_name(name) is None
-
-
-def test_names_are_short_and_whole_numbers_stay_whole() -> None:
-    assert name_with_settings("dt", {"alpha": 0.1}) == "dt_alpha_0.1"
-    assert name_with_settings("dt", {"alpha": 8.0}) == "dt_alpha_8"
-    assert repr(settings_in_name("credence_tau_-1")) == "('credence', {'tau': -1})"
-
-
-def test_figures_say_the_policy_and_its_settings() -> None:
-    assert policy_words("dt_alpha_8") == "Dynamic Thresholds, alpha 8"
 
 
 WRONG = {

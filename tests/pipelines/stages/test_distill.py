@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from mlflow import MlflowClient
 
-from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
 from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
@@ -23,7 +22,6 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.registry import lineage
 from foretail.pipelines.data.inputs import split_datasets
 from foretail.pipelines.exporting.deciding import decider_of
-from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
@@ -34,7 +32,6 @@ from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.composed import composed
-from tests.pipelines.command.test_cli import foretail
 
 pytestmark = pytest.mark.ns3
 
@@ -166,19 +163,6 @@ def test_the_student_is_kept_and_tracked_once(folder: Path, trained: TrainResult
     config = distill_config(folder)
     registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
     assert registered == distilled.ensemble
-
-
-def test_the_command_distils_and_exports(folder: Path, distilled: DistillResult, tmp_path: Path) -> None:
-    own = ["student.trees=3", "student.depth=4", f"model={folder / 'teacher'}"]
-    done = foretail(tmp_path, "distill", *shared(folder), *own)
-    assert done.returncode == 0, done.stderr
-    (result,) = (tmp_path / "outputs" / "distill").rglob("result.json")
-    document: dict[str, Any] = json.loads(result.read_text())
-    assert document["ensemble_sha256"] == distilled.ensemble.sha256
-    assert document["teacher"]["scores"] == distilled.outcome["teacher"]["scores"]
-    given = composed("export", f"model={result.parent}", f"out={tmp_path / 'onnx'}", "target=onnx")
-    export_drop_predictor(typed(given, ExportConfig), tmp_path)
-    assert {path.name for path in (tmp_path / "onnx").iterdir()} >= {"drop_predictor.onnx", "certificate.json"}
 
 
 @pytest.mark.parametrize(("package", "module"), [("torch", "neural"), ("onnx", "network")])

@@ -63,23 +63,6 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
     return result, notes.findings, folder
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
-    result, _, folder = emulated
-    assert [run.flows.policy for run in result.runs] == ["lqd", "credence"]
-    assert len({run.flows.flows_sha256 for run in result.runs}) == 1
-    for run in result.runs:
-        assert run.flows.path == folder / "runs" / f"{run.flows.policy}_seed_101"
-        flows = read_records(run.flows.path / "flows.bin", FLOW_DTYPE)
-        assert run.flows.flows["all"].flows == len(flows) > 10
-        assert run.packets > 500
-        assert run.packets_per_second > 0
-    policies, lateness, *_ = result.tables()
-    assert [row[0] for row in policies.rows] == [row[0] for row in lateness.rows] == ["lqd", "credence"]
-    assert "cubic" in policies.notes[0]
-
-
 def test_credence_asks_the_exported_model_about_packets_of_linux(
     emulated: tuple[EmulationResult, list[str], Path],
 ) -> None:
@@ -116,11 +99,8 @@ UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
         ),
         (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
         (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
-        (["network.factor=0"], "network.factor = 0"),
         (["policy=[lqd]", "network.against_ns3=true", "network.background_control=reno"], "compares one transport"),
         (["policy=[lqd]", "network.against_ns3=true", "network.control=reno"], "set scenario.transport.name=newreno"),
-        (["network.lateness_share=2"], "network.lateness_share = 2"),
-        (["network.lateness_share=0"], "network.lateness_share = 0"),
         (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
         (["scenario.traffic_ns=100000000000000"], "is more than a day"),
         (["policy=[lqd]", "network.control='a b'"], "control = a b is not a name of a congestion control"),
@@ -277,13 +257,6 @@ def test_an_emulated_trace_is_a_dataset_like_any_other(
     (again,) = collect(config, tmp_path).runs
     assert again.reused
     assert again.content_sha256 == made.content_sha256
-
-
-def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
-    config = collect_config(tmp_path, "network.factor=100", "network.lateness_share=1e-6")
-    with pytest.raises(ForetailError, match=r"not a trace of its network, because the 99th percentile of .* raise"):
-        collect(config, tmp_path)
-    assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
 def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:

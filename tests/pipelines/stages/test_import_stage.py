@@ -193,33 +193,6 @@ def config(folder: Path, *overrides: str) -> CollectConfig:
     return typed(composed("collect", f"store_dir={folder / 'store'}", *overrides), CollectConfig)
 
 
-@pytest.mark.nightly
-def test_the_store_knows_a_log_by_its_content(tmp_path: Path, etalon_log: Path) -> None:
-    first = collect(config(tmp_path, "source=etalon", f"log={etalon_log}"), tmp_path).runs[0]
-    copy = tmp_path / "copy"
-    copy.write_bytes(etalon_log.read_bytes())
-    again = collect(config(tmp_path, "source=etalon", f"log={copy}"), tmp_path).runs[0]
-    assert (again.reused, again.path) == (True, first.path)
-    smaller = collect(config(tmp_path, "source=etalon", f"log={copy}", "etalon.buffer_bytes=100_000"), tmp_path).runs[0]
-    assert not smaller.reused
-    assert smaller.drops > first.drops
-    fixed = collect(
-        config(tmp_path, "source=etalon", f"log={copy}", "etalon.port_rate_bps=5_000_000_000"), tmp_path
-    ).runs[0]
-    geometry = Dataset.open(fixed.path).manifest.switches[0]
-    assert geometry.port_rates_bps == (5_000_000_000,) * 3
-
-
-def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
-    log = tmp_path / "cut"
-    log.write_bytes(etalon_log.read_bytes()[:-10])
-    done = foretail(tmp_path, "collect", "source=etalon", f"log={log}")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "is truncated" in done.stderr
-    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
-
-
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [

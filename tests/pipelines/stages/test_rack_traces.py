@@ -16,17 +16,15 @@ from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
 from foretail.gym.traffic import FromDatasets
-from foretail.models.drop.forest import RandomForest
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.data.racks import traced_racks
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train
-from foretail.sim_bridge.emulator.emulator import why_not_here
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed, run_of
+from tests.composed import composed
 
 pytestmark = [pytest.mark.slow, pytest.mark.ns3]
 
@@ -116,39 +114,6 @@ def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: P
     predicted = asked["outcome"] == Outcome.PREDICTED
     np.testing.assert_array_equal(predicted, score > tau)
     assert 0 < np.count_nonzero(predicted) < len(asked)
-
-
-def test_credence_stands_beside_lqd_in_both_simulators(model: Ensemble, folder: Path, tmp_path: Path) -> None:
-    reason = why_not_here()
-    if reason is not None:
-        pytest.skip(reason)
-    model.save(tmp_path / "ensemble.json")
-    given = (
-        *("size=small", "tracking=off", "static_packets=[]", "ahead_ns=[]"),
-        *("policies=[lqd,credence]", "ns3_weeks=20", "against_ns3=true"),
-        *(f"model={tmp_path / 'ensemble.json'}", "train=[]", f"store_dir={folder / 'store'}"),
-        *("emulation.factor=400", "emulation.lateness_share=1"),
-    )
-    result = run_of("voq_sharing", tmp_path, *given)
-    shared, beside, _ = result.tables()
-    assert [row[:2] for row in shared.rows] == [("lqd", 32), ("credence", 32)]
-    assert [row[0] for row in beside.rows] == ["lqd_32", "credence_32"]
-    for runs in ("runs", "runs_in_ns3"):
-        for name in ("lqd_32", "credence_32"):
-            switches = PacketRun.open(tmp_path / runs / name).summary["switches"]
-            assert (sum(node["asked"] for node in switches) > 0) == (name == "credence_32")
-            assert sum(node["data_in"]["packets"] for node in switches) > 500
-
-
-def test_a_predictor_for_another_arithmetic_is_refused_in_one_sentence(folder: Path, tmp_path: Path) -> None:
-    x = np.random.default_rng(1).integers(0, 1000, (500, 1))
-    forest = RandomForest(trees=1, depth=2, seed=1).fit(x, x[:, 0] > 500)
-    ensemble = forest.to_ensemble([FeatureInput("queue", "cell_bytes=512", 24)])
-    document = traced_racks(config_of(folder).racks, seed=9)
-    library = export(ensemble, C(), folder / "other").file(".so")
-    document["racks"]["buffer"] |= {"policy": "credence", "library": str(library)}
-    with pytest.raises(ForetailError, match="cell_bytes=512"):
-        run_driver(document, tmp_path)
 
 
 def test_what_has_no_circuits_refuses_a_trace_of_racks(collected: CollectResult) -> None:

@@ -87,8 +87,6 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
         ("features.names=[]", "no features chosen"),
         ("features.names=[no_such]", "unknown feature 'no_such'"),
         ("features.names=[queue,incast]", "no switch can know it"),
-        ("budget.features=0", "budget.features = 0"),
-        ("margin=-1", "margin = -1"),
         ("predictor=sequence", "choose another predictor to select by"),
         ("predictor=random_forest trainer.device=cuda", "set trainer.device=cpu"),
         ("split.validation=[]", "split.validation is empty"),

@@ -11,14 +11,10 @@ import pytest
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
-from foretail.export.proof import Certificate
 from foretail.features.dataset.reader import Dataset
 from foretail.pipelines.data.collecting import CollectedRun
-from foretail.pipelines.exporting.predictor import export_drop_predictor
-from foretail.pipelines.promotion.promoting import promote_model
-from foretail.pipelines.settings.validation import refuse_unused, typed
+from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
-from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.slotted import labelled
 from tests.composed import composed
@@ -34,54 +30,6 @@ def config(stage: str, folder: Path, *overrides: str) -> Any:
 def collected(folder: Path, *overrides: str) -> tuple[CollectedRun, ...]:
     settings: CollectConfig = config("collect", folder, "source=slotted", *overrides)
     return collect(settings, folder).runs
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_workload_trains_is_promoted_and_exported(tmp_path: Path) -> None:
-    switch = ("slotted.buffer_per_port=10", "slotted.slots=2000")
-    seen = collected(tmp_path, *switch, "slotted.settings={fan_in: 5, background_load: 0.6}", "seeds=[1,2,3,4,5,6]")
-    new = collected(tmp_path, *switch, "slotted.settings={fan_in: 5, background_load: 0.7}", "seeds=[7,8]")
-    tracked = f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}"
-    by_boxes = "max_cells=10_000"  # the fast proof
-
-    def of(runs: tuple[CollectedRun, ...]) -> str:
-        return f"datasets=[{','.join(str(run.path) for run in runs)}]"
-
-    train(
-        config(
-            "train",
-            tmp_path,
-            of(seen[:4]),
-            *("split.train=[1,2]", "split.validation=[3]", "split.test=[4]", tracked),
-            *("features=switch", "predictor.trees=4", "predictor.depth=4", "predictor.features_per_split=14"),
-            "operating_point.maximise=recovered_loss",
-        ),
-        tmp_path / "train",
-    )
-    model = "model=models:/foretail-drop@candidate"
-    with pytest.raises(ForetailError, match="is not a held-out run: the model was given it"):
-        promote_model(config("promote", tmp_path, of(seen[2:]), model, tracked), tmp_path / "seen")
-    result = promote_model(
-        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes), tmp_path / "tuned"
-    )
-    assert [check.name for check in result.checks if not check.passed] == ["tuned_baseline"]
-    easier = "baseline=always_accept"
-    result = promote_model(
-        config("promote", tmp_path, of(seen[4:] + new), model, tracked, by_boxes, easier), tmp_path / "promote"
-    )
-    assert result.promoted is not None, [check.reason for check in result.checks]
-    assert [run["scenario"] for run in result.gate["held_out"]] == [
-        *["incast (background_load=0.6, fan_in=5)"] * 2,
-        *["incast (background_load=0.7, fan_in=5)"] * 2,
-    ]
-    out = tmp_path / "c"
-    champion = "model=models:/foretail-drop@champion"
-    export_drop_predictor(
-        config("export", tmp_path, champion, "target=c", f"out={out}", tracked, by_boxes), tmp_path / "export"
-    )
-    certificate = Certificate.load(out / "certificate.json")
-    assert certificate.model_sha256 == result.gate["model"]["ensemble_sha256"]
 
 
 def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
@@ -104,12 +52,10 @@ def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        (["slotted.workload=in_cast"], "workload in_cast is unknown: choose from poisson_bursts, "),
         (["slotted.settings={fan: 5}"], "incast has no parameter fan"),
         (["slotted.settings={fan_in: 21}"], "fan_in must be at most the number of ports, 20"),
         (["slotted.settings={load: -1}"], "load must be above 0"),
         (["slotted.settings=[1]"], r"slotted\.settings = \[1\] names nothing"),
-        (["slotted.ports=0"], r"slotted\.ports = 0 is out of range"),
         (["slotted.ports=20000"], "= 1000000000 packets are more than"),
         (["log=x"], "give source=pcap, etalon or"),
         (["seeds=[]"], "seeds is empty"),
@@ -132,9 +78,3 @@ def test_no_packets_leave_nothing(tmp_path: Path) -> None:
 def test_a_workload_without_chance_is_one_run(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="has the same packets with seeds 1 and 2"):
         collected(tmp_path, "slotted.workload=lqd_lower_bound", "slotted.slots=200", "seeds=[1,2]")
-
-
-@pytest.mark.parametrize("override", ["scenario=tiny", "policy=dt", "ns3_prefix=/opt/ns3", "etalon.racks=4"])
-def test_settings_of_another_source_are_refused(override: str) -> None:
-    with pytest.raises(ForetailError, match="means nothing to source=slotted"):
-        refuse_unused(CollectConfig(source="slotted"), ["slotted.ports=3", override])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,11 @@ import pandas as pd
 import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
-from foretail.export.c.target import C
-from foretail.export.target import export
 from foretail.features.catalog import FEATURE_GROUPS, PAPER_FEATURES
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import flows_sha256
@@ -28,12 +24,10 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from tests.composed import composed
-from tests.forests import paper_forest
 from tests.pipelines.command.test_cli import foretail
 
 pytestmark = pytest.mark.ns3
@@ -55,23 +49,6 @@ def train_config(folder: Path, *overrides: str) -> TrainConfig:
         composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
         TrainConfig,
     )
-
-
-@pytest.mark.nightly
-def test_collect_makes_labelled_rows_once(folder: Path) -> None:
-    config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), CollectConfig)
-    (first,) = collect(config, folder).runs
-    (again,) = collect(config, folder).runs
-    assert again.reused
-    assert again.path == first.path
-    assert first.drops > 100
-    assert first.rows > 10_000
-    assert first.counters["data_drops.pushed_out"] > 0
-    assert first.counters["threshold_deficits"] == 0  # under LQD itself the exact virtual LQD never fires
-    elsewhere = dataclasses.replace(config, store_dir=str(folder / "another store"))
-    (fresh,) = collect(elsewhere, folder).runs
-    assert not fresh.reused
-    assert fresh.content_sha256 == first.content_sha256  # same seed twice: identical content
 
 
 def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: TrainResult) -> None:
@@ -230,27 +207,6 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
 
 @pytest.mark.nightly
 @pytest.mark.full
-def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
-    model = paper_forest().ensemble
-    inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
-    exported = export(dataclasses.replace(model, features=inputs), C(), tmp_path / "c")
-    done = foretail(
-        tmp_path,
-        "evaluate",
-        "scenario=tiny",
-        "policy=[credence]",
-        "baselines=[]",
-        f"policy.credence.library={exported.file('.so')}",
-    )
-    assert done.returncode == 2
-    announced, refused = done.stderr.splitlines()
-    assert announced.startswith("1 simulation of up to ")
-    assert "cell_bytes=512" in refused
-    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
     conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")
@@ -272,54 +228,6 @@ def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
         sides = {seed: {run["side"] for run in runs if run["seed"] == seed} for seed in (1, 2, 3)}
         assert sorted(side for (side,) in sides.values()) == ["test", "train", "validation"]
         assert document["scores"]["test"]["whole"]["f1"] > 0.3
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trained: TrainResult) -> None:
-    from mlflow import MlflowClient
-
-    command = [
-        *(sys.executable, "-m", "foretail.pipelines.cli", "train", "--multirun", "scenario=tiny"),
-        *("predictor.trees=1,8", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
-        *(f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}"),
-    ]
-    for sweep in range(2):  # the second time everything is there already
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-        experiment = client.get_experiment_by_name("foretail")
-        assert experiment is not None
-        experiment_id = experiment.experiment_id
-        around, *inside = sorted(client.search_runs([experiment_id]), key=lambda run: run.info.start_time)[3 * sweep :]
-        assert around.info.run_name == "train sweep predictor.trees=1,8"
-        runs = [run for run in inside if run.data.tags["mlflow.parentRunId"] == around.info.run_id]
-        assert sorted(run.data.params["predictor.trees"] for run in runs) == ["1", "8"]
-        (version,) = client.search_model_versions("name='foretail-drop'")  # only the better one
-        sent = "validation_replay/whole/sent_percent_of_lqd"
-        best = max(runs, key=lambda run: run.data.metrics[sent])
-        assert f"{best.data.metrics[sent]:.4g}" in str(version.description)
-        assert "models:/foretail-drop@candidate is version 1 now" + (", as before" if sweep else "") in done.stdout
-        assert done.stdout.count("yes") == 2 * sweep
-    for run in runs:
-        assert run.info.status == "FINISHED"
-        assert run.data.metrics["validation/asked/f1"] > 0
-        assert run.inputs is not None
-        assert {item.dataset.digest for item in run.inputs.dataset_inputs} == {
-            item["content_sha256"][:36] for item in trained.outcome["datasets"]
-        }
-
-    def made() -> list[str]:
-        found = client.search_runs([experiment_id])
-        inside = [run for run in found if "mlflow.parentRunId" in run.data.tags]
-        return [run.info.run_id for run in inside if "reused_run_id" not in run.data.tags]
-
-    client.delete_run(made()[0])  # a run that is gone is trained and logged again
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=False).returncode == 0
-    assert len(made()) == 2
-    results = sorted((tmp_path / "outputs" / "train").rglob("result.json"))
-    assert len(results) == 6
 
 
 @pytest.mark.slow

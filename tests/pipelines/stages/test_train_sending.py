@@ -33,9 +33,8 @@ from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import ReplayScores, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from foretail.sim_bridge.open_loop.slotted import accept, compare
 from tests.composed import composed
 from tests.traces import write_bursts
 
@@ -327,26 +326,3 @@ def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_
     assert learned["predicted_drops"] == of_file["policies"]["learned"]["predicted_drops"]
     assert learned["asked"] == runs[3].manifest.rows
     assert learned["predicted_drops"] >= np.count_nonzero(visits.value > 0) > 0
-
-
-@pytest.mark.parametrize("policy", ["learned", "credence", "guarded"])
-def test_slots_and_bytes_serve_the_same_decisions(runs: dict[int, Dataset], sent: TrainResult, policy: str) -> None:
-    decider = decider_of(sent.ensemble, policy)
-    wanted = ["dt", "learned", "credence"]
-    nothing = np.zeros(runs[3].manifest.rows, np.bool_)
-    in_bytes = compare_replays(runs[3], wanted, nothing, decider=decider)
-    batches = WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
-    in_slots = compare(batches, PORTS, BUFFER, wanted, accept, decider=decider)
-    assert {name: one.packets for name, one in in_bytes.transmitted.items()} == in_slots.transmitted
-    assert list(in_bytes.transmitted) == list(in_slots.transmitted)
-    assert {policy, "lqd", *wanted} == set(in_slots.transmitted)
-    assert in_bytes.questions == in_slots.questions
-    known = KnownRun.of(runs[3])
-    for name in {policy, "learned", "credence"}:
-        assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
-    figures = vars(in_bytes.scores)
-    names = ("lqd", "followlqd", "accept", "sent")
-    assert [figures[f"{name}_bytes"] for name in names] == [1024 * getattr(in_slots, name) for name in names]
-    assert in_slots.sent == in_slots.transmitted[policy]
-    assert in_bytes.scores == scores_of(runs[3], decider)
-    assert in_bytes.scores.sent_percent_of_lqd == in_slots.sent_percent_of_lqd

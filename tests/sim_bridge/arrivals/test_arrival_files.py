@@ -77,16 +77,6 @@ def test_predictions_are_read_only_when_they_are_wanted(tmp_path: Path) -> None:
         read(path, predictions=True)
 
 
-@pytest.mark.parametrize("pair", ["True,False", "true,false", "TRUE,FALSE", " 1,0 ", " True, False"])
-def test_predictions_may_be_truth_values(tmp_path: Path, pair: str) -> None:
-    drop, stay = pair.split(",")
-    (tmp_path / "a.csv").write_text(f"slot,port,prediction\n0,0,{drop}\n0,1,{stay}\n")
-    assert joined(read(tmp_path / "a.csv", predictions=True))["prediction"] == [1, 0]
-    (tmp_path / "a.csv").write_text(f"slot,port,prediction\n0,0,{drop}\n0,1,.3\n")
-    with pytest.raises(ForetailError, match=r"row 2 .* has '\.3' in column prediction: write 0 or 1"):
-        read(tmp_path / "a.csv", predictions=True)
-
-
 def test_crowded_slots_can_be_allowed(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", GOOD)
     assert joined(read(path, allow_more_than_ports_per_slot=True)) == GOOD

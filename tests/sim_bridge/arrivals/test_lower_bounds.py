@@ -86,15 +86,6 @@ def test_one_false_negative_costs_a_packet_in_every_slot_for_ever(ports: int) ->
     assert transmitted("credence", ports, buffer, arrivals) >= len(arrivals) - 3
 
 
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_false_negatives_are_as_many_as_asked_for(count: int) -> None:
-    arrivals = packets(FalseNegative(count), 8, 64, 300)
-    for victim in ("tail", "tail_kept", "head"):
-        lqd = slotted("lqd", 8, 64, arrivals.slot, arrivals.port, victim=victim)
-        assert lqd["lqd_drop"].sum() == count
-    assert rates(FalseNegative(count), 8, 64, 100, 1, "cs", "lqd", "opt") == [1, count + 1, count + 1]
-
-
 @pytest.mark.parametrize(
     ("ports", "buffer", "least"), [(4, 80, 1.19), (8, 160, 1.25), (16, 320, 1.29), (16, 1600, 1.32), (64, 12_800, 1.36)]
 )
@@ -119,16 +110,3 @@ def test_dt_keeps_buffer_free_that_a_single_burst_could_use(ports: int, buffer: 
     # accepted while q < alpha (B - q); a packet leaves in each slot of the filling but the last
     kept = math.ceil(alpha * buffer / (1 + alpha) - 1e-9)
     assert transmitted("dt", ports, buffer, arrivals, alpha=[alpha]) == 3 * (kept + slots - 1)
-
-
-def test_dt_s_ratio_grows_with_the_ports_when_bursts_come_at_once() -> None:
-    ratios = []
-    for ports, buffer in ((4, 80), (16, 320), (64, 1280), (144, 2880)):
-        hot = math.isqrt(ports)
-        period = (buffer - hot) // (ports - hot)
-        dt, opt = rates(DtLowerBound(at_once=True), ports, buffer, 10 * period, period, "dt", "opt")
-        assert opt == ports
-        ratios.append(float(opt / dt))
-        assert ratios[-1] == pytest.approx(ports / (hot + (ports - hot) / (1 + hot / 2)), rel=0.2)
-    assert ratios == sorted(ratios)
-    assert ratios[-1] > 4

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Iterator
-from dataclasses import fields
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -117,12 +114,6 @@ def test_the_packets_depend_on_the_seed_and_not_on_the_batches(
     np.testing.assert_array_equal(longer.slot[: len(once)], once.slot)
     np.testing.assert_array_equal(longer.port[: len(once)], once.port)
     assert np.all(longer.slot[len(once) :] >= slots)
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_another_seed_gives_other_packets(name: str) -> None:
-    one, other = (packets(WORKLOADS[name](), 8, 80, 2000, seed) for seed in (1, 2))
-    assert not np.array_equal(one.port, other.port)
 
 
 @pytest.mark.parametrize("workload", VARIANTS + UNLIMITED, ids=repr)
@@ -240,15 +231,6 @@ def test_an_incast_is_complete_and_synchronised() -> None:
     assert np.all(first[:, -1] - first[:, 0] == 16)
 
 
-def test_a_permutation_never_sends_two_packets_to_a_port() -> None:
-    arrivals = packets(Permutation(load=0.95, change_slots=7), 16, 1, 20_000)
-    assert len(np.unique(arrivals.slot * 16 + arrivals.port)) == len(arrivals)
-    assert transmitted("cs", 16, 16, arrivals) == len(arrivals)
-    full = packets(Permutation(load=1.0, change_slots=7), 16, 1, 70).port.reshape(70, 16)
-    changes = np.flatnonzero(np.any(full[1:] != full[:-1], axis=1)) + 1
-    assert changes.tolist() == list(range(7, 70, 7))
-
-
 @given(flows=st.integers(1, 200), uplinks=st.integers(1, 64))
 def test_every_uplink_gets_the_same_load(flows: int, uplinks: int) -> None:
     flow, uplink, parts = (column.tolist() for column in even_assignment(flows, uplinks))
@@ -310,12 +292,6 @@ def test_ecmp_loads_uplinks_unevenly() -> None:
     assert np.ptp(np.bincount(random.port, minlength=8)) >= 12
 
 
-def test_gaps_between_steps_are_silent() -> None:
-    arrivals = packets(Ring(flow_packets=4, gap_slots=9), 4, 4, 100)
-    busy = np.bincount(arrivals.slot, minlength=100) > 0
-    assert busy.tolist() == ([True] * 16 + [False] * 9) * 4
-
-
 @pytest.mark.parametrize(
     ("kind", "parameters", "message"),
     [
@@ -362,14 +338,6 @@ def test_parameters_out_of_range(kind: str, parameters: dict[str, Any], message:
 def test_switches_that_do_not_suit(workload: Workload, arguments: tuple[int, int, int, int], message: str) -> None:
     with pytest.raises(ForetailError, match=message):  # at the call, before the first batch
         workload.batches(*arguments)
-
-
-def test_every_parameter_is_documented() -> None:
-    for name, kind in WORKLOADS.items():
-        text = "".join(inspect.getsource(base) for base in kind.__mro__ if issubclass(base, Workload))
-        for field in fields(kind):
-            beside, above = rf"\n    {field.name}: .*  #: \w", rf"\n    #: .*\n    {field.name}: "
-            assert re.search(f"{beside}|{above}", text), (name, field.name)
 
 
 @given(lengths=st.lists(st.integers(0, 30), max_size=8), size=st.integers(1, 20), predicted=st.booleans())

@@ -188,28 +188,6 @@ def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share:
     assert optimum(case) == lqd
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("ports", "share", "repeats", "sent", "ratio", "percent"),
-    [
-        (64, 20, 300, (7580, 1600, 7580), "4.74", "21.1"),
-        pytest.param(64, 20, 6000, (127_280, 7300, 127_280), "17.4", "5.74", marks=pytest.mark.slow),
-        pytest.param(20, 50, 20_000, (201_043, 21_052, 201_002), "9.55", "10.5", marks=pytest.mark.slow),
-    ],
-)
-def test_deep_buffers_change_nothing(
-    ports: int, share: int, repeats: int, sent: tuple[int, int, int], ratio: str, percent: str
-) -> None:
-    case = theorem_1(ports, share, repeats)
-    for counting, tie in RULES:
-        for victim in VICTIMS:
-            assert native(case, counting, tie, victim) == sent
-    assert simulate(case, "counted", "lowest_port", "paper") == (*sent, sent[2])
-    assert optimum(case) == sent[0]
-    assert (f"{sent[0] / sent[1]:.3g}", f"{scores.sent_percent_of_lqd(sent[1], sent[0]):.3g}") == (ratio, percent)
-
-
 def test_eta_and_the_recovered_loss_can_be_1_where_credence_sends_a_fifth() -> None:
     """And no more than it would by accepting always."""
     case = theorem_1(64, 20, 300)

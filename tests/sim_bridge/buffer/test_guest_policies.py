@@ -17,13 +17,10 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
-from foretail.sim_bridge.ns3.driver import build_driver
-from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import accept, compare
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
 from tests.pipelines.command.test_cli import foretail
 from tests.scenarios import settings
-from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
 
@@ -96,15 +93,6 @@ def test_two_policies_of_a_header_decide_as_those_that_they_repeat_in_slots(head
     assert flipped["Asks"] == flipped["credence"] != told["credence"]
 
 
-def test_they_decide_so_in_bytes(header: Path, tmp_path: Path) -> None:
-    dataset = write_bursts(tmp_path / "trace", 1)
-    drop = np.random.default_rng(1).random(dataset.manifest.rows) < 0.2
-    policies = ["dt", "credence", f"{header}:mine::Again", f"{header}:mine::Asks"]
-    found = compare_replays(dataset, policies, drop).transmitted
-    assert found["Again"] == found["dt"]
-    assert found["Asks"] == found["credence"]
-
-
 @pytest.mark.parametrize(("own", "guest"), [("dt", "Again"), ("credence", "Asks")])
 def test_they_decide_so_in_the_native_network(header: Path, tmp_path: Path, own: str, guest: str) -> None:
     found = []
@@ -121,15 +109,6 @@ def test_they_decide_so_in_the_native_network(header: Path, tmp_path: Path, own:
         found.append([(folder / file).read_bytes() for file in ("flows.bin", "arrivals.bin")])
     assert found[0] == found[1]
     assert sum(switch["data_drops"]["over_threshold"]["packets"] for switch in run.summary["switches"]) > 0
-
-
-def test_a_library_is_compiled_once_for_each_content(header: Path, tmp_path: Path) -> None:
-    first = native_policy(f"{header}:mine::Again")
-    (tmp_path / "moved.hpp").write_text(HEADER)
-    assert native_policy(f"{tmp_path}/moved.hpp:mine::Again") == first, "the content counts, not the path"
-    assert native_policy(f"{header}:mine::Asks") != first
-    (tmp_path / "moved.hpp").write_text(HEADER + "// changed\n")
-    assert native_policy(f"{tmp_path}/moved.hpp:mine::Again") != first
 
 
 INCLUDES = {
@@ -242,28 +221,6 @@ def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path
         assert done.returncode == cli.EXIT_BAD_INPUT
         assert complaint in done.stderr
         assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_it_decides_in_ns3_as_the_policy_that_it_repeats(header: Path, tmp_path: Path) -> None:
-    build_driver()  # takes longer than a command has
-    (tmp_path / "again.hpp").write_text(HEADER)
-    tiny = ("scenario=tiny", "seeds=[11]", "jobs=1", "baselines=[]", "hydra.run.dir=run")
-    guest, own = "policy=[dt,again.hpp:mine::Again]", ("policy.dt.alpha=0.25", "policy.Again.alpha=0.25")
-    done = foretail(tmp_path, "evaluate", guest, *own, *tiny)
-    means = evaluated(done)["means"]
-    assert isinstance(means, dict)
-    for metric in ("slowdown.short.p95", "drops", "occupancy_percent.p99"):
-        assert means[metric]["Again"]["mean"] == means[metric]["dt"]["mean"], metric
-    again = evaluated(foretail(tmp_path, "evaluate", guest, *own, *tiny))["runs"]
-    assert isinstance(again, list)
-    assert all(run["reused"] for run in again)
-    collected = foretail(tmp_path, "collect", "policy=again.hpp:mine::Again", "scenario=tiny", "hydra.run.dir=traces")
-    assert collected.returncode == 0, collected.stderr
-    (manifest,) = (tmp_path / "outputs/store").rglob("manifest.json")
-    assert json.loads(manifest.read_text())["policy"]["name"] == "Again"
 
 
 def test_the_path_and_the_text_are_checked_before_anything_compiles(tmp_path: Path) -> None:

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, PAUSE_DTYPE
 from foretail.sim_bridge._native import (
     LiveRuns,
     Replay,
     SlottedRun,
-    feature_names,
-    late_qd,
     policies,
     record_layout,
     slotted,
@@ -170,14 +167,6 @@ def test_seeds_have_64_bits_and_wrap_nowhere(seed: int) -> None:
             make(**settings | {"seed": seed})
 
 
-def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
-    arrivals = SLOTTED["slot"], SLOTTED["port"]
-    with pytest.raises(ForetailError, match="buffer in packets is not a number of 64 bits"):
-        late_qd(2, 2**63, *arrivals)
-    with pytest.raises(ForetailError, match="number of ports is 4294967296, outside 1 to 32768"):
-        late_qd(2**32, 4, *arrivals)
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -232,13 +221,6 @@ def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], messag
     for column in expected:
         np.testing.assert_array_equal(after[column], expected[column])
     assert replay.finish() == untouched.finish()
-
-
-def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
-        replay.feed(**ARRIVALS)
 
 
 RUN_SETTINGS = {name: SLOTTED[name] for name in ("policy", "ports", "buffer")} | {"labels": True, "features": True}
@@ -375,17 +357,6 @@ def test_live_runs_check_what_they_are_made_of() -> None:
         LiveRuns("learned", 2, ["queue"]).step(np.zeros(1, np.uint8))
 
 
-def test_live_runs_that_have_not_begun_ignore_answers() -> None:
-    runs = LiveRuns("learned", 2, [])
-    runs.begin_slots(**LIVE_SLOTS)
-    for _ in range(5):
-        runs.step(np.zeros(2, np.uint8))
-    columns = runs.columns()
-    assert columns["ended"].tolist() == [1, 1]
-    assert runs.result(0)["transmitted_packets"] == 3
-    assert runs.result(1)["transmitted_packets"] == len(runs.result(1)["outcome"]) == 0
-
-
 def test_live_runs_keep_what_they_read_and_write_alive() -> None:
     runs = LiveRuns("learned", 1, ["queue"])
     runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32), cell_bytes=256)
@@ -428,10 +399,6 @@ def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> N
     assert [tuple(field) for field in fields] == expected
 
 
-def test_every_record_layout_has_its_dtype() -> None:
-    assert set(record_layout()) == {"arrival", "counter", "flow", "occupancy", "pause"}
-
-
 def native_names(policy: str) -> list[str]:
     """The names that the parameters of a policy have in C++."""
     names = {
@@ -459,10 +426,6 @@ def test_a_native_run_is_given_every_parameter_that_a_policy_reads(units: Units)
         {"spared"} if units == "slots" else set()
     )  # nobody says to which message a packet of slots belongs
     assert set(native_parameters(units, {})) == read - of_messages
-
-
-def test_feature_names_are_the_catalog_in_its_order() -> None:
-    assert feature_names() == [feature.name for feature in FEATURES]
 
 
 def _stump(**changes: list[int]) -> dict[str, Any]:

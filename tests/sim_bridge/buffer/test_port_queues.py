@@ -85,12 +85,6 @@ def test_lower_classes_go_first_where_that_is_the_rule(
     assert tuple(run_in_slots("lqd", classes, 4, counting=counting, order=order)["outcome"]) == outcomes
 
 
-def test_a_queue_behind_another_has_no_share_of_its_port_under_strict_priority() -> None:
-    """ABM: with a packet in queue 0 the threshold of queue 1 is 0, and half of the free buffer without."""
-    assert tuple(run_in_slots("abm", "0 1", 20, scheduler="strict", first_rtt_alpha=0.5)["outcome"]) == (0, 0)
-    assert tuple(run_in_slots("abm", "001", 20, scheduler="strict", first_rtt_alpha=0.5)["outcome"]) == (0, 0, 1)
-
-
 # The ns-3 switch: incast before background, control packets with the incast.
 CLASSES = {"queues__count": 3, "queues__background": 2, "queues__incast": 1, "traffic_ns": 2 * MILLISECOND}
 TIGHT = {"topology__buffer_bytes_per_port_per_gbps": 2000}
@@ -123,24 +117,6 @@ def test_bytes_are_conserved_and_all_flows_end(tmp_path: Path, policy: str) -> N
         assert arrived == node["data_out"]["bytes"] + node["control_out"]["bytes"] + dropped
         assert node["queued_bytes"] == 0
     assert run.summary["completed_flows"] == run.summary["flows"] > 50
-
-
-@pytest.mark.ns3
-def test_strict_priority_lets_incast_overtake(tmp_path: Path) -> None:
-    """In a buffer where nothing is lost, the answers to queries end sooner, and background flows later."""
-    ample = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "transport__mark_bytes": 0}
-    means = {}
-    for name, chosen in {"one": {}, "strict": CLASSES | {"queues__scheduler": "strict"}}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        changes = {"transport__name": "newreno", "incast__burst_fraction": 0.01, "traffic_ns": 2 * MILLISECOND}
-        flows = run_driver(settings(**ample | changes | chosen), folder).flows()
-        assert (flows["fct_ns"] > 0).all()
-        means[name] = [
-            flows["fct_ns"][flows["flow_class"] == kind].mean() for kind in (FlowClass.INCAST, FlowClass.BACKGROUND)
-        ]
-    assert means["strict"][0] < 0.8 * means["one"][0]
-    assert means["strict"][1] > means["one"][1]
 
 
 def traced(tmp_path: Path, **changes: Any) -> tuple[Dataset, Records]:

@@ -290,32 +290,3 @@ def test_what_cannot_be_assigned_is_refused(tmp_path: Path) -> None:
 def test_the_native_door_refuses(first: list[int], last: list[int], score: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _native.best_assignment(np.array(first, np.int64), np.array(last, np.int64), np.array(score))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"port": np.array([0, 2], np.int16)}, "row 1 has port 2, outside 0 to 1"),
-        ({"switch_index": np.array([1, 0], np.int16)}, "row 0 has switch 1, outside 0 to 0"),
-        ({"time_ns": np.array([1, 0], np.int64)}, "row 1 has time 0: times start at 0, never decrease"),
-        ({"size_bytes": np.array([0, 1], np.int32)}, "row 0 has no size"),
-        ({"data": np.ones(3, np.uint8)}, "the columns of the arrivals differ in length"),
-        ({"message_left": np.ones(1, np.uint8)}, "message_left has 1 rows, but there are 2 arrivals"),
-    ],
-)
-def test_arrivals_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
-    arrivals: dict[str, Any] = {
-        "time_ns": np.zeros(2, np.int64),
-        "switch_index": np.zeros(2, np.int16),
-        "port": np.zeros(2, np.int16),
-        "size_bytes": np.ones(2, np.int32),
-        "data": np.ones(2, np.uint8),
-        "first_rtt": np.zeros(2, np.uint8),
-        "message_left": np.zeros(2, np.uint8),
-    }
-    rules: dict[str, Any] = {"counting": "counted", "tie": "lowest_port", "victim": "tail"}
-    log = _native.PushOuts([(9, [10**9, 10**9])], wire_overhead_bytes=0, **rules)
-    with pytest.raises(ValueError, match=message):
-        log.feed(**(arrivals | changes))
-    assert log.feed(**arrivals).shape == (2,)
-    assert log.table().shape == (0, 7)

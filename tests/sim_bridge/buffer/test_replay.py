@@ -177,18 +177,6 @@ def test_bytes_are_conserved(case: Case, rules: Rules) -> None:
         assert all(packet.data or fate in (0, 3) for packet, fate in zip(packets, outcome, strict=True))
 
 
-@given(case=byte_arrivals(), tie=st.sampled_from(("lowest_port", "highest_port")))
-def test_under_lqd_itself_the_thresholds_never_fall_short(case: Case, tie: str) -> None:
-    geometry, packets = case
-    replay = begin("lqd", [geometry], Rules(tie=tie))
-    native = feed(replay, packets)
-    assert replay.finish()["threshold_deficits"] == 0
-    np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
-    for real, virtual in (("queue_average", "threshold_average"), ("occupancy_average", "thresholds_sum_average")):
-        of_real, of_virtual = (native["features"][:, COLUMNS.index(name)] for name in (real, virtual))
-        np.testing.assert_array_equal(of_real, of_virtual)
-
-
 @given(data=st.data(), case=byte_arrivals())
 @pytest.mark.parametrize(
     "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "guarded", "learned", "credence_artifact"]
@@ -233,23 +221,6 @@ def test_switches_of_one_replay_know_nothing_of_each_other(cases: list[Case]) ->
         runs.append(run_bytes("lqd", geometry, packets, settings=Settings(rtt=2**12, average_shift=12), cell_bytes=64))
         assert_same({name: column[mine] for name, column in native.items()}, runs[-1])
     assert replay.finish() == totals(runs)
-
-
-@given(case=byte_arrivals())
-def test_features_do_not_change_what_happens(case: Case) -> None:
-    geometry, packets = case
-    for policy in OF_ARRIVALS:
-        with_features, without = begin(policy, [geometry]), begin(policy, [geometry], cell_bytes=0)
-        seen, blind = feed(with_features, packets), feed(without, packets)
-        assert "features" not in blind
-        for column in ("outcome", "asked", "exposed"):
-            np.testing.assert_array_equal(seen[column], blind[column])
-        totals_with, totals_without = with_features.finish(), without.finish()
-        if policy in ("followlqd", "credence", "guarded"):
-            assert totals_with == totals_without
-        else:  # no virtual LQD runs, so there are no thresholds to fall short of
-            assert totals_without["threshold_deficits"] == 0
-            assert totals_with["transmitted_bytes"] == totals_without["transmitted_bytes"]
 
 
 @given(case=byte_arrivals(), seed=st.integers(0, 2**64 - 1))

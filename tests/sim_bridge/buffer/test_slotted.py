@@ -273,15 +273,6 @@ def assert_victims_fit(case: SlottedArrivals, rules: Rules, outcome: list[int]) 
     assert not any(queues)
 
 
-@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")))
-def test_lengths_and_throughput_do_not_depend_on_the_victim(case: SlottedArrivals, counting: str) -> None:
-    runs = [run_native("lqd", case, rules=Rules(counting, victim=v)) for v in ("tail", "tail_kept", "head", "random")]
-    for other in runs[1:]:
-        np.testing.assert_array_equal(other["features"], runs[0]["features"])
-        assert other["transmitted"] == runs[0]["transmitted"]
-        assert other["lqd_drop"].sum() == runs[0]["lqd_drop"].sum()
-
-
 @given(case=slotted_arrivals(max_ports=64, max_buffer=200), rules=any_rules)
 def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     lqd = run_native("lqd", case, rules=rules)
@@ -403,35 +394,6 @@ def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedAr
     assert both["transmitted"] == 2 * once["transmitted"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
-def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
-    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
-    buffer = 70_000
-    draw = np.random.default_rng(1)
-    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
-    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
-    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
-    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
-    assert small["lqd_drop"].any()
-    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
-    assert (small["outcome"] != 0).any()
-    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
-    assert vast["transmitted"] == small["transmitted"]
-
-
-def test_no_arrivals_are_no_packets() -> None:
-    native = run_native("credence", SlottedArrivals(3, 4, [], []))
-    assert native["features"].shape == (0, len(COLUMNS))
-    assert native["outcome"].shape == (0,)
-    assert native["transmitted"] == 0
-
-
-def test_features_are_computed_only_when_wanted() -> None:
-    empty = np.zeros(1, np.int64)
-    assert "features" not in slotted("cs", 1, 1, empty, empty.astype(np.int32))
-
-
 @given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 1000)), max_size=30), st.integers(0, 6))
 def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -> None:
     average, now = ShiftAverage(s), 0
@@ -441,27 +403,6 @@ def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -
         assert 0 <= average.value() <= max(v for _, v in signal)
     average.held(now + 2**s, 77)
     assert average.value() == 77  # one whole interval forgets the past
-
-
-def test_the_slow_rate_outlasts_the_averages_interval() -> None:
-    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
-    slot = [0] * 8 + [256, 768, 1024, 2**40]
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
-    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
-    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
-
-
-def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
-    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
-    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
-    port = [0] * 8 + [1] * 5
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
 
 
 @given(

@@ -49,13 +49,6 @@ def test_inference_keeps_its_racks_while_its_rates_change_by_up_to_40_percent() 
     assert not np.allclose(change, change[:, :1]), "the kinds change apart"
 
 
-def test_phases_follow_each_other() -> None:
-    first, second = ring(NODES, DEGREE), all_to_all(NODES, DEGREE)
-    found = repeated([Phase(first, 2), Phase(second)], 5, 100, "a").demand
-    expected = [first, first, second, first, first]
-    assert np.array_equal(found, np.stack([matrix.demand for matrix in expected]))
-
-
 def test_placement_renames_the_nodes() -> None:
     phases = hybrid_parallel(NODES, DEGREE, 3)
     plain, placed = (repeated(phases, 6, 100, "a", 2, placed_at_random=p).demand for p in (False, True))

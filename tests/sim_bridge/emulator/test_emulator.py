@@ -20,7 +20,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
-from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
+from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
@@ -273,30 +273,3 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     assert 0 < use.least_percent <= use.utilisation_percent <= use.most_percent <= 100
     assert 10 < use.p50_us <= use.p99_us
     assert 0 < use.packet_gbps < 10
-
-
-@pytest.mark.parametrize(
-    ("groups", "complaint"),
-    [
-        ({"racks": {"racks": 4}}, "has 3 racks, and 'racks.racks' says 4"),
-        ({"flows": {"destination": [0]}}, "is the rack 0 that the flows come from"),
-        ({"incast": {"fan_in": 3}}, "setting 'incast' means nothing to racks"),
-        (
-            {"transport": {"segment_bytes": "full"}},
-            "'transport.segment_bytes' must be a whole number that 32 bits hold",
-        ),
-        ({"emulation": {"control": "vegas9"}}, "does not offer the congestion control vegas9"),
-    ],
-)
-def test_racks_that_cannot_be_emulated_are_refused_in_one_sentence(
-    tmp_path: Path, groups: dict[str, dict[str, Any]], complaint: str
-) -> None:
-    with pytest.raises(ForetailError, match="the emulation failed") as refused:
-        run_emulator(with_racks(**groups), tmp_path)
-    assert complaint in str(refused.value)
-    assert not (tmp_path / "summary.json").exists()
-
-
-def test_opening_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="contains no complete simulation"):
-        EmulatorRun.open(tmp_path)

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.core.errors import ForetailError
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
 from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
@@ -98,14 +97,6 @@ def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(emulator: Path, 
     _, queue = two_long_flows(emulator, tmp_path / "dctcp", "dctcp", MARK_BYTES)
     _, reno = two_long_flows(emulator, tmp_path / "reno", "reno", MARK_BYTES)
     assert np.percentile(queue, 5) > 2 * np.percentile(reno, 5)
-
-
-def test_planned_flows_take_dctcp_beside_another_control(emulator: Path, tmp_path: Path) -> None:
-    asked = document({"control": "dctcp", "background_control": "cubic"}, transport__mark_bytes=14_400)
-    run = run_emulator(asked, tmp_path, executable=emulator)
-    assert run.summary["completed_flows"] > 0.8 * run.summary["flows"]
-    (switch,) = run.summary["switches"]
-    assert switch["marked"] > 0
 
 
 def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[float, EmulatorRun]:
@@ -203,16 +194,3 @@ def test_what_a_machine_lacks_for_it_is_named_in_one_sentence(
     assert done.stderr.startswith("error: this kernel does not offer the congestion control dctcp, and ours is a BPF")
     assert lacks in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("emulation", "changes", "complaint"),
-    [
-        ({"control": "vegas9"}, {}, "choose one of"),
-    ],
-)
-def test_a_control_that_cannot_be_is_refused_in_one_sentence(
-    tmp_path: Path, emulation: dict[str, Any], changes: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        run_emulator(document(emulation, **changes), tmp_path)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import random
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.sim_bridge.buffer.test_headers import ROOM, WARNINGS, compiler, run
+from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
 
 pytestmark = pytest.mark.slow
@@ -173,14 +172,3 @@ def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
     end = once[-1].time + 1_000_000
     sent = [Sent(one.time + end * round_, one.source, one.destination, one.size) for round_ in range(4) for one in once]
     assert check(STAR, "lqd", 512, 1, 0, sent).figures["allocated"] == 0
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("header", HEADERS)
-def test_a_header_compiles_alone(header: str) -> None:
-    cxx = compiler("CXX", "c++", "g++", "clang++")
-    source = f'#include "{ROOM / header}"\n'
-    flags = ("-std=c++20", *WARNINGS, f"-I{ROOM}", "-isystem", json_include(), "-fsyntax-only", "-x", "c++", "-")
-    done = subprocess.run([cxx, *flags], input=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

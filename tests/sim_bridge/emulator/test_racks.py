@@ -16,7 +16,6 @@ import pytest
 
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
-from foretail.sim_bridge.ns3.driver import find_ns3
 from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
 from tests.sim_bridge.emulator.test_emulator_loop import json_include
 from tests.sim_bridge.slow_models.racks import SlowRacks
@@ -113,22 +112,6 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     return told
 
 
-@pytest.fixture(scope="module")
-def check_in_ns3(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Told]:
-    folder = tmp_path_factory.mktemp("ns3_racks_check")
-    ns3 = find_ns3()
-    libraries = ns3.prefix / ("lib64" if (ns3.prefix / "lib64").is_dir() else "lib")
-    named = (f"-l:{next(libraries.glob(f'libns{ns3.version}-{module}*.so')).name}" for module in ("core", "network"))
-    flags = ("-isystem", f"{ns3.prefix}/include", f"-L{libraries}", *named, f"-Wl,-rpath,{libraries}")
-    program = compiled(folder, "ns3_racks_check", *flags)
-
-    def told(document: dict[str, Any], sent: list[tuple[int, int, int, int]]) -> Told:
-        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
-        return events(run(program, folder / "settings.json", source=lines(sent)))
-
-    return told
-
-
 def changed(**racks: Any) -> dict[str, Any]:
     document = copy.deepcopy(DOCUMENT)
     document["racks"] |= racks
@@ -200,27 +183,6 @@ def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
     assert len(set(far)) > 20
     if slow.racks["buffer"]["policy"] == "lqd":
         assert slow.labels == slow.dropped
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-@pytest.mark.parametrize(
-    "racks",
-    [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")],
-    ids=["static", "ahead", "lqd", "credence"],
-)
-def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
-    check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
-) -> None:
-    document = changed(**racks)
-    sent = bursts(seed=9, packets=500, factor=1)
-    clocked, simulated = check(document, 1, 0, sent), check_in_ns3(document, sent)
-    assert 0 < sum(simulated["dropped"].values()) < len(sent) / 2
-    assert 0 < sum(simulated["by_circuit"].values()) < len(simulated["by_circuit"])
-    assert simulated["sent"] == {i: time for i, (time, *_) in enumerate(sent)}
-    for name in ("sent", "due", "left", "entered", "by_circuit", "waiting", "dropped", "first_up", "first_down"):
-        assert simulated[name] == clocked[name], name
 
 
 def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_teardown(check: Check) -> None:

@@ -14,7 +14,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.sim_bridge.native.driver import NativeRun, run_native
-from foretail.sim_bridge.ns3.driver import run_driver
 from tests.scenarios import settings
 
 RTT_NS = 20_000
@@ -95,16 +94,6 @@ def test_a_branch_is_a_run_with_that_decision_forced(simulate: Any, rows: list[i
         assert max(branch.decisions for branch in branches) > 1
 
 
-def test_other_repeats_are_other_chaos_of_the_same_decision(simulate: Any, rows: list[int]) -> None:
-    run = simulate(rows[:1], repeats=3)
-    branches = run.branches()
-    assert [(one.turned, one.repeat) for one in branches] == [(True, 0), (False, 1), (True, 1), (False, 2), (True, 2)]
-    assert [one.decisions for one in branches] == [1, 0, 1, 0, 1]
-    assert len({content(one.file) for one in branches}) == 5
-    for one in branches:
-        assert np.array_equal(one.flows()["size_bytes"], run.flows()["size_bytes"])
-
-
 @pytest.mark.parametrize("hold_ns", [0, RTT_NS])
 def test_a_decision_is_turned_where_it_should_be_and_nowhere_else(
     simulate: Any, rows: list[int], traced: tuple[NativeRun, Records], hold_ns: int
@@ -159,14 +148,6 @@ def test_bad_branches_are_named_in_one_sentence(tmp_path: Path, changes: dict[st
         run_native(document, tmp_path)
     assert named in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.ns3
-def test_ns3_refuses_branches(tmp_path: Path) -> None:
-    document = settings(policy__name="cs", traffic_ns=500_000)
-    document["branches"] = {"rows": [7], "hold_ns": 0, "repeats": 1, "repeat_ns": 1, "fork": True}
-    with pytest.raises(ForetailError, match=r"'branches' is not simulated by ns-3: run it in the native network$"):
-        run_driver(document, tmp_path)
 
 
 def test_what_does_not_fit_cannot_be_accepted(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import itertools
 import json
-import random
 import re
 import shutil
 from collections.abc import Callable
@@ -42,7 +41,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
 from tests.composed import composed
 from tests.scenarios import settings
-from tests.sim_bridge.native.drawn_settings import TCP, drawn_racks, drawn_settings
+from tests.sim_bridge.native.drawn_settings import drawn_racks, drawn_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -144,24 +143,6 @@ def test_heavy_loss_has_the_same_bytes(transport: str, policy: str, tmp_path: Pa
     repaired = flows[flows["retransmissions"] > 0]
     assert repaired["retransmissions"].mean() > 10
     assert (repaired["timeouts"] > 0).mean() > 0.1
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", range(8))
-def test_heavy_loss_of_odd_segments_has_the_same_bytes(number: int, tmp_path: Path) -> None:
-    rng = random.Random(number)
-    document = settings(
-        **{**HEAVY, "background__size_bytes": [1, 2_000_000]},
-        seed=number + 1,
-        policy__name=rng.choice(["lqd", "cs", "dt"]),
-        transport__name=rng.choice(TCP),
-        transport__segment_bytes=rng.randrange(64, 1460),
-        transport__slow_start=rng.random() < 0.5,
-        transport__min_rto_ns=rng.randrange(100_000, 10_000_000),
-        transport__delayed_ack_segments=rng.randrange(1, 5),
-        traffic_ns=1_000_000,
-    )
-    assert check_same(document, tmp_path).flows()["retransmissions"].sum() > 50
 
 
 def test_every_repeated_syn_is_one_timeout(tmp_path: Path) -> None:
@@ -339,13 +320,6 @@ def result_of(network: str, folder: Path) -> dict[str, Any]:
     of_the_machine = ("path", "reused", "seconds", "cpu_seconds", "packets_per_cpu_second")
     runs = [{k: v for k, v in run.items() if k not in of_the_machine} for run in result.document()["runs"]]
     return {"runs": runs, "means": json.loads(json.dumps(result.totals(), default=dataclasses.asdict))}
-
-
-def test_evaluate_says_the_same_of_both_networks(tmp_path: Path) -> None:
-    expected, found = (result_of(network, tmp_path) for network in ("ns3", "native"))
-    assert found["runs"] == expected["runs"]
-    assert len(found["runs"]) == 2
-    assert found["means"] == expected["means"]
 
 
 def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> None:

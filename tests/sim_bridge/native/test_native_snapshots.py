@@ -116,12 +116,6 @@ def test_a_snapshot_outlives_its_network() -> None:
         later.restore(gone)
 
 
-def test_what_the_network_does_not_simulate_is_one_sentence() -> None:
-    with pytest.raises(ForetailError, match=r"^the native simulation failed: setting 'format' must be 1") as refused:
-        NativeNetwork(settings(format=2))
-    assert "\n" not in str(refused.value)
-
-
 def test_racks_stop_but_do_not_go_back(tmp_path: Path) -> None:
     expected = in_one_piece(with_racks(), tmp_path / "whole")
     (tmp_path / "divided").mkdir()

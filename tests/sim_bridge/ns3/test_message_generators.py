@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from foretail.features.records import Records
 from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
-from foretail.sim_bridge.ns3.messages import PATTERNS, Message, Transfer, collective, columns, elephants, joined
+from foretail.sim_bridge.ns3.messages import PATTERNS, Message, collective, columns, elephants, joined
 from tests.scenarios import MILLISECOND, settings
 
 TRAFFIC_NS = 5 * MILLISECOND
@@ -55,15 +55,6 @@ def test_bursts_and_pauses_have_the_means_that_are_asked_for() -> None:
     pauses = [message.gap_ns for message in messages if message.after]
     assert len(pauses) > 5_000
     assert np.mean(pauses) == pytest.approx(50_000, rel=0.06)  # long ones end a connection's list
-
-
-def test_without_pauses_a_burst_follows_the_delivery_of_the_one_before() -> None:
-    assert {message.gap_ns for message in bursts(idle_ns=0)} == {0}
-
-
-def test_a_seed_gives_the_same_bursts_and_another_one_others() -> None:
-    assert bursts(seed=2**64 - 1) == bursts(seed=2**64 - 1)
-    assert bursts(seed=1) != bursts(seed=2)
 
 
 def ring_by_hand(members: int, size_bytes: int) -> dict[tuple[int, int], list[set[int]]]:
@@ -227,7 +218,3 @@ def test_a_round_alone_takes_its_ideal_time(tmp_path: Path, kind: str, most: flo
     )
     (found,) = run_driver(document, tmp_path).rounds()["slowdown"]
     assert 1 <= found < most
-
-
-def test_transfers_name_members_not_servers() -> None:
-    assert PATTERNS["all_to_all"](2, 10) == [Transfer(0, 1, 10), Transfer(1, 0, 10)]

@@ -157,13 +157,6 @@ def test_drawn_messages_start_when_all_that_they_wait_for_is_delivered(run: Any,
             assert sent == records["size_bytes"][mine].sum()
 
 
-def test_two_runs_write_the_same_bytes(run: Any) -> None:
-    document = only(drawn(3), trace=True, background__load=0.5, incast__queries_per_second_per_server=500.0)
-    one, other = run(document), run(document)
-    for name in ("flows.bin", "arrivals.bin", "occupancy.bin"):
-        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
-
-
 def test_a_connection_keeps_its_window_while_it_is_silent(run: Any) -> None:
     """A window of 22 segments grows by the first message, and the second leaves as one, 1 s later as at once."""
     for silence_ns in (100_000, 1_000 * MILLISECOND):
@@ -231,16 +224,6 @@ def test_the_driver_refuses_messages_that_cannot_be(run: Any, messages: list[Mes
     with pytest.raises(ForetailError) as caught:
         run(only(messages))
     assert complaint in str(caught.value)
-
-
-def test_columns_are_equally_long_lists(run: Any) -> None:
-    document = only([to(0, 4, 1)])
-    document["messages"]["gap_ns"] = []
-    with pytest.raises(ForetailError, match=r"'messages.gap_ns' must have as many entries as 'messages.size_bytes'"):
-        run(document)
-    document["messages"]["gap_ns"] = 0
-    with pytest.raises(ForetailError, match=r"'messages.gap_ns' must be a list, not 0"):
-        run(document)
 
 
 def queries_of(run: DriverRun) -> Records:

@@ -73,21 +73,6 @@ def test_a_document_has_one_result(tmp_path: Path) -> None:
     assert one.summary["events"] == same.summary["events"]
 
 
-def test_flows_start_within_their_time_and_a_seed_draws_it(tmp_path: Path) -> None:
-    flows = {"start_within_ns": 1_000_000}
-    one, same, other = (
-        simulated(tmp_path / name, racks=SHARED, flows=flows | {"seed": seed})
-        for name, seed in (("one", 1), ("same", 1), ("other", 2))
-    )
-    starts = one.flows()["start_ns"]
-    assert (starts[:-1] <= starts[1:]).all()
-    assert 0 < starts.min() < starts.max() < 1_000_000
-    assert (starts == same.flows()["start_ns"]).all()
-    assert not np.isin(starts, other.flows()["start_ns"]).any()
-    together = simulated(tmp_path / "together", racks=SHARED, flows={"seed": 2})
-    assert not together.flows()["start_ns"].any()
-
-
 def test_one_flow_alone_has_all_of_its_packet_path(tmp_path: Path) -> None:
     """A flow that never ends is handed to TCP in pieces; here are more of them than its buffer holds at first."""
     idle = {"matchings": [[-1, -1, -1]], "voq_packets": 2000}
@@ -99,28 +84,6 @@ def test_one_flow_alone_has_all_of_its_packet_path(tmp_path: Path) -> None:
     assert run.flows()["timeouts"].sum() == 0
     assert 0.98 < there["by_packet"] * 9000 * 8 / 10e9 / 100e-3 <= 1.0
     assert there["by_packet"] > 8 * 1024
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"racks": {"matchings": [[2, 2, -1]]}}, "slot 0 of setting 'racks.matchings' reaches rack 2 twice"),
-        ({"racks": {"racks": 4}}, "has 3 racks, and 'racks.racks' says 4"),
-        ({"flows": {"destination": [0]}}, "is the rack 0 that the flows come from"),
-        ({"incast": {"fan_in": 3}}, "setting 'incast' means nothing to racks, whose hosts send the flows of 'flows'"),
-        ({"policy": {"name": "lqd"}}, "setting 'policy' means nothing to racks"),
-        ({"transport": {"name": "dctcp"}}, "setting 'transport.name' is 'dctcp'"),
-        ({"transport": {"segment_bytes": 2**31}}, "'transport.segment_bytes' must be a whole number that 32 bits hold"),
-        ({"format": 2}, "setting 'format' must be 1, the settings format of racks"),
-    ],
-)
-def test_racks_that_cannot_be_simulated_are_refused_in_one_sentence(
-    tmp_path: Path, changes: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(ForetailError, match="the ns-3 simulation failed") as refused:
-        simulated(tmp_path, **changes)
-    assert complaint in str(refused.value)
-    assert not (tmp_path / "summary.json").exists()
 
 
 def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:

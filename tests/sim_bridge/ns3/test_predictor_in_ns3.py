@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,12 +134,6 @@ def run_with(path: Path, folder: Path, **changes: Any) -> Any:
     return run_driver(settings(**(wanted | changes)), folder)
 
 
-def test_a_fitting_library_is_asked(tmp_path: Path) -> None:
-    run = run_with(library(tmp_path), tmp_path)
-    assert sum(node["asked"] for node in run.summary["switches"]) > 0
-    assert sum(node["data_drops"]["predicted"]["packets"] for node in run.summary["switches"]) > 0
-
-
 @pytest.mark.parametrize(
     ("policy", "some"),
     [
@@ -247,13 +240,3 @@ def test_what_is_no_predictor_library_is_refused(tmp_path: Path) -> None:
     subprocess.run([*find_compiler(), "-shared", "-o", tmp_path / "empty.so", tmp_path / "empty.c"], check=True)
     with pytest.raises(ForetailError, match="lacks the symbol foretail_predictor_info"):
         run_with(tmp_path / "empty.so", tmp_path)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_another_run_arithmetic_refuses_the_model(labelled: Dataset, tmp_path: Path) -> None:
-    names = ("queue", "occupancy")
-    ensemble = trained(labelled, names, tmp_path / "export").ensemble
-    other = export(replace(ensemble, features=tuple(inputs(names, cell_bytes=1024))), C(), tmp_path / "other")
-    with pytest.raises(ForetailError, match="cell_bytes=1024"):
-        run_with(other.file(".so"), tmp_path)

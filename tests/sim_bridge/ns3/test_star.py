@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.policies import Policy
 from foretail.features.records import FlowClass
-from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from tests.scenarios import settings
@@ -55,19 +53,3 @@ def test_an_idle_star_has_the_base_round_trip_and_the_ideal_times_that_python_co
     np.testing.assert_array_equal(flows["ideal_fct_ns"][flows["size_bytes"] == 1400], 2 * (1154 + 3000))
     handshake_ns = np.median(flows["fct_ns"] - flows["ideal_fct_ns"])
     assert 4 * (34 + 3000) < handshake_ns < 4 * (66 + 3000)  # headers of 40 to 80 bytes, one way and back
-
-
-@pytest.mark.nightly
-def test_background_offers_the_load_of_the_links(tmp_path: Path) -> None:
-    quiet = {"incast__queries_per_second_per_server": 0.0, "traffic_ns": 50_000_000, "background__load": 0.5}
-    flows = star(tmp_path, **quiet).flows()
-    offered = flows["size_bytes"].sum() * 8 / (50e6 * 80)
-    assert offered == pytest.approx(0.5, rel=0.1)
-
-
-def test_the_scenario_star_is_one(tmp_path: Path) -> None:
-    overrides = ["scenario=star", "scenario.traffic_ns=2_000_000"]
-    scenario = compose_settings(CollectConfig, overrides, "the test").scenario
-    run = run_driver(driver_config(scenario, Policy("lqd"), 1, trace=False), tmp_path)
-    assert len(run.summary["switches"]) == 1
-    assert run.summary["switches"][0]["buffer_bytes"] == scenario.leaf_buffer_bytes

@@ -7,7 +7,7 @@ import pytest
 
 from foretail.features.dataset.reader import Dataset
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
-from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, judged, tuned, worth_of
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, tuned, worth_of
 from foretail.sim_bridge.open_loop.replay import bytes_sent, compare_replays
 from foretail.sim_bridge.open_loop.slotted import compare, packets_sent
 from foretail.sim_bridge.policy_settings import NetworkParameters, SlotParameters
@@ -39,24 +39,6 @@ def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
     for one in chosen:
         assert sent[one] == max(found for other, found in sent.items() if other.policy == one.policy)
     assert [sent[one] for one in chosen] == sorted((sent[one] for one in chosen), reverse=True)
-
-
-def test_the_same_runs_are_replayed_once(datasets: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = tuned(datasets[1:])
-    monkeypatch.setattr("foretail.sim_bridge.open_loop.baselines.bytes_sent", None)
-    assert tuned(datasets[:0:-1]) == chosen
-    assert bytes_sent(datasets[0], ()) == []
-
-
-def test_what_they_recover_is_between_always_accepting_and_lqd(datasets: list[Dataset]) -> None:
-    nothing = np.zeros(datasets[2].manifest.rows, np.bool_)
-    scores = compare_replays(datasets[2], ["dt"], nothing).scores
-    (row,) = judged(datasets[2:], [Baseline("dt", 16.0)], scores.lqd_bytes, scores.accept_bytes)
-    assert row["title"] == "DT, alpha 16"
-    assert row["sent"] == alone(datasets[2], Baseline("dt", 16.0))
-    lost = scores.lqd_bytes - scores.accept_bytes
-    assert row["recovered_loss"] == (row["sent"] - scores.accept_bytes) / lost
-    assert row["sent_percent_of_lqd"] == 100 * row["sent"] / scores.lqd_bytes
 
 
 def test_in_slots_each_policy_sends_what_it_sends_alone() -> None:

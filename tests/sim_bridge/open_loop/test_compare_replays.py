@@ -10,7 +10,7 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import FlowClass
-from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import Sent, compare_replays, replay_scores
 from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
@@ -88,11 +88,3 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     assert found.scores.sent_bytes == found.transmitted["credence"].bytes
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
         compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
-
-
-def test_traces_add_up() -> None:
-    assert Sent.together([Sent(1, 10), Sent(2, 20)]) == Sent(3, 30)
-    together = ReplayScores.together([ReplayScores(1, 2, 3, 4), ReplayScores(10, 20, 30, 40)])
-    assert together == ReplayScores(11, 22, 33, 44)
-    assert together.sent_percent_of_lqd == 400
-    assert ReplayScores(0, 0, 0, 0).sent_percent_of_lqd is None

@@ -112,15 +112,6 @@ def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
     assert sent == optimum.transmitted
 
 
-@settings(max_examples=draws(50))
-@given(case=slotted_arrivals(max_ports=8))
-def test_nobody_beats_the_optimum(case: SlottedArrivals) -> None:
-    optimum, _ = native(case)
-    slot, port = np.asarray(case.slot, np.int64), np.asarray(case.port, np.int32)
-    for policy in ("cs", "dt", "followlqd", "lqd"):
-        assert slotted(policy, case.ports, case.buffer, slot, port)["transmitted"] <= optimum
-
-
 def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
     """Port 1 gets another packet in slot 1 and would run empty in slot 2, port 0 in slot 1, before it gets three."""
     slot, port = parse("[0011][1][000]")
@@ -128,7 +119,3 @@ def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
     assert slow_late_qd(2, 3, slot, port) == (7, [0, 0, 0, 1, 0, 0, 0, 0])
     lqd = slotted("lqd", 2, 3, np.asarray(slot, np.int64), np.asarray(port, np.int32))
     assert (lqd["transmitted"], lqd["lqd_drop"].tolist()[:4]) == (6, [0, 1, 0, 0])
-
-
-def test_no_arrivals() -> None:
-    assert offline_optimum(3, 4, [], []).transmitted == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import SwitchGeometry, traffic_sha256
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import FlowClass
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
@@ -112,32 +112,6 @@ def test_arrivals_without_a_data_packet_are_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"^incast has no data packet, so nothing to label: give other arrivals$"):
         write_open_loop_dataset(tmp_path / "dataset", run, [records])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_parameters_are_other_traffic() -> None:
-    def traffic(workload: Workload, ports: int = 20, per_port: int = 50, slots: int = 100, seed: int = 1) -> str:
-        return traffic_sha256(slotted_run(workload, ports, per_port, slots, seed, cell_bytes=256))
-
-    different = [
-        traffic(Incast()),
-        traffic(Incast(fan_in=5)),
-        traffic(Incast(load=0.2)),
-        traffic(Uniform()),
-        traffic(Incast(), ports=10, per_port=100),
-        traffic(Incast(), per_port=49),
-        traffic(Incast(), slots=99),
-        traffic(Incast(), seed=2),
-    ]
-    assert len(set(different)) == len(different)
-    assert traffic(Incast(load=0.1)) == traffic(Incast())
-    assert slotted_run(Incast(), 20, 50, 9, 1, cell_bytes=256).scenario["name"] == "incast"
-    named = slotted_run(Incast(fan_in=5, poisson=False), 20, 50, 9, 1, cell_bytes=256).scenario["name"]
-    assert named == "incast (fan_in=5, poisson=False)"
-
-
-def test_a_workload_by_name() -> None:
-    assert workload_of("incast", {"fan_in": 5, "load": 1}) == Incast(fan_in=5, load=1.0)
-    assert workload_of("uniform", {}) == Uniform()
 
 
 @pytest.mark.parametrize(

@@ -247,12 +247,6 @@ def test_a_receiver_notifies_as_often_as_it_may(transport: str, interval_ns: int
         assert 0.9 * most <= notifications <= most
 
 
-@pytest.mark.parametrize(("control", "marked"), [(None, False), ("timely", False), ("dcqcn", True)])
-def test_only_dcqcn_lets_its_packets_be_marked(control: str | None, marked: bool) -> None:
-    switch, _ = counts(star([[2_000_000], [2_000_000]], transport__rdma__control=control))
-    assert (switch["marked"] > 0) == marked
-
-
 def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
     """It finds no queue, so nothing tells it to slow down."""
     (with_dcqcn,), (without,) = (
@@ -413,7 +407,6 @@ def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> Non
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ("name=dcqcn", "transport.name = dcqcn is unknown: choose from dctcp"),
         ("name=cubic background_name=dctcp", "background_name = dctcp is unknown: choose from cubic, newreno, roce"),
         ("name=irn background_name=roce", "cannot stand beside irn, which sends by RDMA too: choose a TCP"),
         ("name=powertcp background_name=roce", "cannot stand beside powertcp, which paces all senders"),
@@ -424,28 +417,12 @@ def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> Non
         ("name=cubic background_name=irn rdma.control=dcqcn mark_bytes=0", "mark_bytes = 0 leaves dcqcn without"),
         ("mark_full_bytes=14400", "mark_full_bytes = 14400 is not above mark_bytes = 14400: raise it"),
         ("name=cubic mark_bytes=0 mark_full_bytes=9", "mark_full_bytes = 9 means nothing beside mark_bytes = 0"),
-        ("mark_probability=0", "mark_probability = 0.0 is out of range"),
-        ("dcqcn.gain=1.5", "dcqcn.gain = 1.5 is out of range"),
-        ("dcqcn.increase_interval_ns=0", "increase_interval_ns = 0 is out of range"),
     ],
 )
 def test_a_transport_that_cannot_run_is_refused(overrides: str, words: str) -> None:
     changes = [f"scenario.transport.{override}" for override in overrides.split()]
     with pytest.raises(ForetailError, match=words):
         compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *changes], "overrides")
-
-
-@pytest.mark.parametrize("network", ["ns3", "emulator"])
-def test_no_other_network_sends_the_background_by_rdma(network: str) -> None:
-    overrides = [f"network={network}", "scenario.transport.background_name=roce"]
-    with pytest.raises(ForetailError, match=f"background_name = roce is no TCP, which network={network} sends"):
-        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *overrides], "overrides")
-
-
-@pytest.mark.ns3
-def test_the_driver_of_ns3_refuses_it_too(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.background_name' = roce is no TCP, and ns-3 has no"):
-        run_driver(settings(transport__background_name="roce"), tmp_path)
 
 
 def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None:

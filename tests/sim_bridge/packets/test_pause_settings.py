@@ -49,7 +49,6 @@ LARGE = "scenario.topology.buffer_bytes_per_port_per_gbps=20000"
             r"lossless names queue 1, and a port has 0 to 0: take it out, or raise scenario\.queues\.count",
         ),
         (["policy=dt", "scenario.queues.lossless=[0,0]"], "lossless holds 0 twice: name every queue once"),
-        (["policy=dt", "scenario.queues.lossless=[8]"], "must be at most 7"),
         (
             ["policy=dt", "scenario.pfc.makes_room=all"],
             "makes_room = all is unknown: choose from longer_queues, any_qu",

@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from foretail.features.catalog import FEATURES, LOSSLESS_FEATURES
-from foretail.features.records import ARRIVAL_DTYPE, OCCUPANCY_DTYPE, FlowClass, Records, read_records
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
 from tests.examples import draws
@@ -204,31 +203,6 @@ def test_a_storm_of_pauses_blocks_a_victim() -> None:
     assert flows["fct_ns"][4] > 100_000
 
 
-def test_ports_without_traffic_change_nothing() -> None:
-    messages = incast_of(2, 60_000)
-    few, many = star_of(3, 10_000, 1000), star_of(8, 10_000, 1000)
-    many = Star(**(vars(many) | {"buffer_bytes": few.buffer_bytes, "pool_bytes": 80 * 1000 - few.buffer_bytes}))
-    flows, summary = finished(star_document(few, messages))
-    same, same_summary = finished(star_document(many, messages))
-    assert (flows["fct_ns"] == same["fct_ns"]).all()
-    of_few, of_many = (one["switches"][0]["lossless"] for one in (summary, same_summary))
-    assert of_few.pop("headroom_pool_bytes") < of_many.pop("headroom_pool_bytes")
-    assert of_few == of_many
-
-
-def test_a_hundred_senders_answer_at_once() -> None:
-    star = star_of(101, 50_000, 3000)
-    messages = incast_of(100, 15_000)
-    flows, summary = finished(star_document(star, messages))
-    lossless = summary["switches"][0]["lossless"]
-    assert lossless["drops"]["packets"] == 0
-    assert lossless["most_headroom_bytes"] <= 100 * star.headroom_bytes
-    assert lossless["pauses"] >= 100
-    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
-    assert (flows["fct_ns"] > 0).all()
-    assert flows["fct_ns"].max() < 1.2 * 100 * 11 * packet_ns  # its link never waits for long
-
-
 def test_lqd_makes_room_out_of_the_lossy_queues_that_it_may_take() -> None:
     found = {}
     for makes_room in MAKES_ROOM:
@@ -288,17 +262,6 @@ def test_drawn_networks_lose_nothing_and_go_on_from_snapshots(
     for switch in whole["switches"]:
         still_paused = switch["lossless"]["pauses"] - switch["lossless"]["resumes"]
         assert 0 <= still_paused <= switch["queued_bytes"]
-
-
-def test_samples_hold_headroom_too(tmp_path: Path) -> None:
-    star = star_of(5, 6000, 3000, lossless=(0, 1))
-    document = star_document(star, incast_of(4, 100_000), occupancy_interval_ns=1000)
-    _, summary = finished(document, tmp_path)
-    samples = read_records(tmp_path / "occupancy.bin", OCCUPANCY_DTYPE)
-    assert (samples["lossless_bytes"] == samples["occupancy_bytes"]).all()
-    most = star.buffer_bytes + summary["switches"][0]["lossless"]["most_headroom_bytes"]
-    assert star.buffer_bytes < samples["occupancy_bytes"].max() <= most
-    assert np.all(samples["longest_bytes"] <= samples["occupancy_bytes"])
 
 
 def test_a_run_that_stops_while_senders_are_paused_has_its_bytes_in_the_queues() -> None:

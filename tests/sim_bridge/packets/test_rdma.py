@@ -6,7 +6,6 @@ Chosen packets are dropped by a live policy at the one switch of a star.
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.records import Records
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
-from foretail.sim_bridge.ns3.driver import run_driver
 from tests.examples import draws
 from tests.scenarios import settings
 
@@ -188,9 +186,3 @@ def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -
 def test_what_no_network_sends_is_refused(overrides: list[str], words: str) -> None:
     with pytest.raises(ForetailError, match=words):
         compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *overrides], "overrides")
-
-
-@pytest.mark.ns3
-def test_the_driver_of_ns3_refuses_it_too(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.name' = irn is no TCP, and ns-3 has no"):
-        run_driver(settings(transport__name="irn"), tmp_path)

@@ -81,11 +81,6 @@ def jain(rates: npt.NDArray[np.float64]) -> float:
     return float(rates.sum() ** 2 / (len(rates) * (rates**2).sum()))
 
 
-def test_powertcp_fills_an_idle_link_in_a_few_round_trips(simulated: Simulated) -> None:
-    time, _, windows = simulated("powertcp", 12, 0.0, 0.25).T
-    assert windows[time > 4].min() > 0.7
-
-
 @pytest.mark.parametrize("law", ["powertcp", "theta_powertcp"])
 def test_windows_become_fair(simulated: Simulated, law: str) -> None:
     windows = simulated(law, 500, 0.0, 0.7, 0.2, 0.1)[:, 2:]

@@ -6,17 +6,13 @@ Costs 10 s: a switch in this process takes the place of BMv2; test_deploy_bmv2.p
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 from finsy.proto import p4i, p4r
@@ -27,7 +23,6 @@ from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.export.p4 import runtime
 from foretail.export.p4.banks import over
 from foretail.export.p4.encoding import Frame
 from foretail.export.p4.runtime import BANKS, P4RuntimeSwitch, tag_of
@@ -211,27 +206,6 @@ def test_a_deployment_is_a_run_in_mlflow(deploy: Callable[..., DeployResult], fi
     assert deploy(tracking=Tracking()).tracked is None  # it changed nothing
 
 
-def test_a_swap_that_is_acknowledged_and_ignored_is_said(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deploy(files[0])
-    live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
-    monkeypatch.setattr(
-        switch,
-        "_update",
-        lambda one: None if _live_bank(one, live) not in (None, before) else update(one),
-    )
-    with pytest.raises(ForetailError, match=r"took the write of the live bank a, and bank b decides: deploy again"):
-        deploy(files[1])
-    assert decided(switch, MODELS[0])
-
-
-def _live_bank(update: p4r.Update, live: int) -> int | None:
-    """The bank that an update makes the live one; None where it is of another table."""
-    entry = update.entity.table_entry
-    return int.from_bytes(entry.action.action.params[0].value, "big") if entry.table_id == live else None
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -251,29 +225,6 @@ def test_a_live_bank_that_cannot_be_is_said(
     for given in ({}, {"model": files[1]}, {"rollback": True}):
         with pytest.raises(ForetailError, match=sentence):
             deploy(**given)
-
-
-def test_a_threshold_without_bits_is_no_bank_of_ours(
-    info: p4i.P4Info, switch: FakeSwitch, deploy: Callable[..., DeployResult]
-) -> None:
-    switch.info = p4i.P4Info()
-    switch.info.CopyFrom(info)
-    for action in switch.info.actions:
-        if action.preamble.name.endswith("set_tau"):
-            action.params[0].bitwidth = 0
-    with pytest.raises(ForetailError, match=r"are not those that Foretail writes .*set_tau.*: export them again"):
-        deploy()
-
-
-def test_details_that_are_no_message_are_left_out() -> None:
-    class Garbled(grpc.RpcError):  # type: ignore[misc]
-        def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
-            return (("grpc-status-details-bin", b"\xff\xff\xff"),)
-
-        def details(self) -> str:
-            return "no such\ntable"
-
-    assert runtime._reason(Garbled()) == "no such table"
 
 
 def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
@@ -302,17 +253,6 @@ def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
     for connection in connections:
         connection.close()
     assert len(connections) < 100
-
-
-def test_a_bank_without_a_model_drops_nothing(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
-    row = dict.fromkeys(FRAME.features, 0)
-    for bank in "ab":
-        action = switch.defaults.setdefault(switch._id("tables", f"bank_{bank}.decide"), p4r.TableEntry()).action.action
-        action.params.add(param_id=1, value=b"\xff" * 8)  # tau is -1
-    assert switch.packet(row, FRAME) == (0, 0, False)
-    assert [bank.tag for bank in deploy().banks] == [None, None]
 
 
 def test_other_votes_of_the_live_model_go_into_the_other_bank(
@@ -389,26 +329,6 @@ def test_an_interrupted_swap_leaves_the_old_model(
     )
     deploy(files[2])
     assert decided(switch, MODELS[2])
-
-
-def test_a_killed_swap_leaves_the_old_model(
-    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
-) -> None:
-    deploy(files[0])
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
-    running: list[subprocess.Popen[bytes]] = []
-
-    def kills(number: int, update: p4r.Update) -> None:
-        if update.type == p4r.Update.INSERT:
-            running[0].kill()
-
-    switch.before_update = kills
-    running.append(subprocess.Popen([*command, "tracking=off"], cwd=tmp_path, stdout=subprocess.DEVNULL))
-    assert running[0].wait(timeout=120) == -signal.SIGKILL
-    assert decided(switch, MODELS[0])
-    switch.before_update = lambda number, update: None
-    deploy(files[1])
-    assert decided(switch, MODELS[1])
 
 
 def test_rows_that_the_switch_does_not_keep_are_noticed(
