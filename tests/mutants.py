@@ -34,21 +34,23 @@ MODULES = (
 )
 # Tests that notice changes of a module, besides those of its name.
 ALSO = {
-    "catalog": "dataset feature_selection",
-    "cells": "equivalence votes passes",
-    "digest": "dataset_faults",
-    "ensemble": "rounding equivalence",
+    "boxes": "ensemble",
+    "catalog": "dataset distillation",
+    "cells": "votes",
+    "effort": "ensemble",
+    "ensemble": "votes",
     "ensemble_json": "ensemble",
     "frontends": "model_files",
-    "labelled_rows": "history",
     "matrix": "demand_sequences demand_files demand_scores",
-    "proof": "equivalence votes passes c onnx",
-    "reader": "dataset labelled_rows splits demand_sequences dataset_faults",
+    "nested": "votes",
+    "proof": "votes c onnx",
+    "reader": "dataset labelled_rows demand_sequences",
     "records": "dataset",
-    "rounding": "votes",
-    "schema": "dataset dataset_faults manifest",
-    "staging": "dataset_faults",
-    "writer": "dataset dataset_faults",
+    "rounding": "ensemble votes",
+    "schema": "dataset",
+    "splits": "labelled_rows",
+    "tree": "ensemble votes",
+    "writer": "dataset",
 }
 # Loaded once: each mutant then starts in a fork, without the seconds that these take.
 LIBRARIES = (

@@ -91,7 +91,7 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
-    Rule(r"predictors.md: run message_end", "compose"),  # studies/tests/benchmark/test_message_end.py runs it
+    Rule(r"predictors.md: run message_end", "compose"),  # studies/tests/benchmark/test_benchmark.py runs it
     Rule(
         r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
         "compose",
@@ -109,7 +109,7 @@ RULES = [
     Rule(r"closed-loop.md: run ", "compose"),
     Rule(r"closed-loop.md: evaluate policy=", "compose"),
     Rule(r"worst-cases.md: run ", "compose"),
-    Rule(r"prediction-errors.md: run ", "compose"),  # studies/tests/slots/test_prediction_errors.py runs it
+    Rule(r"prediction-errors.md: run ", "compose"),  # studies/tests/slots/test_slot_experiments.py runs it
     Rule(r"sharing-map.md: train scenario=star", "compose"),
     Rule(r"sharing-map.md: (run |report run=)", "compose"),
     # studies/tests runs these
@@ -118,9 +118,9 @@ RULES = [
     Rule(r"sharing-rule.md: (export|promote) ", "compose"),
     Rule(r"oracles.md: (train|evaluate) ", "compose"),
     Rule(r"drop-costs.md: (run|export) ", "compose"),
-    Rule(r"slow-settings.md: run ", "compose"),  # studies/tests/search/test_alpha_search.py runs
+    Rule(r"slow-settings.md: run ", "compose"),  # studies/tests/search/test_search.py runs
     Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: run ", "compose"),  # studies/tests/networks/test_recovery.py runs one of them
+    Rule(r"findings.md: run ", "compose"),  # studies/tests/networks/test_referees.py runs one of them
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(r"schedule.md: schedule forecast=", "run"),
@@ -148,7 +148,7 @@ RULES = [
     Rule(r"deploy.md: (deploy|export) ", "compose"),
     # docs/guide/emulator.md; tests/pipelines/stages/test_emulate.py runs the stages
     Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
-    # docs/results/circuits-emulated.md; studies/tests/circuits/test_voqs.py and test_rack_traces.py run the stages
+    # docs/results/circuits-emulated.md; studies/tests/circuits/test_voqs.py runs the stages
     Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
@@ -165,7 +165,7 @@ RULES = [
     Rule(r"plugins.md: replay arrivals=", "run"),
     Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: run c", "run", ("slots=500", "ports=[4]")),
-    Rule(r"plugins.md: run worst_cases ", "compose"),  # studies/tests/slots/test_worst_cases_study.py runs it
+    Rule(r"plugins.md: run worst_cases ", "compose"),  # studies/tests/engines/test_error_graph.py runs it
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),

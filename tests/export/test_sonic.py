@@ -26,7 +26,7 @@ from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.tables import Profile
-from tests.models.drop.test_alpha_tree import model as stump
+from tests.models.drop.test_predictor import model as stump
 
 LEAF = Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json"
 READ = ("queue_dropped", "switch_marked", "queue_flows")

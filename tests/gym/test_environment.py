@@ -6,6 +6,9 @@ import copy
 import itertools
 import math
 import pickle  # noqa: TID251 - of an environment, to another process
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,17 +26,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass
-from foretail.gym import (
-    ACCEPT,
-    DROP,
-    BufferEnv,
-    BufferVectorEnv,
-    FromDatasets,
-    FromFile,
-    Generated,
-    Reward,
-    Traffic,
-)
+from foretail.gym import ACCEPT, DROP, BufferEnv, BufferVectorEnv, FromDatasets, FromFile, Generated, Reward, Traffic
 from foretail.gym.environment import DEFAULT_FEATURES
 from foretail.gym.traffic import Episode, RecordedEpisode, SlottedEpisode
 from foretail.models.ensemble.ensemble import Ensemble
@@ -41,6 +34,7 @@ from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from tests.docs.pages import ROOT
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals, small_ensembles
@@ -49,7 +43,6 @@ from tests.traces import RUN, write_bursts
 LENGTHS = ("queue", "threshold")
 VIRTUAL = ("threshold", "thresholds_sum", "threshold_max", "queues_over_share", "since_push_out", "arrival_rate")
 EVERY = tuple(feature.name for feature in FEATURES)
-
 Rule = Callable[[dict[str, int], dict[str, Any], int], int]
 
 
@@ -388,3 +381,23 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
             BufferEnv(Generated(ports=ports))
     with pytest.raises(ForetailError, match=r"^render_mode is 'human', and there is nothing to draw: leave it out$"):
         BufferEnv(render_mode="human")
+
+
+ROW = r"J +\d+\.\d{3}, against accepting [+-]\d+\.\d % \[.+\], DT [+-]\d+\.\d % \[.+\]$"
+
+
+@pytest.mark.slow
+def test_the_example_learns_and_exports(tmp_path: Path) -> None:
+    program = ROOT / "examples" / "closed_loop" / "learn_policy.py"
+    command: list[str | Path] = [sys.executable, "-W", "error", program, "--size", "small", "--folder", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for policy in (
+        "Complete Sharing \\(always accept\\)",
+        r"Dynamic Thresholds, alpha \S+, tuned",
+        "Longest Queue Drop",
+        "the demo's sharing rule, as C",
+        "learned policy, as C",
+    ):
+        assert re.search(rf"^{policy} +{ROW}", done.stdout, re.MULTILINE), done.stdout
+    assert (tmp_path / "learned_policy" / "drop_predictor.c").exists()

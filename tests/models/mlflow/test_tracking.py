@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +26,15 @@ from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import load_ensemble
-from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import TrackedRun, nest, track
-from foretail.models.mlflow.versions import register_model, versions_of
+from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
+from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists, tracking_uri
+from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
+from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
 from foretail.models.scoring.metrics import Confusion, scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
+from tests.torture.faults import free_port, mlflow_server
 
 pytestmark = pytest.mark.slow
-
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
 
 
@@ -414,3 +418,176 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
         pass
     assert "\n" not in str(caught.value)
     assert mlflow.active_run() is None
+
+
+FIRST_RUN = (
+    "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
+)
+
+
+def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
+    partial = tmp_path / ".mlflow.db.partial"
+    first = first_run(tmp_path)
+    while not (partial.exists() and partial.stat().st_size > 100_000):  # in the middle of the migrations
+        assert first.poll() is None
+        time.sleep(0.005)
+    first.send_signal(stop)
+    first.communicate(timeout=60)
+    assert not (tmp_path / "mlflow.db").exists()
+    again = first_run(tmp_path)
+    assert again.communicate(timeout=60)[1] == ""
+    assert again.returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", [0, 5, 20])
+def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, tables: int) -> None:
+    file = tmp_path / "mlflow.db"
+    direct = f"import mlflow\nmlflow.MlflowClient('{SQLITE}mlflow.db').search_experiments()"
+    killed = first_run(tmp_path, direct)
+    while not file.exists() or table_count(file) < tables:
+        assert killed.poll() is None
+        time.sleep(0.002)
+    killed.kill()
+    killed.communicate(timeout=60)
+    with pytest.raises(ForetailError, match=f"models:/m@champion has no model in {SQLITE}{file} ") as refused:
+        load_ensemble("models:/m@champion", f"{SQLITE}{file}")
+    assert "\n" not in str(refused.value)
+    assert file.exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
+    create_store(f"{SQLITE}{tmp_path}/mlflow.db")
+    limited = f"""
+import resource, sys
+from foretail.core.errors import ForetailError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    exec({FIRST_RUN!r})
+except ForetailError as error:
+    print(error, file=sys.stderr)
+"""
+    said = first_run(tmp_path, limited).communicate(timeout=60)[1].splitlines()
+    assert len(said) == 1, said
+    assert "disk I/O error" in said[0]
+
+
+def table_count(file: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            return len(database.execute("SELECT name FROM sqlite_master").fetchall())
+    except sqlite3.Error:  # locked by who makes it
+        return 0
+
+
+def test_a_store_of_another_version_or_of_somebody_else_stays(tmp_path: Path) -> None:
+    old = tmp_path / "mlflow.db"
+    create_store(f"{SQLITE}{old}")
+    with contextlib.closing(sqlite3.connect(old)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'c48cb773bb87'")
+    with pytest.raises(ForetailError, match="MLflow cannot use sqlite"), track("drops", {}, uri=f"{SQLITE}{old}"):
+        pass
+    other = tmp_path / "books.db"
+    with contextlib.closing(sqlite3.connect(other)) as database, database:
+        database.execute("CREATE TABLE books (title TEXT)")
+    assert store_exists(f"{SQLITE}{other}")
+    create_store(f"{SQLITE}{other}")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "books.db", ".mlflow.db.lock"}
+
+
+def test_reading_makes_no_store(tmp_path: Path) -> None:
+    missing = f"{SQLITE}{tmp_path}/deep/mlflow.db"
+    assert alias_holder("m", "champion", missing) is None
+    assert not run_exists("0" * 32, missing)
+    for read in (
+        lambda: load_ensemble("models:/m@champion", missing),
+        lambda: lineage("0" * 64, missing),
+        lambda: run_document("0" * 32, "config.json", missing),
+    ):
+        with pytest.raises(ForetailError, match=r"not there|no tracking store"):
+            read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_alias_that_is_not_there_is_told_without_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"{SQLITE}{tmp_path}/mlflow.db"
+    create_store(uri)
+    monkeypatch.setattr("foretail.models.mlflow.registry.connected", lambda uri: pytest.fail("MLflow was asked"))
+    with pytest.raises(ForetailError, match=r"^models:/m@nobody has no model in sqlite.* \(there is no such alias\): "):
+        load_ensemble("models:/m@nobody", uri)
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outputs").mkdir()
+    create_store(f"{SQLITE}{tmp_path}/outputs/mlflow.db")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+
+    def run_meanwhile() -> None:
+        with track("drops", {}, uri=address) as run:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+            run.log_metrics({"a": 1.0})
+
+    sentence = f"no tracking server answers at {address}: start it, .*or choose tracking=off"
+    with mlflow_server(tmp_path, port) as server, pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()
+    with pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()
+
+
+@pytest.mark.nightly
+def test_a_store_that_another_program_locks_is_told_from_a_missing_model(tmp_path: Path) -> None:
+    address = f"{SQLITE}{tmp_path}/mlflow.db"
+    with track("drops", {}, uri=address):
+        pass
+    for alias in ("candidate", "champion"):
+        with pytest.raises(ForetailError, match=r"foretail train moves tracking\.alias, foretail promote champion"):
+            load_ensemble(f"models:/drops@{alias}", address)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            ForetailError, match=r"another program has locked the tracking store .*: wait until it ends"
+        ):
+            load_ensemble("models:/drops@champion", address)
+
+
+def test_a_folder_in_the_place_of_the_store_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"is a folder: name a file in tracking\.uri"):
+        store_exists(f"sqlite:///{tmp_path}")
+
+
+def test_a_path_that_sqlite_cannot_open_is_refused_before_work_begins(tmp_path: Path) -> None:
+    for bytes_long, opens in ((MOST_PATH_BYTES, True), (MOST_PATH_BYTES + 1, False)):
+        folder = tmp_path / ("a" * 200) / ("b" * (bytes_long - len(str(tmp_path)) - 207))
+        folder.mkdir(parents=True)
+        file = folder / "m.db"
+        assert len(str(file)) == bytes_long
+        if opens:
+            with contextlib.closing(sqlite3.connect(file.with_name(".m.db.partial"))) as database:
+                database.execute("CREATE TABLE t (a)")
+            assert sqlite_file(f"{SQLITE}{file}") == file
+        else:
+            with pytest.raises(ForetailError, match=rf"has {bytes_long} bytes, and SQLite takes at most .*=off"):
+                sqlite_file(f"{SQLITE}{file}")

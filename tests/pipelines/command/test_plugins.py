@@ -123,8 +123,6 @@ class Twice(DemandPredictor):
     def _predict(self, history):
         return self.factor * history[-1] if self.factor < 9 else history[-1] * np.nan
 """
-
-
 TRAFFIC = '''
 from dataclasses import dataclass
 

@@ -5,26 +5,40 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import importlib
 import math
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.policies import Policy
+from foretail.configs import schema
+from foretail.configs.plugins import check_scalars, with_policies
+from foretail.configs.schema.model_stages import PromoteConfig, TrainConfig
+from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
+from foretail.configs.schema.policies import RULE_DEFAULTS, Policy
 from foretail.configs.schema.scenario import Scenario, Topology
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import FEATURE_GROUPS
+from foretail.models.drop.sharing_rule import SharingRule
 from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.experiment.catalog import declared, experiments, listed, sizes_of
+from foretail.pipelines.settings.compose import compose_settings, differing
+from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed, validate
-from tests.composed import composed
+from foretail.sim_bridge.policies import POLICIES
+from foretail.sim_bridge.policy_settings import name_with_settings, settings_in_name
+from tests.composed import composed, experiment_settings, options
 
 pytestmark = pytest.mark.slow
-
 REFUSED = [
     ("collect", "scenario.incast.fan_in=9", "scenario.incast.fan_in = 9 is more than the 8 servers"),
     ("collect", "scenario.incast.burst_fraction=1e-9", "less than a byte per responder"),
@@ -200,3 +214,169 @@ def test_elephants_of_a_star_go_to_other_servers() -> None:
     ):
         typed(composed("collect", *star), CollectConfig)
     typed(composed("collect", *star, "scenario.elephants.destinations=other_servers"), CollectConfig)
+
+
+def test_mlflow_gets_the_settings_that_differ_and_the_features() -> None:
+    promote = typed(composed("promote", "model=runs:/x", "to=champion", "f1_margin=0.5"), PromoteConfig)
+    assert differing(promote) == {"model": "runs:/x", "f1_margin": 0.5}
+    for group in ("paper", "switch"):
+        config = typed(composed("train", f"features={group}"), TrainConfig)
+        assert differing(config)["features.names"] == list(FEATURE_GROUPS[group])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_composes_and_is_valid(stage: str) -> None:
+    assert isinstance(typed(composed(stage), STAGES[stage]), STAGES[stage])
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        (group, option)
+        for group in ("scenario", "features", "predictor", "split", "tracking")
+        for option in options(group)
+    ],
+)
+def test_every_option_of_train_composes_and_is_valid(group: str, option: str) -> None:
+    typed(composed("train", f"{group}={option}"), TrainConfig)
+
+
+@pytest.mark.parametrize("policy", [*options("policy"), *POLICIES])
+def test_every_policy_composes_under_its_own_name(policy: str) -> None:
+    config = typed(
+        composed("evaluate", f"policy=[lqd,{policy}]" if policy != "lqd" else "policy=[lqd]", "baselines=[lqd]"),
+        EvaluateConfig,
+    )
+    assert policy in config.policy
+
+
+@pytest.mark.parametrize("size", options("demonstration/size"))
+def test_every_size_of_the_demo_composes_and_is_valid(size: str) -> None:
+    typed(composed("demo", f"size={size}"), DemoConfig)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("experiment", experiments())
+def test_every_experiment_composes_in_every_size_and_its_file_begins_with_its_command(experiment: str) -> None:
+    one = listed(experiment)
+    assert one.example.split()[:3] == ["foretail", "run", experiment]
+    assert one.sentence.endswith((".", "?"))
+    assert {"small", "full"} <= set(sizes_of(experiment))
+    for size in sizes_of(experiment):
+        assert experiment_settings(experiment, f"size={size}").size == size
+
+
+@pytest.mark.parametrize("gate", options("experiment"))
+def test_every_gate_composes_with_the_stage_of_its_first_lines(gate: str) -> None:
+    text = (resources.files("foretail.configs") / "experiment" / f"{gate}.yaml").read_text(encoding="utf-8")
+    command = text.splitlines()[1].removeprefix("# foretail ").split()
+    assert f"experiment={gate}" in command
+    typed(composed(command[0], f"experiment={gate}"), STAGES[command[0]])
+
+
+def test_the_help_of_every_field_is_a_whole_sentence() -> None:
+    modules = [
+        importlib.import_module(f"{schema.__name__}.{found.name}") for found in pkgutil.iter_modules(schema.__path__)
+    ]
+    kinds = {kind for module in modules for kind in vars(module).values() if dataclasses.is_dataclass(kind)}
+    kinds |= {declared(name).settings for name in experiments()}
+    assert len(kinds) > 10
+    for kind in kinds:
+        for field in dataclasses.fields(kind):
+            meaning = field.metadata.get("doc", "")
+            assert re.fullmatch(r"[A-Z0-9].*\.", meaning), (
+                f"{kind}.{field.name} needs a whole sentence, not {meaning!r}"
+            )
+
+
+@pytest.mark.parametrize("predictor", options("predictor"))
+def test_predictor_settings_are_the_predictors_parameters(predictor: str) -> None:
+    settings: dict[str, Any] = dict(composed("train", f"predictor={predictor}").predictor)
+    parameters = predictor_class(settings)().parameters()
+    assert settings.pop("name") in (predictor, "boosted_trees")
+    assert settings.pop("_target_")
+    assert settings.keys() == parameters.keys() - {"arrivals", "device", "jobs", "rows_in_memory"}
+    if predictor != "boosted_forest":  # the same class with other settings
+        assert settings == {name: parameters[name] for name in settings}
+
+
+def test_websearch_has_the_mean_of_the_paper() -> None:
+    background = composed("collect").scenario.background
+    size, cumulative = np.array(background.size_bytes), np.array(background.cumulative)
+    mean = np.sum((size[1:] + size[:-1]) / 2 * np.diff(cumulative))
+    assert mean == pytest.approx(1_711_222.5)
+
+
+def test_a_sharing_rule_has_the_same_defaults_in_settings() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(SharingRule)}
+    assert {name: default for name, default in defaults.items() if default is not dataclasses.MISSING} == RULE_DEFAULTS
+
+
+def test_each_has_a_row_of_its_own_and_the_policys_other_settings() -> None:
+    given = "policy=[lqd,{name: dt, alpha: 8},{name: dt, alpha: 0.5},{name: credence, flip_probability: 0.01}]"
+    found = compose_settings(EvaluateConfig, [given, "baselines=[]", "model=any"], "the test").policy
+    assert list(found) == ["lqd", "dt_alpha_8", "dt_alpha_0.5", "credence_flip_probability_0.01"]
+    assert [found["dt_alpha_8"].name, found["dt_alpha_8"].alpha, found["dt_alpha_0.5"].alpha] == ["dt", 8.0, 0.5]
+    credence = found["credence_flip_probability_0.01"]
+    assert (credence.predictor, credence.flip_probability) == ("library", 0.01)
+
+
+def test_the_name_that_a_result_shows_means_the_same() -> None:
+    written = with_policies(["policy=[{name: abm, alpha: 8, first_rtt_alpha: 1e-3}]", "seeds=[1]"])
+    assert written == ["policy=[abm_alpha_8_first_rtt_alpha_0.001]", "seeds=[1]"]
+    found = compose_settings(EvaluateConfig, [written[0], "baselines=[]"], "the test").policy
+    assert (found["abm_alpha_8_first_rtt_alpha_0.001"].alpha, *found.values())[0] == 8.0
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 8}, {"alpha": 0.1, "low_pass_ns": 2**40}, {"alpha": 1e-300}])
+def test_names_hold_their_settings(settings: dict[str, float]) -> None:
+    assert settings_in_name(name_with_settings("reverie", settings)) == ("reverie", settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["dt", "credence_accept", "credence_flip_0.001", "dt_alpha_", "dt_alpha_x", "best_alpha_8"]
+)
+def test_other_names_hold_none(name: str) -> None:
+    assert settings_in_name(name) is None
+
+
+WRONG = {
+    "{name: dt, alfa: 8}": "dt heeds no number alfa: it has alpha, alpha_interval_ns, incast_alpha",
+    "{alpha: 8}": "names no policy: write it as {name: dt, alpha: 8}",
+    "{name: best}": "names no policy",
+    "{name: [}": "names no policy",
+    "{name: dt, alpha: x}": "whose alpha is not a finite number: write {name: dt, alpha: 8}",
+    "{name: dt, alpha: .inf}": "whose alpha is not a finite number",
+    "{name: dt, alpha: .nan}": "whose alpha is not a finite number",
+    "{name: cs, alpha: 1}": "cs heeds no number alpha: it has none",
+    "{name: dt, alpha: -1}": "alpha = -1.0 is out of range: it must be above 0",
+}
+
+
+@pytest.mark.parametrize("policy", WRONG)
+def test_what_means_nothing_is_refused_in_one_sentence(policy: str) -> None:
+    with pytest.raises(ForetailError) as refused:
+        compose_settings(EvaluateConfig, [f"policy=[lqd,{policy}]", "baselines=[]"], "the test")
+    assert WRONG[policy] in str(refused.value)
+
+
+@pytest.mark.parametrize("written", ["010", "-007", "0_10", "1:30", "12:30:45", "1:30.5", "[1, 2, 08]"])
+def test_what_yaml_reads_in_another_base_is_refused(written: str, tmp_path: Path) -> None:
+    (tmp_path / "split").mkdir()
+    (tmp_path / "split" / "mine.yaml").write_text(f"name: by_run\ntest:\n  inner: {written}\n")
+    with pytest.raises(ForetailError, match=r"mine\.yaml, line 3, has .*, which YAML reads in another base: write"):
+        check_scalars(tmp_path)
+
+
+@pytest.mark.parametrize("written", ["no", "On", "TRUE"])
+def test_a_name_that_yaml_reads_as_true_or_false_is_refused(written: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(f"tracking: {written}\nname: {written}\n")
+    with pytest.raises(ForetailError, match=r"mine\.yaml, line 2, has .* as a name, which YAML reads as true or false"):
+        check_scalars(tmp_path)
+
+
+def test_what_everybody_reads_alike_passes(tmp_path: Path) -> None:
+    text = "name: 'no'\na: [0, 10, 1_000, 0.5, -0.25, 4e6, 0x10, '010', '1:30', a:b, 00:1b]\nb: &x {c: 1}\nd: *x\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "broken.yaml").write_text("a: [")
+    check_scalars(tmp_path)

@@ -83,8 +83,6 @@ UNKNOWN = [
     ({"average_shift": -11}, "average_shift is -11, outside (-10|0) to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside (-10|0) to 24"),
 ]
-
-
 BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
 """What no signed integer of 64 bits holds."""
 TOO_LARGE = (

@@ -12,27 +12,42 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge._native import perfect_matchings, round_matrix
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence
+from foretail.sim_bridge._native import ConcurrentFlow, perfect_matchings, round_matrix
 from foretail.sim_bridge.circuits.demand import (
+    JOBS,
     MATRICES,
+    Phase,
+    all_to_all,
+    embedding_exchange,
+    hybrid_parallel,
+    mixed,
     permutation,
     random_hose,
+    repeated,
     ring,
+    skewed_uniform,
 )
 from foretail.sim_bridge.circuits.schedules import (
     IDLE,
     Schedule,
+    best_degree,
+    birkhoff_steps,
     consistency,
     emulated_edges,
+    expander,
+    mars,
     next_period_factor,
     randomised_consistency,
     randomised_robustness,
     robustness,
+    round_robin,
     single_hop_guarantee,
+    stuffed,
     vermilion,
+    whole,
 )
-from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
+from foretail.sim_bridge.circuits.throughput import MultiHop, multi_hop, single_hop, valiant
 from tests.examples import draws
 
 
@@ -248,3 +263,237 @@ def test_a_graph_that_does_not_fill_the_uplinks_is_refused() -> None:
         Schedule.of_multigraph(np.full((3, 3), 1, np.int64), 2)
     with pytest.raises(ForetailError, match="cannot be scheduled"):
         Schedule.of_multigraph(np.triu(np.full((3, 3), 1, np.int64)), 1)
+
+
+@settings(max_examples=draws(50))
+@given(st.integers(2, 12), st.data())
+def test_round_robin_meets_everyone_equally_often(nodes: int, data: st.DataObject) -> None:
+    degree = data.draw(st.integers(1, nodes - 1))
+    schedule = round_robin(nodes, degree)
+    assert np.allclose(schedule.capacity, (1 - np.eye(nodes)) * degree / (nodes - 1))
+    assert (schedule.period * degree) % (nodes - 1) == 0
+    assert schedule.period <= nodes - 1
+
+
+@settings(max_examples=draws(30))
+@given(demands(3, 6), demands(3, 6))
+def test_valiant_is_a_routing_and_looks_at_sums_only(demand: DemandMatrix, predicted: DemandMatrix) -> None:
+    capacity = vermilion(predicted, 1, 3).capacity
+    on_it = random_hose(predicted.nodes, 1)
+    assert valiant(on_it, capacity) <= multi_hop(on_it, capacity).theta + 1e-6
+    assert valiant(on_it, capacity) == pytest.approx(valiant(all_to_all(predicted.nodes, 1), capacity))
+    scaled = valiant(demand.scaled_to(2), round_robin(demand.nodes, 1).capacity)
+    assert valiant(demand.scaled_to(1), round_robin(demand.nodes, 1).capacity) == pytest.approx(2 * scaled)
+
+
+def test_valiant_on_a_ring_by_hand() -> None:
+    """Each leg goes 0, 1 or 2 hops round a ring of 3: its edges carry 1 per leg."""
+    capacity = np.roll(np.eye(3), 1, axis=1)
+    assert valiant(ring(3, 1), capacity) == pytest.approx(1 / 2)
+
+
+@settings(max_examples=draws(50))
+@given(st.integers(2, 40), st.integers(1, 4), st.data())
+def test_mars_emulates_a_de_bruijn_graph(nodes: int, uplinks: int, data: st.DataObject) -> None:
+    uplinks = min(uplinks, nodes // 2)
+    degree = uplinks * data.draw(st.integers(2, nodes // uplinks))
+    schedule = mars(nodes, uplinks, degree, seed=data.draw(st.integers(0, 9)))
+    assert schedule.matchings.shape == (degree // uplinks, uplinks, nodes)
+    wanted = np.zeros((nodes, nodes), np.int64)
+    for node in range(nodes):
+        for digit in range(degree):
+            wanted[node, (node * degree + digit) % nodes] += 1
+    np.fill_diagonal(wanted, 0)
+    assert np.array_equal(schedule.edges, wanted)
+
+
+def test_the_real_graph_has_other_best_degrees_than_the_formula() -> None:
+    """Valiant throughput of de Bruijn graphs of 64 nodes does not grow with the degree."""
+    even = all_to_all(64, 1)
+    found = {degree: valiant(even, mars(64, 1, degree).capacity) for degree in (4, 8, 16, 32, 64)}
+    assert found == pytest.approx({4: 8 / 57, 8: 4 / 17, 16: 2 / 9, 32: 8 / 39, 64: 1 / 2})
+    assert best_degree(64, 8, 32) == 8
+    assert best_degree(64, 8, 64) == 64
+
+
+@settings(max_examples=draws(60))
+@given(demands(), st.integers(1, 3))
+def test_birkhoff_steps_are_the_demand_and_few(demand: DemandMatrix, degree: int) -> None:
+    exact = stuffed(whole(demand.scaled_to(degree)))
+    assert len(set(exact.sum(axis=0)) | set(exact.sum(axis=1))) == 1
+    steps = list(birkhoff_steps(exact))
+    assert len(steps) <= demand.nodes**2 - 2 * demand.nodes + 2
+    for partner, units in steps:
+        exact[np.arange(demand.nodes), partner] -= units
+        assert exact.min() == 0
+    assert not exact.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: round_robin(1, 1), "nodes is 1"),
+        (lambda: round_robin(4, 4), "degree is 4"),
+        (lambda: mars(8, 1, 1), "degree is 1"),
+        (lambda: mars(8, 2, 10), "degree is 10"),
+        (lambda: mars(8, 2, 5), "no multiple of 2 uplinks"),
+        (lambda: best_degree(16, 17, 17), "uplinks is 17"),
+        (lambda: best_degree(16, 4, 3), "no multiple of 4 uplinks"),
+    ],
+)
+def test_what_makes_no_baseline_is_refused(call: object, complaint: str) -> None:
+    assert callable(call)
+    with pytest.raises(ForetailError, match=complaint):
+        call()
+
+
+FloatArray = NDArray[np.float64]
+
+
+def delivered(found: MultiHop, demand: DemandMatrix, capacity: FloatArray) -> float:
+    """The least share of a demand that arrives, after every edge and every relay was looked at."""
+    share = np.inf
+    for i, j in np.ndindex(capacity.shape):
+        assert found.flow[:, i, j].sum() <= capacity[i, j] + 1e-9
+    for s, t in np.ndindex(capacity.shape):
+        if s != t:
+            kept = found.flow[s, :, t].sum() - found.flow[s, t].sum()
+            assert kept >= -1e-9
+            if demand.demand[s, t] > 0:
+                share = min(share, kept / demand.demand[s, t])
+    return share
+
+
+def bound(found: MultiHop, demand: DemandMatrix, capacity: FloatArray) -> float:
+    """What the lengths prove, by Floyd and Warshall's algorithm."""
+    distance = np.where(capacity > 0, found.length, np.inf)
+    np.fill_diagonal(distance, 0)
+    for via in range(len(distance)):
+        distance = np.minimum(distance, distance[:, [via]] + distance[[via]])
+    wanted = demand.demand > 0
+    return float((capacity * found.length).sum() / (demand.demand[wanted] * distance[wanted]).sum())
+
+
+@settings(max_examples=draws(60))
+@given(st.integers(2, 8), st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.6, 1.0]), st.sampled_from([0.1, 1e-3]))
+def test_bounds_hold_and_enclose_the_linear_program(nodes: int, seed: int, share: float, epsilon: float) -> None:
+    random = np.random.default_rng(seed)
+    demand = random.exponential(1, (nodes, nodes)) * (random.random((nodes, nodes)) < share)
+    np.fill_diagonal(demand, 0)
+    demand[0, 1] += 1
+    capacity = random.exponential(1, (nodes, nodes)) * (random.random((nodes, nodes)) < share)
+    ring = np.roll(np.eye(nodes), 1, axis=1)  # connects all
+    capacity = (capacity + 0.1 * ring) * (1 - np.eye(nodes))
+    matrix = DemandMatrix(demand).scaled_to(1)
+    found, exact = multi_hop(matrix, capacity, epsilon), multi_hop(matrix, capacity).theta
+    assert delivered(found, matrix, capacity) >= found.theta * (1 - 1e-6)
+    assert exact - 1e-6 <= bound(found, matrix, capacity) <= found.theta * (1 + epsilon) + 1e-6
+    assert found.theta <= exact + 1e-6
+
+
+@pytest.mark.parametrize("demand", [random_hose(16, 4), permutation(16, 4), skewed_uniform(16, 4, 0.5)])
+def test_graphs_of_schedules_are_as_the_linear_program_says(demand: DemandMatrix) -> None:
+    for capacity in (vermilion(demand, 4, 3).capacity, expander(16, 4, 1).capacity):
+        exact = multi_hop(demand, capacity).theta
+        for epsilon in (0.05, 1e-4):
+            found = multi_hop(demand, capacity, epsilon)
+            assert exact / (1 + epsilon) - 1e-6 <= found.theta <= exact + 1e-6
+
+
+def test_a_demand_without_a_path_has_no_throughput() -> None:
+    demand, capacity = DemandMatrix(np.array([[0, 1.0], [1.0, 0]])), np.array([[0, 1.0], [0, 0]])
+    assert multi_hop(demand, capacity, 0.1).theta == 0
+    with pytest.raises(ValueError, match="no path"):
+        ConcurrentFlow(capacity, np.ascontiguousarray(demand.demand))
+
+
+def test_what_has_no_bounds_is_refused() -> None:
+    demand, capacity = permutation(4, 1), np.ones((4, 4)) - np.eye(4)
+    with pytest.raises(ForetailError, match="demand matrix is zero"):
+        multi_hop(DemandMatrix(np.zeros((4, 4))), capacity, 0.1)
+    with pytest.raises(ForetailError, match="give 0 for the linear program, or more"):
+        multi_hop(demand, capacity, -0.1)
+    with pytest.raises(ForetailError, match="give at most 512 nodes"):
+        multi_hop(permutation(513, 1), np.ones((513, 513)) - np.eye(513), 0.1)
+    found = multi_hop(demand, capacity, 0.01)
+    for wrong in (replace(found, theta=found.theta * 0.97), replace(found, flow=found.flow * 1.05)):
+        with pytest.raises(ForetailError, match="report this as a bug"):
+            wrong.check(demand, capacity)
+
+
+NODES, DEGREE = 6, 2
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_stays_in_the_hose_model_and_repeats(job: str) -> None:
+    phases = JOBS[job](NODES, DEGREE, 3)
+    period = sum(phase.steps for phase in phases)
+    found = repeated(phases, 3 * period + 1, 100, job, 7, placed_at_random=True)
+    assert np.array_equal(found.demand[period:], found.demand[:-period])
+    again = repeated(phases, 3 * period + 1, 100, job, 7, placed_at_random=True)
+    assert np.array_equal(found.demand, again.demand)
+    noisy = repeated(phases, 40, 100, job, 7, noise=0.5)
+    plain = repeated(phases, 40, 100, job, 7)
+    assert not np.array_equal(noisy.demand, plain.demand)
+    for sequence in (found, noisy):
+        for matrix in sequence.demand:
+            DemandMatrix(matrix).require_hose(DEGREE)
+    assert np.all((noisy.demand > 0) <= (plain.demand > 0))
+
+
+def test_inference_keeps_its_racks_while_its_rates_change_by_up_to_40_percent() -> None:
+    phases = np.stack([phase.demand.demand for phase in JOBS["inference"](NODES, DEGREE, 3)])
+    assert len(phases) == 6
+    assert max(DemandMatrix(phase).largest_sum for phase in phases) == pytest.approx(DEGREE)
+    assert np.linalg.matrix_rank(phases.reshape(6, -1), tol=1e-9) == 2, "two kinds of jobs"
+    change = phases[:, phases[0] > 0] / phases[0, phases[0] > 0]
+    assert change.min() >= 0.6 / 1.4
+    assert change.max() <= 1.4 / 0.6
+    assert not np.allclose(change, change[:, :1]), "the kinds change apart"
+
+
+def test_placement_renames_the_nodes() -> None:
+    phases = hybrid_parallel(NODES, DEGREE, 3)
+    plain, placed = (repeated(phases, 6, 100, "a", 2, placed_at_random=p).demand for p in (False, True))
+    assert not np.array_equal(plain, placed)
+    assert sorted(np.round(m.sum(), 9) for m in plain) == sorted(np.round(m.sum(), 9) for m in placed)
+    assert np.allclose(np.sort(plain.ravel()), np.sort(placed.ravel()))
+
+
+def test_owners_of_larger_tables_send_more_and_get_gradients_back() -> None:
+    out, back, dense = (phase.demand.demand for phase in hybrid_parallel(NODES, DEGREE, 3))
+    assert np.array_equal(back, out.T)
+    assert np.array_equal(dense, ring(NODES, DEGREE).demand)
+    off = ~np.eye(NODES, dtype=bool)
+    per_sender = out[off].reshape(NODES, -1)
+    assert np.allclose(per_sender, per_sender[:, :1])  # the same to every other node
+    assert np.ptp(per_sender[:, 0]) > 0.01
+    assert np.allclose(embedding_exchange(NODES, DEGREE, spread=0).demand, all_to_all(NODES, DEGREE).demand)
+
+
+def test_a_mixture_swings_between_its_two() -> None:
+    first = repeated([Phase(ring(NODES, DEGREE))], 9, 100, "a")
+    second = repeated([Phase(all_to_all(NODES, DEGREE))], 9, 100, "b")
+    found = mixed(first, second, 8, "c")
+    assert np.allclose(found.demand[[0, 8]], first.demand[0])
+    assert np.allclose(found.demand[4], second.demand[4])
+    assert np.allclose(found.demand[2], (first.demand[2] + second.demand[2]) / 2)
+    with pytest.raises(ForetailError, match="runs a and d differ"):
+        mixed(first, repeated([Phase(ring(NODES, DEGREE))], 8, 100, "d"), 8, "c")
+    with pytest.raises(ForetailError, match="period_steps=1"):
+        mixed(first, second, 1, "c")
+
+
+def test_impossible_sequences_are_refused() -> None:
+    phase = Phase(ring(NODES, DEGREE))
+    with pytest.raises(ForetailError, match="takes 0 steps"):
+        Phase(ring(NODES, DEGREE), 0)
+    for phases in ([], [phase, Phase(ring(5, DEGREE))]):
+        with pytest.raises(ForetailError, match="not on the same nodes"):
+            repeated(phases, 4, 100, "a")
+    for steps, noise in ((0, 0.0), (1, -1.0), (1, float("nan"))):
+        with pytest.raises(ForetailError, match="noise"):
+            repeated([phase], steps, 100, "a", noise=noise)
+    with pytest.raises(ForetailError, match="interval_ns"):
+        repeated([phase], 4, 0, "a")
+    assert isinstance(repeated([phase], 1, 1, "a"), DemandSequence)
