@@ -2,26 +2,86 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import hashlib
 import importlib
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Generator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import settings
 
-# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws twenty times as much.
-for _profile, _examples in {"quick": 10, "ci": 50, "nightly": 1000}.items():
+from foretail.core.code import PACKAGE, code_digest, cpp_digest
+
+ROOT = Path(__file__).parent
+STUDIES = ROOT / "studies" / "tests"
+_PASSED = "foretail/studies"  # in pytest's cache: the code with which each test of the studies passed
+
+# No test judges by the clock: a loaded machine is no fault. `--hypothesis-profile=nightly` draws twelve times as much.
+for _profile, _examples in {"quick": 10, "ci": 25, "nightly": 300}.items():
     settings.register_profile(_profile, deadline=None, max_examples=_examples)
 settings.load_profile("ci")
 
 # A job started in the background of a script ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of ``make test``."""
+    about = "leave out tests of the studies that passed with the same code"
+    parser.addoption("--changed-studies", action="store_true", help=about)
+
+
+@functools.cache
+def _code_of(test_file: Path) -> str:
+    """The digest of a file of tests of the studies, of the family that it tests, and of all that these import."""
+    text = test_file.read_text(encoding="utf-8")
+    modules = re.findall(r"^from ((?:foretail|tests)[\w.]*) import", text, re.MULTILINE)
+    family = test_file.parent.relative_to(STUDIES.parent / "tests").as_posix().replace(".", "")
+    product = {one for one in modules if not one.startswith("tests")}
+    product |= {"configs", f"foretail_studies.{family}" if family else "foretail_studies"}
+    helpers = [ROOT / f"{one.replace('.', '/')}.py" for one in modules if one.startswith("tests")]
+    files = [test_file, *sorted({*(ROOT / "tests").glob("*.py"), *helpers})]
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    simulators = PACKAGE / "sim_bridge"
+    parts = [code_digest(*sorted(product)), cpp_digest(simulators, simulators), *hashes]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of the studies that passed with the same code, if ``--changed-studies`` asks for it."""
+    if not config.getoption("changed_studies"):
+        return
+    passed, known = config.cache.get(_PASSED, {}) if config.cache else {}, set()
+    for item in items:
+        if STUDIES in item.path.parents:
+            item.user_properties.append((_PASSED, _code_of(item.path)))
+            if passed.get(item.nodeid) == _code_of(item.path):
+                known.add(item)
+    items[:] = [item for item in items if item not in known]
+    config.hook.pytest_deselected(items=list(known))
+
+
+def _remember_studies(terminalreporter: pytest.TerminalReporter) -> None:
+    """Keep the code with which tests of the studies passed, and say how many were left out for it."""
+    cache = terminalreporter.config.cache
+    if cache is None or not terminalreporter.config.getoption("changed_studies"):
+        return
+    passed = {name: code for name, code in cache.get(_PASSED, {}).items() if (ROOT / name.partition("::")[0]).exists()}
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    ran = {report.nodeid: dict(report.user_properties).get(_PASSED) for report in reports if report.when == "call"}
+    terminalreporter.write_line(f"{len(passed.keys() - ran)} tests of the studies passed before, with the same code")
+    passed |= {name: code for name, code in ran.items() if code is not None}
+    for report in terminalreporter.getreports("failed") + terminalreporter.getreports("error"):
+        passed.pop(report.nodeid, None)
+    cache.set(_PASSED, passed)
 
 
 def pytest_collection_finish() -> None:
@@ -78,6 +138,7 @@ def _write_cpu_seconds(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end of a run what folders cost, and how many tests were skipped: a line for each tool they lack."""
     _write_cpu_seconds(terminalreporter)
+    _remember_studies(terminalreporter)
     skipped = terminalreporter.getreports("skipped")
     reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
     if reasons:

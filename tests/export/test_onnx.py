@@ -318,19 +318,6 @@ def test_a_file_of_other_features_is_not_read(lowered: Ensemble, content: bytes)
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
-def test_a_failed_proof_writes_nothing(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretail.export.onnx import graph as onnx_graph
-    from foretail.export.onnx.graph import render_onnx
-
-    def broken(ensemble: Ensemble, name: str) -> bytes:
-        return _changed(render_onnx(ensemble, name), lambda model: _list(model, "target_weights").__setitem__(3, 5.0))
-
-    monkeypatch.setattr(onnx_graph, "render_onnx", broken)
-    with pytest.raises(ProofError):
-        export(trained.ensemble, Onnx(), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Path) -> None:
     from foretail.export.onnx.graph import render_onnx
 

@@ -22,13 +22,11 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import COUNTERS, feature
-from foretail.features.records import FLOW_DTYPE
 from foretail.gym import ACCEPT, ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv, alphas
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
-from foretail.sim_bridge.packets.cost import cost_so_far, plan_of_cost
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.scenarios import settings, with_racks
@@ -174,19 +172,6 @@ def test_without_autoreset_what_has_ended_waits_for_the_others() -> None:
     many.step(accept)
 
 
-def test_a_scenario_may_be_made_for_a_seed() -> None:
-    made: list[int] = []
-
-    def scenario(seed: int) -> dict[str, Any]:
-        made.append(seed)
-        return learned(seed=seed)
-
-    first, _ = ClosedLoopEnv(scenario).reset(seed=3)
-    second, _ = ClosedLoopEnv(learned()).reset(seed=3)
-    assert made == [3]
-    assert (first == second).all()
-
-
 @pytest.mark.parametrize(
     ("scenario", "complaint"),
     [
@@ -263,23 +248,6 @@ def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_pat
     assert 1 - earned == pytest.approx(info["cost"])
 
 
-def test_the_cost_on_the_way_is_that_of_the_environment_of_packets() -> None:
-    found = settings(policy__name="learned", traffic_ns=1_000_000)
-    env = ClosedLoopEnv(found)
-    env.reset(seed=1)
-
-    def flows() -> Any:
-        return env._runs._runs.flows(0).view(FLOW_DTYPE)  # type: ignore[attr-defined]
-
-    plan, over, costs = plan_of_cost(flows(), found), False, set()
-    while not over:
-        _, _, over, _, info = env.step(0)
-        if not over and info["cost"] not in costs:
-            assert cost_so_far(flows(), plan) == pytest.approx(info["cost"])
-            costs.add(info["cost"])
-    assert len(costs) > 10
-
-
 def test_gymnasium_finds_nothing_wrong_of_closed_loop_alphas() -> None:
     short = document(traffic_ns=500_000)
     check_env(gymnasium.make("foretail/ClosedLoopAlpha-v0", scenario=short).unwrapped, skip_render_check=True)
@@ -317,15 +285,3 @@ def test_bad_use_is_one_sentence() -> None:
     silent = document(background__load=0.0, incast__queries_per_second_per_server=0.0)
     with pytest.raises(ForetailError, match="seed 3 has no queries, no short and no long flows"):
         ClosedLoopAlphaEnv(silent).reset(seed=3)
-
-
-def test_a_network_without_counters_says_so() -> None:
-    for changes in ({}, {"policy__name": "lqd", "counters": True}):
-        network = NativeNetwork(document(**changes))
-        with pytest.raises(ValueError, match="nothing is counted"):
-            network.counters(0)
-        with pytest.raises(ValueError, match="nothing is counted"):
-            network.set_alphas(np.ones(1))
-    network = NativeNetwork(document(counters=True))
-    with pytest.raises(ValueError, match="there are 1 alphas for"):
-        network.set_alphas(np.ones(1))

@@ -273,17 +273,6 @@ def test_a_seed_determines_all_episodes() -> None:
     assert episodes(7) == episodes(7) != episodes(8)
 
 
-def test_labels_of_a_dataset_are_its_own(bursts: Path) -> None:
-    env = BufferEnv(FromDatasets([bursts]), labels=True)
-    records = FromDatasets([bursts]).episode(0).records
-    told, over, info = [], False, env.reset(seed=0)[1]
-    while not over:
-        told.append(info["lqd_drop"])
-        _, _, over, _, info = env.step(ACCEPT)
-    assert told == (records["lqd_drop"][records["flow_class"] != FlowClass.CONTROL] != 0).tolist()
-    assert any(told)
-
-
 @pytest.mark.parametrize(
     "again", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "deepcopy"]
 )
@@ -301,19 +290,6 @@ def test_a_copy_plays_the_same_episodes(again: Callable[[Any], Any]) -> None:
     assert episode(again(env)) == episode(env)
     many = BufferVectorEnv(2, Generated(ports=4, buffer=16, slots=60))
     assert np.array_equal(again(many).reset(seed=7)[0], many.reset(seed=7)[0])
-
-
-def test_episodes_are_cut_alike_in_both_forms() -> None:
-    many = gymnasium.make_vec("foretail/Buffer-v0", num_envs=2, traffic=Generated(slots=60), max_episode_steps=3)
-    one = gymnasium.make("foretail/Buffer-v0", traffic=Generated(slots=60), max_episode_steps=3)
-    many.reset(seed=1)
-    one.reset(seed=1)
-    alone = [one.step(0)[3] for _ in range(3)]
-    assert [bool(many.step(np.zeros(2, np.int64))[3][0]) for _ in range(3)] == alone == [False, False, True]
-    assert np.array_equal(many.step(np.zeros(2, np.int64))[1], np.zeros(2))  # the reset
-    assert not many.step(np.zeros(2, np.int64))[3].any()
-    with pytest.raises(ForetailError, match=r"^max_episode_steps must be a whole number of at least 1, or None"):
-        BufferVectorEnv(max_episode_steps=0)
 
 
 def test_a_mask_resets_some_environments() -> None:

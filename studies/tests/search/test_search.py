@@ -414,37 +414,6 @@ def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_p
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_a_rule_is_found_in_ns3_and_put_on_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["run", "sharing_rule", "size=small", "hydra.run.dir=search"]) == 0
-    result = json.loads((tmp_path / "search" / "result.json").read_text())
-    assert len(result["rows"]) == 4
-    assert result["finalists"][0]["against"]["mean"] <= result["finalists"][1]["against"]["mean"]
-    model = "model=models:/foretail-drop@candidate"
-    on_map = ["run", "sharing_map", "size=small", "asking=[learned]", model]
-    assert cli.main([*on_map, "hydra.run.dir=map"]) == 0
-    rows = pd.DataFrame(json.loads((tmp_path / "map" / "result.json").read_text())["rows"])
-    learned = rows[rows["policy"] == "learned"]
-    assert len(learned) == 3
-    assert (learned["asked"] > learned["predicted_drops"]).all()
-    assert (learned["predicted_drops"] > 0).any()
-    gate = ["promote", "experiment=closed_loop_gate", "size=small", "seeds=[201,202]", model, "p4=true"]
-    code = cli.main([*gate, "hydra.run.dir=gate"])
-    judged = json.loads((tmp_path / "gate" / "result.json").read_text())
-    check = judged["gate"]["checks"][0]
-    pairs = {who: [math.log(run["costs"][who]) for run in judged["held_out"]] for who in ("learned the model", "cs")}
-    less_cs = np.subtract(pairs["learned the model"], pairs["cs"])
-    assert check["name"] == "cost"
-    assert check["difference"]["mean"] == pytest.approx(less_cs.mean())
-    assert check["passed"] == (check["difference"]["high"] < 0) == (judged["promoted"] is not None)
-    assert [one["passed"] for one in judged["gate"]["checks"][1:]] == [True, True]
-    assert (code == 0) == check["passed"]
-    assert "Cost J under held-out conditions" in (tmp_path / "gate" / "model_card.md").read_text()
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

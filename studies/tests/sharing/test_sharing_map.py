@@ -246,32 +246,6 @@ def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.ns3
-def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ["run", "sharing_map", "size=small", "most_seeds=2", "tracking=off"]
-    assert cli.main([*command, "hydra.run.dir=map"]) == 0
-    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
-    assert set(found["families"]) == {"websearch", "loss_based"}
-    assert set(found["settings"]) == {"lqd", "cs", "dt"}
-    assert {(row["family"], row["held_out"]) for row in found["rows"]} == {("websearch", False), ("loss_based", True)}
-    for row in found["rows"]:
-        assert (row["regret"] is None) == (row["seeds"] < 2)
-        assert row["cost_low"] is None or row["cost_low"] <= row["cost"] <= row["cost_high"]
-    assert Path("map/sharing_map.png").stat().st_size > 0
-    # The same command simulates nothing, and choosing settings alone needs no family that is held out.
-    assert cli.main([*command, "hydra.run.dir=again"]) == 0
-    again = json.loads(Path("again/result.json").read_text(encoding="utf-8"))
-    assert again["rows"] == found["rows"]
-    assert "24 simulations, 24 of them in the store" in again["tables"][-1]["notes"]
-    tuned = ["run", "tune", "size=small", "tracking=off", "hydra.run.dir=tuned"]
-    assert cli.main(tuned) == 0
-    chosen = json.loads(Path("tuned/result.json").read_text(encoding="utf-8"))
-    assert {row["family"] for row in chosen["rows"]} == {"websearch"}
-    assert chosen["settings"] == found["settings"]
-
-
-@pytest.mark.nightly
 def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["run", "loss_recovery", "size=small", "most_seeds=2", "tracking=off", "hydra.run.dir=map"]

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from foretail.export.c import forms
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
 from foretail.export.c.build import PredictorLibrary, compile_library, find_compiler, predictor_abi
-from foretail.export.c.shapes import Trees
 from foretail.export.c.target import C, render_c
-from foretail.export.c.text import Batch, Single, c_string
+from foretail.export.c.text import Batch, Single
 from foretail.export.passes import with_votes
-from foretail.export.proof import Certificate, ProofError
+from foretail.export.proof import Certificate
 from foretail.export.target import ExportResult, export
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -274,41 +272,6 @@ def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_
     }
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert PredictorLibrary(result.file(".so")).features == (("f0", ""),)
-
-
-def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
-    scores = []
-    for leaf in (0.5, 1.0, 1.5):
-        library = PredictorLibrary(export(stumps([0.0, leaf]), C(), tmp_path / "out").file(".so"))
-        scores += library.score_each(np.array([[255]])).tolist()
-    assert scores == [1, 2, 3]
-
-
-def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (stump,) = with_votes(stumps([0.0, 1.0])).trees
-    wrong = replace(stump, cut=np.where(stump.feature >= 0, 11, 0))
-    monkeypatch.setattr(Trees, "of", lambda _: Trees((wrong,)))
-    with pytest.raises(ProofError, match="f0=11"):
-        export(stumps([0.0, 1.0]), C(shape="branches"), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["", "Drop", "1drop", "a-b", "a b", "../x", 'a"', "é", "foretail_predictor", "a" * 60])
-def test_unsafe_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="cannot prefix names in generated code"):
-        export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix=name)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "a??/", "é"])
-def test_unsafe_strings_are_refused(text: str) -> None:
-    with pytest.raises(ForetailError, match="cannot be written into C"):
-        c_string(text)
-
-
-def test_rendering_needs_votes() -> None:
-    with pytest.raises(ForetailError, match="no integer votes"):
-        render_c(stumps([0.0, 1.0]))
 
 
 def test_cc_chooses_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import TNA, V1MODEL, load_profile
 from foretail.export.p4.rows import KINDS, Intervals, Kind, Row, Rows, intervals_of, range_prefixes, rows_of
 from foretail.export.p4.target import P4
-from foretail.export.p4.text import render_p4
 from foretail.export.passes import lower
 from foretail.export.proof import ProofError
 from foretail.export.target import ExportResult, export, prove_files
@@ -192,16 +191,6 @@ def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
     assert chosen.total("rows") == 2
 
 
-def test_the_score_is_as_wide_as_it_has_to_be() -> None:
-    ensemble = small_ensemble()
-    bits = score_bits(ensemble)
-    sums = ensemble.score(everything(ensemble))
-    assert bits % 8 == 0
-    assert -(1 << (bits - 1)) < sums.min() <= sums.max() < 1 << (bits - 1)
-    assert bits == 8
-    assert score_bits(lower(stumps([0.0, 300.0], threshold=Fraction(1))).ensemble) == 16
-
-
 def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     base = stumps([0.0, 1.0])
     leaf = base.trees[0]
@@ -338,35 +327,6 @@ def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None
             said[any_tau, features] = str(no.value)
     assert {key: "any_tau=false" in text for key, text in said.items()} == {key: key[0] for key in said}
     assert {key: "larger cell_bytes" in text for key, text in said.items()} == {key: key[1] != coarsest for key in said}
-
-
-@pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])
-def test_params_cannot_inject_text(params: str) -> None:
-    base = small_ensemble()
-    object.__setattr__(base.features[0], "params", params)  # past the ensemble's own door
-    with pytest.raises(ForetailError, match="cannot be written into P4"):
-        texts_of(base)
-
-
-@pytest.mark.parametrize("name", ["a b", "a;", "1a", "", "a" * 70])
-def test_names_cannot_inject_text(name: str) -> None:
-    base = small_ensemble()
-    object.__setattr__(base.features[0], "name", name)
-    with pytest.raises(ForetailError, match="cannot be written into P4"):
-        texts_of(base)
-
-
-def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = render_p4
-
-    def off_by_one(*args):  # type: ignore[no-untyped-def]
-        texts = honest(*args)
-        return {
-            name: text.replace("> 24w5) { k_queue = 3w6", "> 24w4) { k_queue = 3w5") for name, text in texts.items()
-        }
-
-    monkeypatch.setattr("foretail.export.p4.target.render_p4", off_by_one)
-    refused(tmp_path, "queue=7")
 
 
 @st.composite

@@ -99,14 +99,6 @@ def test_features_that_v1model_does_not_show_are_refused(name: str) -> None:
     assert f"feature '{name}' is none that the demo program can compute: train on some of threshold," in message
 
 
-def test_features_of_another_arithmetic_are_refused() -> None:
-    mixed = (*inputs()[:2], *inputs(average_shift=12)[3:])
-    assert "where the others have" in refusal(mixed)
-    assert "no power of two" in refusal(inputs(cell_bytes=100))
-    assert "average_shift is 25: use 0 to 24" in refusal(inputs(average_shift=25))
-    assert "has the arithmetic 'tick_ns=1'" in refusal((FeatureInput("since_push_out", "tick_ns=1", 24),))
-
-
 def test_values_that_do_not_fit_are_refused() -> None:
     (threshold, *_) = inputs()
     assert "feature 'threshold' reaches 390 on this switch" in refusal((replace(threshold, bits=8),))
@@ -114,12 +106,6 @@ def test_values_that_do_not_fit_are_refused() -> None:
     assert "reaches 30000000" in refusal(bytewise, DemoSwitch(30_000_000, (GBPS,), smallest_packet_bytes=1500))
     assert "since_push_out' reaches 16777215" in refusal((replace(inputs()[-1], bits=23),))
     assert "has no exact reciprocal in 64 bits" in refusal(switch=DemoSwitch(100_000, (9_999_999_967,)))
-
-
-def test_an_ensemble_without_votes_is_refused() -> None:
-    plain = Ensemble(inputs(), (stump((0.0, 1.0)),), Fraction(1, 2))
-    with pytest.raises(ForetailError, match=r"no integer votes: run foretail\.export\.with_votes"):
-        render_demo(plain, FOUR_PORTS)
 
 
 # -- against sim_bridge/buffer, register by register --------------------------------------------------------------

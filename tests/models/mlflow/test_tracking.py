@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
@@ -27,7 +26,7 @@ from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
-from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists, tracking_uri
+from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
 from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
 from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
 from foretail.models.scoring.metrics import Confusion, scores
@@ -97,18 +96,6 @@ def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
         assert json.loads(dataset.source) == {"uri": "store/abc", "sha256": "ab" * 32, "traffic_sha256": "12" * 32}
     assert json.loads(inputs["train"].profile) == {"rows": 20_000, "drops": 180}
     assert json.loads(inputs["test"].profile)["rows"] == 5000
-
-
-def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained) -> None:
-    x, y = synthetic_arrivals(rows=5000, seed=2)
-    confusion = json.loads(_artifact(stored, "figures/test_whole_confusion.json").read_text())
-    assert Confusion(**confusion) == Confusion.count(y, trained.ensemble.exceeds(x))
-    curve = pd.read_parquet(_artifact(stored, "figures/test_whole_precision_recall.parquet"))
-    assert curve["recall"].iloc[-1] == 1
-    assert (curve["true_positives"] + curve["false_positives"]).iloc[-1] == 5000
-    for name in ("confusion", "precision_recall"):
-        with Image.open(_artifact(stored, f"figures/test_whole_{name}.png")) as image:
-            assert image.width > 300
 
 
 def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,27 +168,6 @@ def test_mlflow_refuses_a_model_that_was_altered(
             mlflow.pyfunc.load_model("models:/foretail-drop@candidate")
     finally:
         file.write_text(text)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_mlflow_loads_the_model_without_what_trained_it(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
-    script = (
-        "import json, sys\n"
-        "for package in ('xgboost', 'skops', 'treelite', 'optuna'): sys.modules[package] = None\n"
-        "import mlflow, pandas\n"
-        f"mlflow.set_tracking_uri({uri!r})\n"
-        "model = mlflow.pyfunc.load_model('models:/foretail-drop@candidate')\n"
-        f"rows = pandas.DataFrame({trained.rows[:50].tolist()}, columns={[item.name for item in PAPER_INPUTS]})\n"
-        "print(json.dumps(model.predict(rows).tolist()))\n"
-        "assert not {'sklearn', 'torch', 'foretail.pipelines', 'foretail.export'} & sys.modules.keys()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
 
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
@@ -355,15 +321,6 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     ):
         pass
     assert "\n" not in str(caught.value)
-
-
-def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    folder = Path("/outputs")
-    assert tracking_uri(None, folder) == "sqlite:////outputs/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    assert tracking_uri(None, folder) == "http://server"
-    assert tracking_uri("sqlite:///x.db", folder) == "sqlite:///x.db"
 
 
 def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:

@@ -330,22 +330,6 @@ def test_help_fits_a_screen_and_begins_with_an_example(words: list[str], capsys:
     assert lines[0].split()[: 1 + len(words)] == ["foretail", *words]
 
 
-def test_help_names_every_setting_of_a_stage_or_its_group(capsys: pytest.CaptureFixture[str]) -> None:
-    for stage, schema in SCHEMAS.items():
-        assert cli.main([stage, "--help"]) == 0
-        printed = " ".join(capsys.readouterr().out.split())
-        assert not [field.name for field in dataclasses.fields(schema) if field.name not in printed]
-
-
-def test_help_of_a_group_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["collect", "--help", "scenario.incast"]) == 0
-    printed = capsys.readouterr().out
-    assert "scenario.incast.fan_in=" in printed
-    assert "scenario.background.load" not in printed
-    assert cli.main(["collect", "--help", "incast"]) == 2
-    assert "foretail collect has no group of settings incast" in capsys.readouterr().err
-
-
 def test_help_of_experiments_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--help"]) == 0
     lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
@@ -397,15 +381,6 @@ def test_a_setting_of_nearly_the_right_name(
 ) -> None:
     assert cli.main(arguments) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_file_of_a_scenario_without_its_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "scenario").mkdir()
-    (tmp_path / "scenario" / "mine.yaml").write_text(
-        "name: mine\ntopology: {leaves: 2, servers_per_leaf: 4, spines: 2}\n"
-    )
-    assert cli.main(["collect", "--config-dir", str(tmp_path), "scenario=mine"]) == 2
-    assert "or let its file begin with 'defaults: [base_scenario, " in capsys.readouterr().err
 
 
 def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -601,23 +576,6 @@ def test_an_error_that_follows_a_signal_is_an_interruption(
     assert cli.main(["doctor"]) == code
     assert capsys.readouterr().err == "foretail: interrupted; only what is complete is kept.\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_flags_may_stand_behind_settings(tmp_path: Path) -> None:
-    (tmp_path / "conf" / "predictor").mkdir(parents=True)
-    (tmp_path / "conf" / "predictor" / "mine.yaml").write_text(
-        "_target_: foretail.models.drop.forest.ExtraTrees\nname: mine\ntrees: 3\n"
-    )
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "train", "predictor=mine"]
-    done = subprocess.run(
-        [*command, "--config-dir", "conf", "predictor.trees=5", "--cfg", "job"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "trees: 5" in done.stdout
 
 
 STOPS_AT = """

@@ -11,7 +11,7 @@ import pytest
 import xgboost
 from numpy.typing import NDArray
 
-from foretail.configs.schema.model_stages import ExportConfig, TrainConfig
+from foretail.configs.schema.model_stages import ExportConfig
 from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
@@ -321,30 +321,6 @@ def test_what_means_nothing_or_cannot_be_is_refused(
         export(settings, tmp_path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "c").exists()
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_ns3_asks_the_library_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings: TrainConfig = config("train", tmp_path, "scenario=tiny", "tracking=off", *NETWORKS["mlp"])
-    train(settings, tmp_path / "run")
-    exported_of_export_network(tmp_path, tmp_path / "c", f"model={tmp_path / 'run'}")
-    library = tmp_path / "c" / "drop_predictor.so"
-    asks = ["policy=[credence]", "baselines=[]", "seeds=[11]"]
-    shared = ["scenario=tiny", f"store_dir={tmp_path / 'store'}", f"hydra.run.dir={tmp_path / 'evaluated'}"]
-    answers = []
-    for given in (f"policy.credence.library={library}", f"model={tmp_path / 'run'}"):
-        assert cli.main(["evaluate", *shared, *asks, given]) == 0
-        document = json.loads((tmp_path / "evaluated" / "result.json").read_text())
-        (run,) = document["runs"]
-        answers.append((run["asked"], run["predicted_drops"], run["flows_sha256"]))
-    assert answers[0] == answers[1], "evaluate compiles what export writes"
-    assert answers[0][0] > answers[0][1] > 0
-    assert document["predictor"]["certificate"]["method"] == "quantised"
-    (said,) = [sentence for sentence in document["findings"] if "quantised form" in sentence]
-    assert document["predictor"]["certificate"]["error_probability"] in said
 
 
 def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(folder: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion import gate
 from foretail.pipelines.promotion.aliases import Aliases
 from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
-from foretail.pipelines.promotion.model_card import markdown, model_card, read_shift_table
+from foretail.pipelines.promotion.model_card import markdown, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.promote import promote
@@ -188,23 +188,6 @@ def test_the_card_holds_what_the_documents_say(
     assert "own queues" not in card
 
 
-def test_a_run_says_what_it_was_given_and_a_study_shows_what_it_found_in_the_store(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    given = lineage(trained["weak"].ensemble.sha256, uri(folder))
-    assert [(item.name, item.context) for item in given.datasets] == [
-        (f"bursts-{seed} {side}", side) for seed, side in ((1, "train"), (2, "validation"), (3, "test"))
-    ]
-    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
-    with track("foretail", {}, uri=uri(folder)) as study:
-        settings = (*shared(folder, *TRAINED_ON), *split, *MODELS["weak"], f"tracking.parent_run_id={study.run_id}")
-        assert train(typed(composed("train", *settings), TrainConfig), folder / "weak").reused
-    inside = f"tags.`mlflow.parentRunId` = '{study.run_id}'"
-    (copy,) = MlflowClient(uri(folder)).search_runs([study.experiment_id], inside)
-    assert copy.data.tags["reused_run_id"] == given.runs[0]
-    assert copy.data.metrics["test/asked/f1"] == trained["weak"].outcome["scores"]["test"]["asked"]["f1"]
-
-
 def test_names_from_data_stay_text_in_the_card() -> None:
     assert markdown("a|b <script>\n# [x](y) `z` *_~$") == "a\\|b \\<script\\> # \\[x\\](y) \\`z\\` \\*\\_\\~\\$"
     assert [markdown(value) for value in (None, True, 12345, 0.123456, 1e6, "")] == [
@@ -262,20 +245,6 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
     assert (tags["gate"], tags["gate.asked_f1"], tags["gate.c"]) == ("refused", "refused", "passed")
     assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
-
-
-@pytest.mark.nightly
-def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    assert held(folder, "better", "challenger", trained["weak"]) == "1"
-    after = promoted(folder, "better", str(folder / "strong"), "to=challenger").promoted
-    assert after is not None
-    assert holders(folder, "better") == {"challenger": after.version, "previous_challenger": "1"}
-    assert load_ensemble("models:/better@challenger", uri(folder)) == trained["strong"].ensemble
-    assert load_ensemble("models:/better@previous_challenger", uri(folder)) == trained["weak"].ensemble
-    with pytest.raises(ForetailError, match="is this very model already, version 2"):
-        promoted(folder, "better", STRONG, "to=challenger")
 
 
 def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
@@ -382,12 +351,6 @@ def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     assert holders(folder, "overtaken") == {"champion": "1"}
 
 
-def test_an_outcome_of_another_version_is_named() -> None:
-    document = {"outcome": {"features": []}, "config": {}, "gate": {"checks": []}, "lineage": {"runs": ["abc"]}}
-    with pytest.raises(ForetailError, match="outcome of run abc is that of another version of Foretail"):
-        model_card(document)
-
-
 KILLED = """
 import os, sys
 from mlflow import MlflowClient
@@ -411,17 +374,6 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
         database.execute("INSERT INTO registered_model_aliases (name, alias, version) VALUES (?, ?, ?)", row)
     with pytest.raises(ForetailError, match=r"deleted@champion points at version 1, which is deleted"):
         alias_holder("deleted", "champion", uri(folder))
-
-
-def test_a_server_that_does_not_answer_is_one_sentence(
-    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(
-        ForetailError, match=r"no tracking server answers at http://127.0.0.1:9: start it.*tracking\.uri"
-    ) as caught:
-        promoted(folder, "nowhere", str(folder / "strong"), "tracking.uri=http://127.0.0.1:9")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_ones_own_is_registered_with_what_trained_it(

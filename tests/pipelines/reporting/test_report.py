@@ -22,15 +22,13 @@ from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.predictions import PredictionScores, Source
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
-from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.promotion.gate import Check
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.promotion.promoting import PromoteResult
 from foretail.pipelines.reporting.glossary import glossary
 from foretail.pipelines.reporting.page import render_page, stacked, varied
-from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
+from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
-from foretail.pipelines.stages.collect import CollectResult
 from foretail.sim_bridge.open_loop.scores import worth_in_words
 from tests.examples import draws
 from tests.forests import paper_forest
@@ -228,43 +226,6 @@ def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
     assert not any(names[13] in cell for cell in cells)
 
 
-@pytest.mark.parametrize("wrong", [None, "text", ["a"], {"best_by": ["x"]}, {"best_by": "scores"}])
-def test_a_sweep_of_whatever_the_files_say_has_a_page(tmp_path: Path, wrong: Any) -> None:
-    for number in (0, 1):
-        folder = tmp_path / str(number)
-        told = {"config": {"tracking": wrong}, "scores": wrong, "reused": [wrong], "ensemble_sha256": wrong}
-        write_result(folder, document(stage="train", command=f"foretail train a={number}", **told))
-    check_page(render_page([opened(tmp_path / "0"), opened(tmp_path / "1")]))
-
-
-def test_a_long_list_of_a_run_without_a_command_is_its_length(tmp_path: Path) -> None:
-    for number in (0, 1):
-        write_result(tmp_path / str(number), document(config={"names": [f"feature_{at}" for at in range(9 + number)]}))
-    assert stacked([opened(tmp_path / "0"), opened(tmp_path / "1")])[0].rows[1][:2] == ("2", "10 values")
-
-
-def test_results_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
-    old = document()
-    for name in ("command", "finished", "tables"):
-        del old[name]
-    write_result(tmp_path, old)
-    warnings = check_page(render_page([opened(tmp_path)])).text("p")
-    assert "kept no tables: run it again" in warnings
-    assert "did not write its command down" in warnings
-    assert "a time that was not written down" in warnings
-
-
-def test_a_large_svg_gives_way_to_its_png(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "run")
-    svg = folder / "scores_by_seed.svg"
-    svg.write_text(svg.read_text() + f"<!--{'x' * LARGEST_SVG_BYTES}-->")
-    (figure,) = opened(folder).figures
-    assert figure.media_type == "image/png"
-    write_result(folder, document(files=["scores_by_seed.svg"]))
-    (figure,) = opened(folder).figures
-    assert figure.media_type == "image/svg+xml"
-
-
 def written(folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / "result.json").write_text(text)
@@ -442,20 +403,6 @@ def test_seeds_that_the_model_has_seen_are_shown_apart() -> None:
     means = [document["means"], document["seen"]["means"]]
     assert [mean["slowdown.incast.p95"]["credence"].mean for mean in means] == [9, 5]
     assert "all of these seeds, which flatters it" in replace(found, seen=(0, 1, 2)).verdict()[0]
-
-
-def test_a_collection_says_what_a_model_that_learns_nothing_is_right_on() -> None:
-    def made(rows: int, drops: int) -> CollectedRun:
-        return CollectedRun(1, Path("nowhere"), "0" * 64, rows, drops, 0, False, 1.0, {}, None, None)
-
-    assert CollectResult((made(1000, 2), made(1000, 8))).verdict() == [
-        "LQD drops 10 of 2,000 packets, 0.5 %, in 2 datasets.",
-        "A predictor that never drops is right on 99.5 % of them: judge one by F1.",
-    ]
-    assert CollectResult((made(1000, 400),)).verdict()[-1].endswith("lower the load, or send smaller bursts.")
-    assert CollectResult((made(1000, 0),)).verdict() == [
-        "LQD drops none of the 1,000 packets of 1 dataset, so there is nothing to learn."
-    ]
 
 
 def test_a_comparison_says_what_it_cannot_tell() -> None:

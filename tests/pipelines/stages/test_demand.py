@@ -172,34 +172,6 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
             compared(tmp_path, *overrides, "interval_ns=500", bad)
 
 
-@pytest.mark.nightly
-def test_logs_are_runs_by_number_or_drawn(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{seed}.npy" for seed in range(1, 5)]
-    for seed, path in enumerate(paths, 1):
-        np.save(path, run_of("hybrid_parallel", seed).demand)
-    logs = f"logs=[{','.join(map(str, paths))}]"
-    lean = ["degree=2", "warm_up=6", "trusts=[2,4]", OFF, "demand_predictor=[last_value,seasonal]"]
-    found = demand(typed(composed("demand", *lean, logs), DemandConfig), tmp_path / "run")
-    generated = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]")
-    told, expected = (next(iter(document_of(of)["workloads"].values()))["predictors"] for of in (found, generated))
-    assert document_of(found)["workloads"]["logs"]["runs"]["test"] == [str(paths[3])]
-    for name in expected:
-        assert told[name]["trust"] == expected[name]["trust"]
-        assert told[name]["theta_minus"] == expected[name]["theta_minus"]
-    drawn = demand(typed(composed("demand", *lean, logs, "split=drawn"), DemandConfig), tmp_path / "run")
-    runs = document_of(drawn)["workloads"]["logs"]["runs"]
-    assert [len(runs[side]) for side in SIDES] == [2, 1, 1]
-    for bad, complaint in (
-        (["split.test=[5]"], "of the logs' runs, numbered 1 to 4, seed 5 of the split has no run.*or give split=drawn"),
-        (["split.train=[1]"], "the run with seed 2 is on no side of the split.*or give split=drawn"),
-        (["warm_up=12"], "has no step 12"),
-        (["uplink_bps=5"], "in bytes: give interval_ns"),
-        (["datasets=[somewhere]"], "datasets and logs are both given"),
-    ):
-        with pytest.raises(ForetailError, match=complaint):
-            demand(typed(composed("demand", *lean, logs, *bad), DemandConfig), tmp_path / "run")
-
-
 def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path: Path) -> None:
     paths, packets = [], []
     for seed in (1, 2, 3):

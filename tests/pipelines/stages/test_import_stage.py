@@ -68,27 +68,6 @@ def artifact_logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: Path) -> None:
-    done = foretail(tmp_path, "collect", "source=etalon", f"log={etalon_log}", "etalon.buffer_bytes=300_000")
-    assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
-    (run,) = result_of(tmp_path, "collect")["runs"]
-    assert run["drops"] > 100
-    assert run["drops"] == run["counters"]["data_drops.buffer_full"] + run["counters"]["data_drops.pushed_out"]
-    assert run["imported"]["survey"]["active_voqs"] == 12
-    manifest = Dataset.open(Path(run["path"])).manifest
-    assert manifest.scenario["open_loop"] is True
-    assert manifest.scenario["drops_visible"] is False
-    assert manifest.scenario["log_sha256"] == run["imported"]["log_sha256"]
-    assert [switch.ports for switch in manifest.switches] == [3] * 4
-    done = foretail(
-        tmp_path, "train", f"datasets=[{run['path']}]", "split=by_time", "split.gap_ns=2_000_000", "tracking=off"
-    )
-    assert done.returncode == 0, done.stderr
-    assert result_of(tmp_path, "train")["scores"]["test"]["whole"]["f1"] > 0.2
-
-
 SWITCH = ["source=pcap", "pcap.ports=4", "pcap.buffer_bytes=100_000", "pcap.port_rates_bps=[10_000_000_000]"]
 
 

@@ -23,7 +23,6 @@ from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop.slotted import accept, compare
 from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
-from tests.pipelines.command.test_cli import foretail as foretail_of_guest_policies
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.slow
@@ -268,32 +267,6 @@ def evaluated(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     assert path is not None, done.stdout
     found: dict[str, object] = json.loads(Path(path[1]).read_text())
     return found
-
-
-@pytest.mark.nightly
-def test_evaluate_names_it_in_its_tables_and_refuses_what_cannot_be(header: Path, tmp_path: Path) -> None:
-    (tmp_path / "rules").mkdir()
-    (tmp_path / "rules/again.hpp").write_text(HEADER)
-    rows = arrivals()
-    lines = [f"{slot},{port}" for slot, port in zip(rows.slot.tolist(), rows.port.tolist(), strict=True)]
-    (tmp_path / "arrivals.csv").write_text("\n".join(["slot,port", *lines]))
-    open_loop = ("replay", "arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
-    found = evaluated(
-        foretail_of_guest_policies(tmp_path, *open_loop, "policies=[lqd,dt,rules/again.hpp:mine::Again]")
-    )["policies"]
-    assert isinstance(found, dict)
-    assert list(found) == ["lqd", "dt", "Again"]
-    assert found["Again"] == found["dt"]
-    for policies, complaint in (
-        ("[rules/gone.hpp:Again]", "policies: there is no file rules/gone.hpp."),
-        ("[red]", "policies = red is unknown: choose from cs, cp, dt"),
-        ("[rules/again.hpp:mine::Again,rules/again.hpp:other::Again]", "policies names Again twice"),
-        ("[rules/again.hpp:lqd]", "has the name of one of Foretail's own policies"),
-    ):
-        done = foretail_of_guest_policies(tmp_path, *open_loop, f"policies={policies}")
-        assert done.returncode == cli.EXIT_BAD_INPUT
-        assert complaint in done.stderr
-        assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_path_and_the_text_are_checked_before_anything_compiles(tmp_path: Path) -> None:

@@ -404,24 +404,6 @@ def test_an_emulator_that_is_killed_leaves_no_control_in_the_kernel(
     assert eventually(lambda: not ours & available())
 
 
-def test_two_emulators_at_once_have_a_control_each(emulator_of_emulator_control: Path, tmp_path: Path) -> None:
-    if "dctcp" in available():
-        pytest.skip("this kernel has its own dctcp, so that none of ours is registered")
-    asked = document({"factor": 10_000, "control": "dctcp"}, transport__mark_bytes=MARK_BYTES)
-    (tmp_path / "settings.json").write_text(json.dumps(asked), encoding="utf-8")
-    before = available()
-    command = [emulator_of_emulator_control, tmp_path / "settings.json", tmp_path]
-    with (
-        subprocess.Popen(command, stderr=subprocess.DEVNULL) as one,
-        subprocess.Popen(command, stderr=subprocess.DEVNULL) as other,
-    ):
-        try:
-            assert eventually(lambda: len(available() - before) >= 2)
-        finally:
-            one.kill()
-            other.kill()
-
-
 @pytest.mark.parametrize(
     ("start", "lacks"),
     [

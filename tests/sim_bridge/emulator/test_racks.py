@@ -239,13 +239,6 @@ def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_da
     assert told["left"][1] == 2 * slot + 100_000 + 2 * 7_200  # the day's end opens the packet path again
 
 
-def test_circuits_of_racks_with_hosts_are_logged_up_and_down(check: Check) -> None:
-    told = check(DOCUMENT, 1, 0, bursts(seed=1, packets=400, factor=1))
-    slot = 50_021 + 9_973
-    assert told["first_up"] == {1000 * rack + (rack + 1 + k) % 5: k * slot for rack in (0, 1, 3) for k in range(4)}
-    assert told["first_down"] == {pair: up + 50_021 for pair, up in told["first_up"].items()}
-
-
 def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
     once = bursts(seed=4, packets=400, factor=1)
     end = once[-1][0] + 1_000_000

@@ -108,16 +108,6 @@ def test_models_are_proven_in_a_frame_of_their_features_and_others(
             assert found.ir_sha256 == done.ensemble.sha256
 
 
-def test_the_text_of_a_frame_is_the_same_for_every_model(tmp_path: Path) -> None:
-    texts = []
-    for i, model in enumerate(MODELS):
-        done = export(over(model, FRAME), P4(entries="runtime", frame=FRAME), tmp_path / str(i))
-        text = "".join(done.file(end).read_text() for end in (".p4", "_b.p4", "_banks.p4", "_main.p4"))
-        tau = done.ensemble.require_votes()[1]
-        texts.append(text.replace(done.ensemble.sha256, "HASH").replace(f"set_tau(64w{tau % 2**64:#x})", "set_tau()"))
-    assert len(set(texts)) == 1
-
-
 def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
     for file, model in zip(files, MODELS, strict=True):
         found = deploy(file)
@@ -253,18 +243,6 @@ def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
     for connection in connections:
         connection.close()
     assert len(connections) < 100
-
-
-def test_other_votes_of_the_live_model_go_into_the_other_bank(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
-    deploy(files[0])
-    first = next(bank for bank in deploy(files[0], any_tau=False).banks if bank.decides)
-    rows = everything(MODELS[0])
-    tau = MODELS[0].require_votes()[1]
-    found = [switch.packet(dict(zip(FRAME.features, row, strict=True)), FRAME) for row in rows.tolist()]
-    assert [drop for *_, drop in found] == (MODELS[0].score(rows) > tau).tolist()
-    assert first.tag == MODELS[0].sha256[:8]
 
 
 def test_no_packet_is_decided_by_a_mix(
