@@ -28,14 +28,10 @@ from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
+from tests.composed import foretail
 from tests.forests import paper_forest
 
 pytestmark = pytest.mark.slow
-
-
-def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "foretail.pipelines.cli", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complaint: str) -> None:

@@ -29,8 +29,7 @@ from foretail.pipelines.comparison.statistics import (
 )
 from foretail.pipelines.experiment.sweep import paired
 from foretail.sim_bridge.packets.cost import link_time_ns, query_table, slowdowns
-from tests.composed import experiment_settings, run_of
-from tests.pipelines.command.test_cli import foretail
+from tests.composed import experiment_settings, foretail, run_of
 
 END_NS = 10_000_000
 

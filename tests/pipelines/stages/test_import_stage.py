@@ -34,8 +34,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import labelled
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed
-from tests.pipelines.command.test_cli import foretail
+from tests.composed import composed, foretail
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from foretail.pipelines import cli
-from tests.pipelines.command.test_cli import foretail
+from tests.composed import foretail
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow

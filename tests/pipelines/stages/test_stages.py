@@ -42,8 +42,7 @@ from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.composed import composed
-from tests.pipelines.command.test_cli import foretail
+from tests.composed import composed, foretail
 
 pytestmark = pytest.mark.ns3
 
