@@ -49,7 +49,6 @@ TINY = (
     "seeds=[101]",
     "tracking=off",
 )
-POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, seed 101"]
 
 
 def settings_of(name: str, *overrides: str) -> FlowSettings:

@@ -214,9 +214,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"datasets=[{','.join(paths)}]"
 
 
-MINE = ("--config-dir", "conf", "predictor=mine")
-
-
 def train(folder: Path, traces: str, *overrides: str) -> subprocess.CompletedProcess[str]:
     split = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     fixed = ["tracking.enabled=false", "operating_point.region=whole", "allow_constant_features=true"]

@@ -351,20 +351,6 @@ def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     assert holders(folder, "overtaken") == {"champion": "1"}
 
 
-KILLED = """
-import os, sys
-from mlflow import MlflowClient
-from foretail.pipelines import cli
-set_alias = MlflowClient.set_registered_model_alias
-def kill(self, name, alias, version):
-    if alias == "champion":
-        os._exit(9)
-    set_alias(self, name, alias, version)
-MlflowClient.set_registered_model_alias = kill
-sys.exit(cli.main(sys.argv[1:]))
-"""
-
-
 def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str, TrainResult]) -> None:
     held(folder, "deleted", "champion", trained["strong"])
     MlflowClient(uri(folder)).delete_model_version("deleted", "1")

@@ -143,11 +143,3 @@ def test_no_absolute_path_is_shown(parts: list[str], around: str) -> None:
     assert shown == around.format("…/" + "/".join(parts[-2:]))
     inside = str(Path("run").resolve() / "b" / "c.json")
     assert without_absolute_paths(around.format(inside), Path("run")) == around.format("b/c.json")
-
-
-def luminance(colour: str) -> float:
-    digits = colour.removeprefix("#")
-    channels = [int(digit * 2, 16) / 255 for digit in digits] if len(digits) == 3 else []
-    channels = channels or [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -144,7 +144,6 @@ def test_a_path_without_anything_of_ours_is_refused(tmp_path: Path, capsys: pyte
 
 
 SMALL = {"ports": 8, "buffer_per_port": 30, "slots": 2000}
-SLOTS = ("source=slotted", "slotted.ports=4", "slotted.buffer_per_port=10", "slotted.slots=500")
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
 
-SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 
 

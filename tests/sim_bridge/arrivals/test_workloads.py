@@ -41,17 +41,6 @@ from foretail.sim_bridge.arrivals.workloads import (
 from tests.examples import draws
 from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 
-RANDOM = (
-    "poisson_bursts",
-    "on_off",
-    "incast",
-    "permutation",
-    "uniform",
-    "zipf_bursts",
-    "zipf_on_off",
-    "all_to_all",
-    "ring",
-)
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
     PoissonBursts(load=0.8),
     PoissonBursts(load=2.0, burst_fraction=0.01),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -259,14 +257,6 @@ def test_a_policy_that_fails_is_one_sentence(
     assert cli.main(["replay", *switch, policies]) == cli.EXIT_BAD_INPUT
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"foretail: {complaint}")
-
-
-def evaluated(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
-    assert done.returncode == 0, done.stderr
-    path = re.search(r"result: (\S+)", done.stdout)
-    assert path is not None, done.stdout
-    found: dict[str, object] = json.loads(Path(path[1]).read_text())
-    return found
 
 
 def test_the_path_and_the_text_are_checked_before_anything_compiles(tmp_path: Path) -> None:

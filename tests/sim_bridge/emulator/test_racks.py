@@ -297,14 +297,6 @@ DELAY_NS, OVERHEAD = 3000, 2
 STAR = ("1", "0", "4")
 
 
-# The others are first in the file of their own definitions, which then shows that they compile alone.
-HEADERS = (
-    *(f"emulator/{name}.hpp" for name in ("event_loop", "frame", "hosts/hosts")),
-    *("packets/network/leaf_spine.h", "emulator/main.cc", "emulator/control/own_control.hpp"),
-    *(f"packets/racks/{name}.h" for name in ("fabric", "rack_logs")),
-)
-
-
 @dataclass(frozen=True)
 class Sent:
     """A packet of a host: clock ns, hosts, bytes."""

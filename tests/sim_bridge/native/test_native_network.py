@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
@@ -31,11 +30,9 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
-from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
-from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
@@ -307,19 +304,6 @@ def test_a_summary_and_a_missing_record_are_named(tmp_path: Path) -> None:
     said = first_difference({"one": run, "other": NativeRun.open(other)})
     assert said is not None
     assert said.endswith("only one has it, and 0 after it")
-
-
-TINY = ("scenario=tiny", "tracking=off")
-
-
-def result_of(network: str, folder: Path) -> dict[str, Any]:
-    """What ``foretail evaluate`` says of its runs, without the machine's part."""
-    given = (*TINY, f"network={network}", "policy=[lqd,dt]", "seeds=[101]", "model=null", f"store_dir={folder}")
-    result = evaluate(typed(composed("evaluate", *given), EvaluateConfig, given), folder)
-    assert isinstance(result, FlowsResult)
-    of_the_machine = ("path", "reused", "seconds", "cpu_seconds", "packets_per_cpu_second")
-    runs = [{k: v for k, v in run.items() if k not in of_the_machine} for run in result.document()["runs"]]
-    return {"runs": runs, "means": json.loads(json.dumps(result.totals(), default=dataclasses.asdict))}
 
 
 def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> None:
