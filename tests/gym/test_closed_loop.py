@@ -212,7 +212,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return settings(**(start | {"traffic_ns": 1_000_000} | changes))
 
 
-def in_one_piece_of_closed_loop_alphas(found: dict[str, Any], **policy: Any) -> tuple[Any, int]:
+def in_one_piece_of_alphas(found: dict[str, Any], **policy: Any) -> tuple[Any, int]:
     """The flows of a run in which nobody acts, and its end."""
     network = NativeNetwork({**found, "policy": found["policy"] | policy})
     network.advance()
@@ -239,16 +239,16 @@ def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_pat
         action = alpha_exponents(tree, seen.astype(np.int64)) - alphas.EXPONENTS[0]
         acted |= set(action.tolist())
         earned += reward
-    flows, end_ns = in_one_piece_of_closed_loop_alphas(found, predictor="library", library=str(library))
+    flows, end_ns = in_one_piece_of_alphas(found, predictor="library", library=str(library))
     assert len(acted) > 2
     assert env._network is not None
     assert (env._network.flows() == flows).all()
-    assert not (in_one_piece_of_closed_loop_alphas(found)[0] == flows).all()
+    assert not (in_one_piece_of_alphas(found)[0] == flows).all()
     assert info == {"time_ns": end_ns, "cost": pytest.approx(run_cost(flows, end_ns, found).cost)}
     assert 1 - earned == pytest.approx(info["cost"])
 
 
-def test_gymnasium_finds_nothing_wrong_of_closed_loop_alphas() -> None:
+def test_gymnasium_finds_nothing_wrong_with_alphas() -> None:
     short = document(traffic_ns=500_000)
     check_env(gymnasium.make("foretail/ClosedLoopAlpha-v0", scenario=short).unwrapped, skip_render_check=True)
     many = gymnasium.make_vec("foretail/ClosedLoopAlpha-v0", num_envs=2, scenario=short, vectorization_mode="sync")

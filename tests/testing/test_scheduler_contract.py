@@ -174,12 +174,12 @@ def test_threshold_rules_keep_the_contract(name: str) -> None:
     check_threshold_rule(THRESHOLD_RULES[name])
 
 
-def test_settings_know_our_own_names_of_threshold_rule_contract() -> None:
+def test_settings_know_our_own_names_of_threshold_rule() -> None:
     assert {*THRESHOLD_RULES, "recovered_loss"} == {*training.THRESHOLDS}
 
 
 @dataclass(frozen=True)
-class _NaN_of_threshold_rule_contract(F1):
+class _NaN_of_threshold_rule(F1):
     def worth(self, counts: ThresholdCounts) -> Any:
         with np.errstate(invalid="ignore"):
             return counts.tp / (counts.tp + counts.fp)
@@ -200,13 +200,13 @@ class _Draws(F1):
         return np.random.default_rng().random(len(counts.tp))
 
 
-class _Writes_of_threshold_rule_contract(F1):
+class _Writes_of_threshold_rule(F1):
     def worth(self, counts: ThresholdCounts) -> Any:
         counts.fp[:] += 1
         return super().worth(counts)
 
 
-class _Crashes_of_threshold_rule_contract(F1):
+class _Crashes_of_threshold_rule(F1):
     def worth(self, counts: ThresholdCounts) -> Any:
         raise ZeroDivisionError("no drop")
 
@@ -214,13 +214,13 @@ class _Crashes_of_threshold_rule_contract(F1):
 @pytest.mark.parametrize(
     ("broken", "clause"),
     [
-        (_NaN_of_threshold_rule_contract, "worth must be finite, not nan"),
+        (_NaN_of_threshold_rule, "worth must be finite, not nan"),
         (_Whole, "worth must be float64 or float32, not int64"),
         (_Scalar, r"worth must give one number per threshold, shape \(1,\), not a float"),
         (_Draws, "the same counts must have the same worth"),
-        (_Writes_of_threshold_rule_contract, "worth must not change the fp"),
+        (_Writes_of_threshold_rule, "worth must not change the fp"),
         (
-            _Crashes_of_threshold_rule_contract,
+            _Crashes_of_threshold_rule,
             "worth must answer for any counts: .*_Crashes fails in worth: ZeroDivisionError: no drop",
         ),
     ],
@@ -236,7 +236,7 @@ def test_workloads_keep_the_contract(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class _OfItsOwn_of_workload_contract(Uniform):
+class _OfItsOwn_of_workload(Uniform):
     def changed(self, chunk: Slotted) -> Slotted:
         return chunk
 
@@ -245,33 +245,33 @@ class _OfItsOwn_of_workload_contract(Uniform):
             yield self.changed(chunk)
 
 
-class _Backwards(_OfItsOwn_of_workload_contract):
+class _Backwards(_OfItsOwn_of_workload):
     def changed(self, chunk: Slotted) -> Slotted:
         return Slotted(chunk.slot[::-1].copy(), chunk.port)
 
 
-class _FarPorts(_OfItsOwn_of_workload_contract):
+class _FarPorts(_OfItsOwn_of_workload):
     def changed(self, chunk: Slotted) -> Slotted:
         return Slotted(chunk.slot, chunk.port + np.int32(1))
 
 
-class _WideSlots(_OfItsOwn_of_workload_contract):
+class _WideSlots(_OfItsOwn_of_workload):
     def changed(self, chunk: Slotted) -> Slotted:
         return Slotted(chunk.slot.astype(np.int32), chunk.port)
 
 
-class _ForgetsItsSeed_of_workload_contract(_OfItsOwn_of_workload_contract):
+class _ForgetsItsSeed_of_workload(_OfItsOwn_of_workload):
     def changed(self, chunk: Slotted) -> Slotted:
         return Slotted(chunk.slot, np.random.default_rng().permutation(chunk.port))
 
 
-class _LooksAtTheEnd(_OfItsOwn_of_workload_contract):
+class _LooksAtTheEnd(_OfItsOwn_of_workload):
     def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
         draw.random(slots)
         yield from super().chunks(ports, buffer, slots, draw)
 
 
-class _Crashes_of_workload_contract(_OfItsOwn_of_workload_contract):
+class _Crashes_of_workload(_OfItsOwn_of_workload):
     def changed(self, chunk: Slotted) -> Slotted:
         raise ZeroDivisionError("no load")
 
@@ -282,10 +282,10 @@ class _Crashes_of_workload_contract(_OfItsOwn_of_workload_contract):
         (_Backwards, "slots must never decrease"),
         (_FarPorts, r"port must be in \[0, 4\)"),
         (_WideSlots, "slot must be int64, not int32"),
-        (_ForgetsItsSeed_of_workload_contract, "the same seed must give the same packets"),
+        (_ForgetsItsSeed_of_workload, "the same seed must give the same packets"),
         (_LooksAtTheEnd, "a longer run of a seed must begin with the shorter one"),
         (
-            _Crashes_of_workload_contract,
+            _Crashes_of_workload,
             "chunks must give packets.*_Crashes fails in chunks: ZeroDivisionError: no load",
         ),
     ],

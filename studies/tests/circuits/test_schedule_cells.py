@@ -147,73 +147,67 @@ def test_designs_of_several_hops_deliver_every_cell(schedule: str, routing: str)
     assert hops < 1.1 if schedule == "opera" else hops > 1.2
 
 
-SHORT_SCHEDULE_DESIGNS = {
+SHORT_DESIGNS = {
     "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
     "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
 }
 
 
-def arguments_of_schedule_designs(
-    experiment: str, folder_of_schedule_designs: Path, name: str, *overrides: str
-) -> list[str]:
-    where = [f"store_dir={folder_of_schedule_designs / 'store'}", f"hydra.run.dir={folder_of_schedule_designs / name}"]
-    return ["run", experiment, "size=small", "tracking=off", *where, *SHORT_SCHEDULE_DESIGNS[experiment], *overrides]
+def arguments_of_designs(experiment: str, folder_of_designs: Path, name: str, *overrides: str) -> list[str]:
+    where = [f"store_dir={folder_of_designs / 'store'}", f"hydra.run.dir={folder_of_designs / name}"]
+    return ["run", experiment, "size=small", "tracking=off", *where, *SHORT_DESIGNS[experiment], *overrides]
 
 
-def ran(experiment: str, folder_of_schedule_designs: Path, name: str, *overrides: str) -> dict[str, Any]:
-    assert cli.main(arguments_of_schedule_designs(experiment, folder_of_schedule_designs, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads(
-        (folder_of_schedule_designs / name / "result.json").read_text(encoding="utf-8")
-    )
+def ran(experiment: str, folder_of_designs: Path, name: str, *overrides: str) -> dict[str, Any]:
+    assert cli.main(arguments_of_designs(experiment, folder_of_designs, name, *overrides)) == 0
+    document: dict[str, Any] = json.loads((folder_of_designs / name / "result.json").read_text(encoding="utf-8"))
     return document
 
 
 @pytest.fixture(scope="module")
-def folder_of_schedule_designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder_of_designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both experiments, short, on one store."""
-    folder_of_schedule_designs = tmp_path_factory.mktemp("designs")
-    for experiment in SHORT_SCHEDULE_DESIGNS:
-        ran(experiment, folder_of_schedule_designs, experiment)
-    return folder_of_schedule_designs
+    folder_of_designs = tmp_path_factory.mktemp("designs")
+    for experiment in SHORT_DESIGNS:
+        ran(experiment, folder_of_designs, experiment)
+    return folder_of_designs
 
 
-def samples_of(folder_of_schedule_designs: Path, experiment: str) -> pd.DataFrame:
-    return pd.read_parquet(folder_of_schedule_designs / experiment / f"{experiment}.parquet")
+def samples_of(folder_of_designs: Path, experiment: str) -> pd.DataFrame:
+    return pd.read_parquet(folder_of_designs / experiment / f"{experiment}.parquet")
 
 
 @pytest.mark.nightly
 @pytest.mark.full
-@pytest.mark.parametrize("experiment", SHORT_SCHEDULE_DESIGNS)
-def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder_of_schedule_designs: Path) -> None:
-    document = json.loads((folder_of_schedule_designs / experiment / "result.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("experiment", SHORT_DESIGNS)
+def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder_of_designs: Path) -> None:
+    document = json.loads((folder_of_designs / experiment / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg", "_rounding.csv")
     assert document["files"] == sorted(f"{experiment}{kind}" for kind in kinds)
-    assert sorted(path.name for path in (folder_of_schedule_designs / experiment).iterdir()) == sorted(
+    assert sorted(path.name for path in (folder_of_designs / experiment).iterdir()) == sorted(
         [*document["files"], "result.json", "digest.json"]
     )
     assert (document["duty_cycle"], document["duty_cycle_included"], document["violations"]) == (0.99, False, [])
-    curves = pd.read_csv(folder_of_schedule_designs / experiment / f"{experiment}.csv")
+    curves = pd.read_csv(folder_of_designs / experiment / f"{experiment}.csv")
     assert np.allclose(curves["mean_with_duty_cycle"], 0.99 * curves["mean"])
 
 
-@pytest.mark.parametrize("experiment", SHORT_SCHEDULE_DESIGNS)
+@pytest.mark.parametrize("experiment", SHORT_DESIGNS)
 def test_vermilion_keeps_its_guarantee_and_the_optimum_is_at_least_as_good(
-    experiment: str, folder_of_schedule_designs: Path
+    experiment: str, folder_of_designs: Path
 ) -> None:
-    samples = samples_of(folder_of_schedule_designs, experiment)
+    samples = samples_of(folder_of_designs, experiment)
     made = samples[samples["design"] == "vermilion"]
     assert np.allclose(made["guarantee"], (made["k"] - 1) / made["k"])
     assert (made["theta"] >= made["guarantee"] * (1 - 1e-9)).all()
-    gap = pd.read_csv(folder_of_schedule_designs / experiment / f"{experiment}_rounding.csv")
+    gap = pd.read_csv(folder_of_designs / experiment / f"{experiment}_rounding.csv")
     assert len(gap) == len(made)
     assert (gap["vermilion"] <= gap["robust_optimum"] * (1 + 1e-9)).all()
     assert (gap["robust_optimum"] <= gap["optimum"] * (1 + 1e-9)).all()
 
 
-def test_known_throughputs(folder_of_schedule_designs: Path) -> None:
-    samples = samples_of(folder_of_schedule_designs, "vermilion_fig8_7").set_index(
-        ["matrix", "design", "routing", "k"]
-    )["theta"]
+def test_known_throughputs(folder_of_designs: Path) -> None:
+    samples = samples_of(folder_of_designs, "vermilion_fig8_7").set_index(["matrix", "design", "routing", "k"])["theta"]
     assert samples["permutation", "oblivious", "multi-hop", 0] == pytest.approx(8 / 14, abs=1e-6)
     assert samples["permutation", "oblivious", "single-hop", 0] == pytest.approx(1 / 7)
     assert samples["all_to_all", "oblivious", "multi-hop", 0] == pytest.approx(1, abs=1e-6)
@@ -238,7 +232,7 @@ def test_a_violated_guarantee_is_reported_with_its_matrix(
     assert np.array_equal(kept.demand, evaluation_matrix("permutation", 8, 4, 1).demand)
 
 
-BAD_SCHEDULE_DESIGNS = {
+BAD_DESIGNS = {
     "matrices=[torus]": "there is no matrix torus: choose from data_parallel",
     "matrices=[skew-2]": "there is no matrix skew-2",
     "trusts=[1]": "trusts = 1 is out of range",
@@ -250,74 +244,70 @@ BAD_SCHEDULE_DESIGNS = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_SCHEDULE_DESIGNS)
-def test_bad_settings_get_one_sentence_of_schedule_designs(
+@pytest.mark.parametrize("override", BAD_DESIGNS)
+def test_bad_settings_get_one_sentence_of_designs(
     override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.main(arguments_of_schedule_designs("vermilion_fig8_7", tmp_path, "run", override))
+    code = cli.main(arguments_of_designs("vermilion_fig8_7", tmp_path, "run", override))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
     assert code == cli.EXIT_BAD_INPUT
     assert len(lines) == 1
-    assert BAD_SCHEDULE_DESIGNS[override] in lines[0]
+    assert BAD_DESIGNS[override] in lines[0]
     assert not (tmp_path / "run").exists()
 
 
 EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
-SHORT_SCHEDULE_NOISE = ["size=small", "deviations=[10,0]"]
+SHORT_NOISE = ["size=small", "deviations=[10,0]"]
 
 
-def arguments_of_schedule_noise(
-    experiment: str, folder_of_schedule_noise: Path, name: str, *overrides: str
-) -> list[str]:
-    where = [f"store_dir={folder_of_schedule_noise / 'store'}", f"hydra.run.dir={folder_of_schedule_noise / name}"]
-    return ["run", experiment, "tracking=off", *where, *SHORT_SCHEDULE_NOISE, *overrides]
+def arguments_of_noise(experiment: str, folder_of_noise: Path, name: str, *overrides: str) -> list[str]:
+    where = [f"store_dir={folder_of_noise / 'store'}", f"hydra.run.dir={folder_of_noise / name}"]
+    return ["run", experiment, "tracking=off", *where, *SHORT_NOISE, *overrides]
 
 
-def ran_of_schedule_noise(
-    experiment: str, folder_of_schedule_noise: Path, name: str, *overrides: str
-) -> dict[str, Any]:
-    assert cli.main(arguments_of_schedule_noise(experiment, folder_of_schedule_noise, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads((folder_of_schedule_noise / name / "result.json").read_text(encoding="utf-8"))
+def ran_of_noise(experiment: str, folder_of_noise: Path, name: str, *overrides: str) -> dict[str, Any]:
+    assert cli.main(arguments_of_noise(experiment, folder_of_noise, name, *overrides)) == 0
+    document: dict[str, Any] = json.loads((folder_of_noise / name / "result.json").read_text(encoding="utf-8"))
     return document
 
 
 @pytest.fixture(scope="module")
-def folder_of_schedule_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder_of_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All experiments, short, on one store."""
-    folder_of_schedule_noise = tmp_path_factory.mktemp("experiments")
+    folder_of_noise = tmp_path_factory.mktemp("experiments")
     for experiment in EXPERIMENTS:
-        ran_of_schedule_noise(experiment, folder_of_schedule_noise, experiment)
-    return folder_of_schedule_noise
+        ran_of_noise(experiment, folder_of_noise, experiment)
+    return folder_of_noise
 
 
-def curves_of(folder_of_schedule_noise: Path, experiment: str) -> pd.DataFrame:
-    return pd.read_csv(folder_of_schedule_noise / experiment / f"{experiment}.csv")
+def curves_of(folder_of_noise: Path, experiment: str) -> pd.DataFrame:
+    return pd.read_csv(folder_of_noise / experiment / f"{experiment}.csv")
 
 
 @pytest.mark.nightly
 @pytest.mark.full
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder_of_schedule_noise: Path) -> None:
-    document = json.loads((folder_of_schedule_noise / experiment / "result.json").read_text(encoding="utf-8"))
+def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder_of_noise: Path) -> None:
+    document = json.loads((folder_of_noise / experiment / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg")
     of_both = sorted(f"{experiment}{kind}" for kind in (*kinds, *(f"_smoothness{kind}" for kind in kinds)))
     assert document["files"] == [name for name in of_both if name != f"{experiment}_smoothness.parquet"]
-    assert sorted(path.name for path in (folder_of_schedule_noise / experiment).iterdir()) == sorted(
+    assert sorted(path.name for path in (folder_of_noise / experiment).iterdir()) == sorted(
         [*document["files"], "result.json", "digest.json"]
     )
     assert (document["routing"], document["duty_cycle"], document["duty_cycle_included"]) == ("multi-hop", 0.99, False)
     assert document["seeds"] == [1, 2]
-    curves = curves_of(folder_of_schedule_noise, experiment)
+    curves = curves_of(folder_of_noise, experiment)
     assert len(curves) == len(document["curves"]) == 5 * 2 * (10 if experiment[-1] in "56" else 19)
     assert list(curves["deviation"][:2]) == [0, 10]
     assert set(curves["noise"]) == {"additive" if experiment[-1] in "57" else "multiplicative"}
-    samples = pd.read_parquet(folder_of_schedule_noise / experiment / f"{experiment}.parquet")
+    samples = pd.read_parquet(folder_of_noise / experiment / f"{experiment}.parquet")
     assert len(samples) == 5 * 2 * 2 * 10
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_no_sample_is_below_what_is_proven(experiment: str, folder_of_schedule_noise: Path) -> None:
-    curves = curves_of(folder_of_schedule_noise, experiment)
+def test_no_sample_is_below_what_is_proven(experiment: str, folder_of_noise: Path) -> None:
+    curves = curves_of(folder_of_noise, experiment)
     assert (curves["least"] >= curves["robustness"] - 1e-6).all()
     right = curves[curves["deviation"] == 0]
     assert (right["least"] >= right["consistency"] - 1e-6).all()
@@ -326,9 +316,9 @@ def test_no_sample_is_below_what_is_proven(experiment: str, folder_of_schedule_n
 
 
 @pytest.mark.parametrize("noise", ["additive", "multiplicative"])
-def test_the_ring_of_the_thesis(noise: str, folder_of_schedule_noise: Path) -> None:
+def test_the_ring_of_the_thesis(noise: str, folder_of_noise: Path) -> None:
     experiment = {"additive": "vermilion_fig9_5", "multiplicative": "vermilion_fig9_6"}[noise]
-    curves = curves_of(folder_of_schedule_noise, experiment)
+    curves = curves_of(folder_of_noise, experiment)
     means: dict[tuple[int, float], float] = {
         (row["gamma"], row["deviation"]): row["mean"] for row in curves.to_dict("records") if row["matrix"] == "ring"
     }
@@ -340,8 +330,8 @@ def test_the_ring_of_the_thesis(noise: str, folder_of_schedule_noise: Path) -> N
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder_of_schedule_noise: Path) -> None:
-    fits = pd.read_csv(folder_of_schedule_noise / experiment / f"{experiment}_smoothness.csv")
+def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder_of_noise: Path) -> None:
+    fits = pd.read_csv(folder_of_noise / experiment / f"{experiment}_smoothness.csv")
     drawn = experiment[-1] in "78"
     assert set(fits["schedule"].astype(str)) == (
         {f"{least} to {most}" for least in (1, 2) for most in range(2, 11)} if drawn else set(map(str, range(2, 11)))
@@ -351,7 +341,7 @@ def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, 
     assert (falling["monotone_r2"] >= falling[["r2", "line_r2"]].max(axis=1) - 1e-6).all()
     ring = fits[(fits["matrix"] == "ring") & fits["schedule"].astype(str).str.endswith("10")]
     assert (ring["loss"] > 0.1).all()
-    samples = pd.read_parquet(folder_of_schedule_noise / experiment / f"{experiment}.parquet")
+    samples = pd.read_parquet(folder_of_noise / experiment / f"{experiment}.parquet")
     row = samples.query("matrix == 'chessboard' and deviation == 10 and seed == 2 and gamma == 3").iloc[0]
     true = chessboard(8, 4)
     wrong = noisy(true, 10, row["noise"], 2**32 + 2)
@@ -374,12 +364,12 @@ def test_a_fit_finds_the_function_that_it_is_given_and_a_jump_is_seen() -> None:
     assert fits["line_slope"]["jump"] < 0
 
 
-def test_a_drawn_k_counts_with_its_expectation(folder_of_schedule_noise: Path) -> None:
+def test_a_drawn_k_counts_with_its_expectation(folder_of_noise: Path) -> None:
     """The means of the figures for every gamma; 0.91, which the thesis has, comes from neither distribution."""
     key = ["matrix", "deviation"]
     each, drawn = (
-        curves_of(folder_of_schedule_noise, "vermilion_fig9_5"),
-        curves_of(folder_of_schedule_noise, "vermilion_fig9_7"),
+        curves_of(folder_of_noise, "vermilion_fig9_5"),
+        curves_of(folder_of_noise, "vermilion_fig9_7"),
     )
     for least in (1, 2):
         expected = each[each["gamma"] >= least].groupby(key)["mean"].mean()
@@ -393,23 +383,23 @@ def test_a_drawn_k_counts_with_its_expectation(folder_of_schedule_noise: Path) -
 
 @pytest.mark.nightly
 def test_a_stopped_sweep_goes_on_and_a_drawn_k_measures_nothing_again(
-    folder_of_schedule_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder_of_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(folder_of_schedule_noise / "store", tmp_path / "store")
+    shutil.copytree(folder_of_noise / "store", tmp_path / "store")
     entries = sorted((tmp_path / "store" / "schedule_noise").iterdir())
     assert len(entries) == 20  # of both noises, whether k is drawn or not
-    first = json.loads((folder_of_schedule_noise / "vermilion_fig9_5" / "result.json").read_text(encoding="utf-8"))
+    first = json.loads((folder_of_noise / "vermilion_fig9_5" / "result.json").read_text(encoding="utf-8"))
     shutil.rmtree(entries[0])
     counts = []
     for experiment in ("vermilion_fig9_5", "vermilion_fig9_6"):
-        again = ran_of_schedule_noise(experiment, tmp_path, experiment)
+        again = ran_of_noise(experiment, tmp_path, experiment)
         counts.append(next(line for line in capsys.readouterr().out.splitlines() if "reused" in line))
         if experiment == first["experiment"]:
             assert again["curves"] == first["curves"]
     assert sorted(counts) == ["10 points, 10 of them reused", "10 points, 9 of them reused"]
 
 
-BAD_SCHEDULE_NOISE = {
+BAD_NOISE = {
     "deviations=[1,1]": "deviations holds 1.0 twice: every value makes points of its own",
     "matrices=[]": "matrices is empty",
     "matrices=[torus]": "matrices = torus is unknown: choose from ring",
@@ -423,55 +413,53 @@ BAD_SCHEDULE_NOISE = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_SCHEDULE_NOISE)
-def test_bad_settings_get_one_sentence_of_schedule_noise(
+@pytest.mark.parametrize("override", BAD_NOISE)
+def test_bad_settings_get_one_sentence_of_noise(
     override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.main(arguments_of_schedule_noise("vermilion_fig9_5", tmp_path, "run", override))
+    code = cli.main(arguments_of_noise("vermilion_fig9_5", tmp_path, "run", override))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
     assert code == cli.EXIT_BAD_INPUT
     assert len(lines) == 1
-    assert BAD_SCHEDULE_NOISE[override] in lines[0]
+    assert BAD_NOISE[override] in lines[0]
     assert not (tmp_path / "run").exists()
 
 
-SHORT_SCHEDULE_TRADEOFF = ["k=4", "degree=2", "nodes=4", "matrices=[ring,skew-0.5]", "tries=6"]
+SHORT_TRADEOFF = ["k=4", "degree=2", "nodes=4", "matrices=[ring,skew-0.5]", "tries=6"]
 
 
-def arguments_of_schedule_tradeoff(folder_of_schedule_tradeoff: Path, name: str, *overrides: str) -> list[str]:
+def arguments_of_tradeoff(folder_of_tradeoff: Path, name: str, *overrides: str) -> list[str]:
     where = [
-        f"store_dir={folder_of_schedule_tradeoff / 'store'}",
-        f"hydra.run.dir={folder_of_schedule_tradeoff / name}",
+        f"store_dir={folder_of_tradeoff / 'store'}",
+        f"hydra.run.dir={folder_of_tradeoff / name}",
     ]
-    return ["run", "vermilion_fig9_1", "size=small", "tracking=off", *where, *SHORT_SCHEDULE_TRADEOFF, *overrides]
+    return ["run", "vermilion_fig9_1", "size=small", "tracking=off", *where, *SHORT_TRADEOFF, *overrides]
 
 
-def ran_of_schedule_tradeoff(folder_of_schedule_tradeoff: Path, name: str, *overrides: str) -> dict[str, Any]:
-    assert cli.main(arguments_of_schedule_tradeoff(folder_of_schedule_tradeoff, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads(
-        (folder_of_schedule_tradeoff / name / "result.json").read_text(encoding="utf-8")
-    )
+def ran_of_tradeoff(folder_of_tradeoff: Path, name: str, *overrides: str) -> dict[str, Any]:
+    assert cli.main(arguments_of_tradeoff(folder_of_tradeoff, name, *overrides)) == 0
+    document: dict[str, Any] = json.loads((folder_of_tradeoff / name / "result.json").read_text(encoding="utf-8"))
     return document
 
 
 @pytest.fixture(scope="module")
-def folder_of_schedule_tradeoff(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder_of_schedule_tradeoff = tmp_path_factory.mktemp("tradeoff")
-    ran_of_schedule_tradeoff(folder_of_schedule_tradeoff, "run")
-    return folder_of_schedule_tradeoff
+def folder_of_tradeoff(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder_of_tradeoff = tmp_path_factory.mktemp("tradeoff")
+    ran_of_tradeoff(folder_of_tradeoff, "run")
+    return folder_of_tradeoff
 
 
 @pytest.fixture(scope="module")
-def samples(folder_of_schedule_tradeoff: Path) -> pd.DataFrame:
-    return pd.read_parquet(folder_of_schedule_tradeoff / "run" / "vermilion_fig9_1.parquet")
+def samples(folder_of_tradeoff: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder_of_tradeoff / "run" / "vermilion_fig9_1.parquet")
 
 
-def test_it_leaves_tables_and_a_figure(folder_of_schedule_tradeoff: Path) -> None:
-    document = json.loads((folder_of_schedule_tradeoff / "run" / "result.json").read_text(encoding="utf-8"))
+def test_it_leaves_tables_and_a_figure(folder_of_tradeoff: Path) -> None:
+    document = json.loads((folder_of_tradeoff / "run" / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg", "_optimised.csv")
     assert document["files"] == sorted(f"vermilion_fig9_1{kind}" for kind in kinds)
     wanted = {*document["files"], "result.json", "digest.json"}
-    assert {path.name for path in (folder_of_schedule_tradeoff / "run").iterdir()} == wanted
+    assert {path.name for path in (folder_of_tradeoff / "run").iterdir()} == wanted
     assert (document["duty_cycle_included"], document["violations"]) == (False, [])
     assert [(row["routing"], row["gamma"]) for row in document["curves"]] == [
         (routing, gamma) for routing in ("multi-hop", "single-hop") for gamma in range(1, 5)
@@ -487,13 +475,13 @@ def test_no_throughput_is_below_what_is_proven(samples: pd.DataFrame) -> None:
     assert np.allclose(wrong["error_of_shape"], 1)
 
 
-def test_an_optimised_distribution_is_an_expectation_of_the_points(folder_of_schedule_tradeoff: Path) -> None:
+def test_an_optimised_distribution_is_an_expectation_of_the_points(folder_of_tradeoff: Path) -> None:
     curves = (
-        pd.read_csv(folder_of_schedule_tradeoff / "run" / "vermilion_fig9_1.csv")
+        pd.read_csv(folder_of_tradeoff / "run" / "vermilion_fig9_1.csv")
         .query("routing == 'multi-hop'")
         .set_index("gamma")
     )
-    best = pd.read_csv(folder_of_schedule_tradeoff / "run" / "vermilion_fig9_1_optimised.csv").set_index("floor")
+    best = pd.read_csv(folder_of_tradeoff / "run" / "vermilion_fig9_1_optimised.csv").set_index("floor")
     assert (best["robustness"] >= best.index - 1e-9).all()
     assert best["distribution"][0.5] == "1: 1"
     assert best["least_right"][0.5] == pytest.approx(curves["least_right"][1])
@@ -509,7 +497,7 @@ def test_a_violated_bound_is_reported_with_its_matrices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(prediction, "consistency", lambda trust: 2.0 if trust == 3 else 0.0)
-    document = ran_of_schedule_tradeoff(tmp_path, "run", "matrices=[ring]")
+    document = ran_of_tradeoff(tmp_path, "run", "matrices=[ring]")
     assert [(row["matrix"], row["gamma"], row["prediction"]) for row in document["violations"]] == [
         ("ring", 3, "right")
     ]
@@ -519,7 +507,7 @@ def test_a_violated_bound_is_reported_with_its_matrices(
         assert np.array_equal(kept.demand, evaluation_matrix("ring", 4, 2, 1).demand)
 
 
-BAD_SCHEDULE_TRADEOFF = {
+BAD_TRADEOFF = {
     "matrices=[torus]": "there is no matrix torus: choose from data_parallel",
     "nodes=3": "nodes = 3 is out of range",
     "nodes=5": "k n = 1 x 5 matchings do not fill 2 uplinks evenly",
@@ -529,13 +517,13 @@ BAD_SCHEDULE_TRADEOFF = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_SCHEDULE_TRADEOFF)
-def test_bad_settings_get_one_sentence_of_schedule_tradeoff(
+@pytest.mark.parametrize("override", BAD_TRADEOFF)
+def test_bad_settings_get_one_sentence_of_tradeoff(
     override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.main(arguments_of_schedule_tradeoff(tmp_path, "run", override))
+    code = cli.main(arguments_of_tradeoff(tmp_path, "run", override))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
     assert code == cli.EXIT_BAD_INPUT
     assert len(lines) == 1
-    assert BAD_SCHEDULE_TRADEOFF[override] in lines[0]
+    assert BAD_TRADEOFF[override] in lines[0]
     assert not (tmp_path / "run").exists()

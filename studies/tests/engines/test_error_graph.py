@@ -380,9 +380,9 @@ def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any], message: st
         Policy(**rules)
 
 
-CASES_WORST_CASES = Path(__file__).with_name("worst_cases.json")
+WORST_CASES = Path(__file__).with_name("worst_cases.json")
 PAGE = Path(__file__).parents[3] / "docs" / "results" / "worst-cases.md"
-FOUND = [WorstCase(**case) for case in json.loads(CASES_WORST_CASES.read_text("utf-8"))]
+FOUND = [WorstCase(**case) for case in json.loads(WORST_CASES.read_text("utf-8"))]
 cases = pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.objective}-{case.ports}")
 
 

@@ -37,7 +37,7 @@ from foretail_studies.sharing.map import (
     verdicts_of,
 )
 from foretail_studies.sharing.prediction import COSTS, NOTHING, OPEN, PAYS, moves, verdict
-from foretail_studies.sharing.prediction import EQUAL as EQUAL_LOSS_RECOVERY_PREDICTION
+from foretail_studies.sharing.prediction import EQUAL as EQUAL_TRANSPORTS
 from tests.composed import experiment_settings, run_of
 
 pytestmark = pytest.mark.slow
@@ -257,7 +257,7 @@ def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, mon
     assert all(row["cost"] >= 1 for row in found["rows"])
 
 
-MODEL, THRESHOLD_LOSS_RECOVERY_PREDICTION = Rule("credence", "p=0.3"), Rule("dt", "alpha=8")
+MODEL, THRESHOLD_ALONE = Rule("credence", "p=0.3"), Rule("dt", "alpha=8")
 SHOWN = ("dctcp", "irn", "roce_timely_pfc")
 
 
@@ -296,8 +296,8 @@ def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
     found = verdict(PairedDifference(mean, mean - half, mean + half, 5), 5.0)
     close = low >= 1 / 1.05 - 1 and high <= 0.05
     if abs(low - (1 / 1.05 - 1)) > 1e-9 and abs(high - 0.05) > 1e-9:
-        assert (found == EQUAL_LOSS_RECOVERY_PREDICTION) == close
-    if found != EQUAL_LOSS_RECOVERY_PREDICTION:
+        assert (found == EQUAL_TRANSPORTS) == close
+    if found != EQUAL_TRANSPORTS:
         assert found == (PAYS if high < 0 else COSTS if low > 0 else OPEN)
 
 
@@ -311,11 +311,11 @@ def invented(changes: Mapping[str, float]) -> tuple[Costs, dict[str, dict[str, R
     for place, where in enumerate(wheres):
         for seed in range(1, 6):
             noise = 0.01 * ((seed * (place + 1)) % 5 - 2)
-            for rule, log in ((THRESHOLD_LOSS_RECOVERY_PREDICTION, 1.0), (MODEL, 1.0 + changes[where.family] + noise)):
+            for rule, log in ((THRESHOLD_ALONE, 1.0), (MODEL, 1.0 + changes[where.family] + noise)):
                 case = SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
                 found: dict[str, Any] = {"cost": math.exp(log), "flows_sha256": "same"}
                 costs.add(case, found)
-    return costs, {name: {"model": MODEL, "threshold": THRESHOLD_LOSS_RECOVERY_PREDICTION} for name in changes}, wheres
+    return costs, {name: {"model": MODEL, "threshold": THRESHOLD_ALONE} for name in changes}, wheres
 
 
 def test_the_worth_moves_where_one_transport_differs_from_the_others() -> None:

@@ -295,7 +295,7 @@ def test_a_model_of_several_arithmetics_is_refused(
     assert complaint in capsys.readouterr().err
 
 
-PORTS_REPLAY_DATASETS = 10
+TRACE_PORTS = 10
 SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 
 
@@ -304,7 +304,7 @@ def traces(folder: Path) -> list[Dataset]:
     """Two runs of random arrivals on slow links, so that buffers overflow."""
     switches = (
         SwitchGeometry(4, 9000, (10**9,) * 4),
-        SwitchGeometry(PORTS_REPLAY_DATASETS, 12_000, (5 * 10**8,) * PORTS_REPLAY_DATASETS),
+        SwitchGeometry(TRACE_PORTS, 12_000, (5 * 10**8,) * TRACE_PORTS),
     )
     return [
         write_trace(
@@ -339,7 +339,7 @@ def assert_worth(
     expected = scores(
         np.concatenate([labels(dataset)["lqd_drop"] for dataset in traces]),
         np.concatenate(predicted),
-        ports=PORTS_REPLAY_DATASETS,
+        ports=TRACE_PORTS,
         score=None if score is None else np.concatenate(score),
         asked=np.concatenate([labels(dataset)["shadow_asked"] for dataset in traces]),
     )

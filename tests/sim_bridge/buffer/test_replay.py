@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import Rules as Rules_of_push_outs
+from foretail.features.dataset.schema import Rules as ManifestRules
 from foretail.features.dataset.schema import SwitchGeometry, Victim
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
@@ -364,9 +364,9 @@ def test_eta_and_recovered_loss_are_those_of_the_slow_model(tmp_path: Path) -> N
 TAIL = SlowRules("counted", "lowest_port", "tail")
 
 
-def named(rules: SlowRules, victim: str) -> Rules_of_push_outs:
+def named(rules: SlowRules, victim: str) -> ManifestRules:
     """As a manifest has them."""
-    return Rules_of_push_outs(*cast(Any, (rules.counting, rules.tie, victim)))
+    return ManifestRules(*cast(Any, (rules.counting, rules.tie, victim)))
 
 
 def trace(folder: Path, geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL) -> Dataset:
@@ -605,7 +605,7 @@ def test_what_cannot_be_assigned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match="is known for tail victims: use victim tail"):
         found(geometry, packets, victim="head").assign(np.zeros(4))
     dataset = trace(tmp_path, geometry, packets, SlowRules("counted", "lowest_port", "head"))
-    wrong = Dataset(dataset.path, replace(dataset.manifest, rules=Rules_of_push_outs("counted", "lowest_port", "tail")))
+    wrong = Dataset(dataset.path, replace(dataset.manifest, rules=ManifestRules("counted", "lowest_port", "tail")))
     with pytest.raises(ForetailError, match="does not reproduce its labels: collect the trace again"):
         push_outs(wrong)
 

@@ -32,8 +32,7 @@ from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.scenarios import MILLISECOND as MILLISECOND_FLOW_TABLE
-from tests.scenarios import settings
+from tests.scenarios import MILLISECOND, settings
 from tests.sim_bridge.slow_models.balancer import SlowBalancer
 
 RULES = ("spray", "uss", "rss", "sirona", "flowbender")
@@ -227,7 +226,6 @@ def test_settings_that_cannot_be_are_refused_by_name(overrides: list[str], sente
         compose_settings(EvaluateConfig, ["policy=dt", *overrides], "here")
 
 
-MILLISECOND = 1_000_000
 LARGE_BUFFER = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "incast__burst_fraction": 0.001}
 
 
@@ -307,7 +305,7 @@ SERVERS = 8
 CELL = 256
 MESSAGES = [
     Message(start_ns, 2**60, size, source, destination, source * SERVERS + destination)
-    for start_ns, size in ((0, 7_000), (10_000, 300), (2 * MILLISECOND_FLOW_TABLE, 200_000), (2_050_000, 14_000))
+    for start_ns, size in ((0, 7_000), (10_000, 300), (2 * MILLISECOND, 200_000), (2_050_000, 14_000))
     for source, destination in ((0, 4), (1, 4), (2, 4))
 ]
 """Four messages on each of three connections: the second and the fourth follow at once, the third after a pause."""

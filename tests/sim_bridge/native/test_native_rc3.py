@@ -293,7 +293,7 @@ def test_ns3_refuses_it(tmp_path: Path) -> None:
         run_driver(star([(0, 1, 0, 1)]), tmp_path)
 
 
-SEGMENT_NATIVE_RECOVERY = 1400
+RECOVERY_SEGMENT = 1400
 LEAST_RTO_NS = 10 * MILLISECOND
 SENDERS = 8
 HOUR_NS = 3_600_000 * MILLISECOND
@@ -353,7 +353,7 @@ def flows_of_native_recovery(recovery: str, rows: list[tuple[int, int, int]], **
 def test_without_a_loss_a_flow_takes_its_ideal_time_and_a_handshake(segments: int) -> None:
     times = {}
     for recovery in ("ns3", "linux"):
-        (flow,) = flows_of_native_recovery(recovery, [(0, 1, segments * SEGMENT_NATIVE_RECOVERY)])
+        (flow,) = flows_of_native_recovery(recovery, [(0, 1, segments * RECOVERY_SEGMENT)])
         assert flow["retransmissions"] == flow["timeouts"] == 0
         times[recovery] = flow["fct_ns"]
     assert abs(times["linux"] - times["ns3"]) <= 1  # ns-3 sends one ns after the application
@@ -361,7 +361,7 @@ def test_without_a_loss_a_flow_takes_its_ideal_time_and_a_handshake(segments: in
 
 def test_a_lost_tail_is_repaired_before_the_timeout() -> None:
     """All send twenty segments at once into a buffer of thirty, so that the ends of all bursts are lost."""
-    rows = [(sender, SENDERS, 20 * SEGMENT_NATIVE_RECOVERY) for sender in range(SENDERS)]
+    rows = [(sender, SENDERS, 20 * RECOVERY_SEGMENT) for sender in range(SENDERS)]
     buffer = {"topology__buffer_bytes_per_port_per_gbps": 500}
     as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **buffer) for recovery in ("ns3", "linux"))
     assert (as_ns3["timeouts"] > 0).mean() > 0.5
@@ -374,9 +374,9 @@ def test_a_lost_tail_is_repaired_before_the_timeout() -> None:
 def test_a_lost_last_segment_waits_two_round_trips_and_no_timeout() -> None:
     """The second burst finds the buffer full; of its last segments nothing arrives that tells of the loss."""
     rows = [
-        (0, SENDERS, 22 * SEGMENT_NATIVE_RECOVERY),
-        (1, SENDERS, 22 * SEGMENT_NATIVE_RECOVERY),
-        (2, SENDERS, 3 * SEGMENT_NATIVE_RECOVERY),
+        (0, SENDERS, 22 * RECOVERY_SEGMENT),
+        (1, SENDERS, 22 * RECOVERY_SEGMENT),
+        (2, SENDERS, 3 * RECOVERY_SEGMENT),
     ]
     flows = flows_of_native_recovery("linux", rows, topology__buffer_bytes_per_port_per_gbps=300)
     assert flows["retransmissions"].sum() > 0
@@ -391,7 +391,7 @@ def test_a_lost_retransmission_is_repaired_without_a_timeout() -> None:
         "policy__flip_probability": 0.02,
         "topology__buffer_bytes_per_port_per_gbps": 600,
     }
-    rows = [(sender, SENDERS, 300 * SEGMENT_NATIVE_RECOVERY) for sender in range(4)]
+    rows = [(sender, SENDERS, 300 * RECOVERY_SEGMENT) for sender in range(4)]
     as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **changes) for recovery in ("ns3", "linux"))
     assert as_ns3["timeouts"].sum() > 2
     assert as_linux["retransmissions"].sum() > as_ns3["retransmissions"].sum() > 100
@@ -400,7 +400,7 @@ def test_a_lost_retransmission_is_repaired_without_a_timeout() -> None:
 
 
 def test_marks_alone_shrink_the_window_and_repeat_nothing() -> None:
-    rows = [(sender, SENDERS, 400 * SEGMENT_NATIVE_RECOVERY) for sender in range(2)]
+    rows = [(sender, SENDERS, 400 * RECOVERY_SEGMENT) for sender in range(2)]
     changes = {"transport__name": "dctcp", "transport__mark_bytes": 43_200}
     as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **changes) for recovery in ("ns3", "linux"))
     assert as_linux["retransmissions"].sum() == 0

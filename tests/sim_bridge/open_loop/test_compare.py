@@ -44,7 +44,7 @@ from foretail.sim_bridge.open_loop.slotted import (
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
 from foretail.sim_bridge.policy_settings import NetworkParameters, SlotParameters
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
-from tests.sim_bridge.slow_models.lqd import Rules as Rules_of_compare_replays
+from tests.sim_bridge.slow_models.lqd import Rules as ManifestRules
 from tests.sim_bridge.slow_models.lqd import Rules as SlowRules
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
@@ -322,7 +322,7 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
                 for k, i in enumerate(mine)
             ]
             predictions = told[mine].tolist() if policy in ASKING else None
-            rules = Rules_of_compare_replays(RUN.rules.counting, RUN.rules.tie, RUN.rules.victim)
+            rules = ManifestRules(RUN.rules.counting, RUN.rules.tie, RUN.rules.victim)
             slow = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
             packets_sent += slow.transmitted_packets
             bytes_sent += slow.transmitted_bytes

@@ -415,7 +415,7 @@ def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None
         NativeNetwork(settings(transport__name="timely", transport__background_name="roce"))
 
 
-SEGMENT_RDMA, HEADER, OVERHEAD, BPS, DELAY_NS = 1400, 40, 2, 10_000_000_000, 3000
+RDMA_SEGMENT, HEADER, OVERHEAD, BPS, DELAY_NS = 1400, 40, 2, 10_000_000_000, 3000
 LOW_NS, HIGH_NS = 100_000, 320_000
 BDP_SEGMENTS = 13  #: in a round trip of four links, on which a segment takes 1,154 ns and an answer 34 ns twice
 
@@ -461,8 +461,8 @@ def time_ns(packet_bytes: int) -> int:
 @pytest.mark.parametrize("size_bytes", [1, 1400, 1401, 50_000])
 def test_a_message_alone_takes_its_time_on_the_links(transport: str, size_bytes: int) -> None:
     found = flow_of(message(transport, size_bytes, transport__rdma__window_segments=1000))
-    sizes = [SEGMENT_RDMA] * (size_bytes // SEGMENT_RDMA) + [size_bytes % SEGMENT_RDMA] * (
-        size_bytes % SEGMENT_RDMA > 0
+    sizes = [RDMA_SEGMENT] * (size_bytes // RDMA_SEGMENT) + [size_bytes % RDMA_SEGMENT] * (
+        size_bytes % RDMA_SEGMENT > 0
     )
     times = [time_ns(size + HEADER) for size in sizes]
     last = max(sum(times[: k + 1]) + sum(times[k:]) for k in range(len(times)))  # through two links
@@ -472,16 +472,16 @@ def test_a_message_alone_takes_its_time_on_the_links(transport: str, size_bytes:
 
 def test_no_more_is_in_flight_than_the_window() -> None:
     """Four segments and their answers per round trip, whatever the transport is."""
-    trip = 2 * time_ns(SEGMENT_RDMA + HEADER) + 2 * time_ns(HEADER) + 4 * DELAY_NS
-    assert trip > 4 * time_ns(SEGMENT_RDMA + HEADER)
+    trip = 2 * time_ns(RDMA_SEGMENT + HEADER) + 2 * time_ns(HEADER) + 4 * DELAY_NS
+    assert trip > 4 * time_ns(RDMA_SEGMENT + HEADER)
     for transport in ("roce", "irn"):
-        found = flow_of(message(transport, 40 * SEGMENT_RDMA, transport__rdma__window_segments=4))
+        found = flow_of(message(transport, 40 * RDMA_SEGMENT, transport__rdma__window_segments=4))
         assert 9 * trip < found["fct_ns"] < 10 * trip
 
 
 def test_irn_has_a_bandwidth_delay_product_in_flight() -> None:
     """So a message does not wait for answers, and with a segment less in flight it does."""
-    size = 100 * SEGMENT_RDMA
+    size = 100 * RDMA_SEGMENT
     free = flow_of(message("irn", size, transport__rdma__window_segments=1000))["fct_ns"]
     assert flow_of(message("irn", size))["fct_ns"] == free
     assert flow_of(message("irn", size, transport__rdma__window_segments=BDP_SEGMENTS))["fct_ns"] == free
@@ -489,7 +489,7 @@ def test_irn_has_a_bandwidth_delay_product_in_flight() -> None:
 
 
 def test_irn_repeats_the_packet_that_is_missing_and_roce_all_after_it() -> None:
-    size, lost = 30 * SEGMENT_RDMA, 5
+    size, lost = 30 * RDMA_SEGMENT, 5
     irn, roce = (flow_of(message(transport, size), {lost}) for transport in ("irn", "roce"))
     assert (irn["retransmissions"], irn["timeouts"]) == (1, 0)
     assert roce["timeouts"] == 0
@@ -499,17 +499,17 @@ def test_irn_repeats_the_packet_that_is_missing_and_roce_all_after_it() -> None:
 
 @pytest.mark.parametrize(("transport", "wait_ns"), [("irn", LOW_NS), ("roce", HIGH_NS)])
 def test_a_lost_tail_waits_for_the_timer(transport: str, wait_ns: int) -> None:
-    found = flow_of(message(transport, 10 * SEGMENT_RDMA), {9})
-    whole = flow_of(message(transport, 10 * SEGMENT_RDMA))
+    found = flow_of(message(transport, 10 * RDMA_SEGMENT), {9})
+    whole = flow_of(message(transport, 10 * RDMA_SEGMENT))
     assert (found["retransmissions"], found["timeouts"]) == (1, 1)
     assert wait_ns < found["fct_ns"] - whole["fct_ns"] < wait_ns + 30_000
 
 
 def test_irn_waits_longer_with_more_than_a_few_segments_in_flight() -> None:
-    lost = flow_of(message("irn", 10 * SEGMENT_RDMA), range(4, 10))
+    lost = flow_of(message("irn", 10 * RDMA_SEGMENT), range(4, 10))
     assert lost["fct_ns"] > HIGH_NS
-    few = flow_of(message("irn", 10 * SEGMENT_RDMA, transport__rdma__few_segments=6), range(4, 10))
-    assert few["fct_ns"] - flow_of(message("irn", 10 * SEGMENT_RDMA))["fct_ns"] > LOW_NS
+    few = flow_of(message("irn", 10 * RDMA_SEGMENT, transport__rdma__few_segments=6), range(4, 10))
+    assert few["fct_ns"] - flow_of(message("irn", 10 * RDMA_SEGMENT))["fct_ns"] > LOW_NS
     assert few["timeouts"] > 0
 
 
@@ -524,7 +524,7 @@ def test_every_message_arrives_and_irn_repeats_each_loss_once(
     transport: str, segments: int, lost: set[int], window: int
 ) -> None:
     """Once within a window. A loss further on may be repeated again, when the next recovery begins after the first."""
-    document = message(transport, segments * SEGMENT_RDMA - 7, transport__rdma__window_segments=window)
+    document = message(transport, segments * RDMA_SEGMENT - 7, transport__rdma__window_segments=window)
     found = flow_of(document, lost)
     assert found["fct_ns"] > 0
     happened = [k for k in lost if k < segments + found["retransmissions"]]

@@ -1,0 +1,162 @@
+"""Permutation importance and forward selection of features, where it is known what each feature tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import SelectionCost, selection_cost
+from foretail.features.rows.labelled_rows import Rows
+from foretail.models.drop.boosted import BoostedTrees
+from foretail.models.drop.feature_selection import (
+    FeatureBudget,
+    SelectedFeatures,
+    permutation_importance,
+    select_features,
+)
+from foretail.models.scoring.metrics import rank
+
+NAMES = ("threshold_gap", "threshold_average", "threshold", "threshold_rank", "threshold_max")
+NOISE, COPY, DECIDES, HELPS, _ = NAMES
+PORTS = 8
+
+
+def rows(seed: int, count: int = 2000) -> Rows:
+    """Noise, a copy, what mostly decides, what decides the rest, and a constant."""
+    draw = np.random.default_rng(seed)
+    decides, helps, noise = draw.integers(0, 1000, (3, count))
+    x = np.stack([noise, decides, decides, helps, np.full(count, 7)], axis=1).astype(np.int32)
+    return Rows(x, (decides > 800) & (helps > 300), None)
+
+
+TRAIN, VALIDATION = rows(1), rows(2)
+
+
+def make() -> BoostedTrees:
+    return BoostedTrees(trees=4, depth=3, learning_rate=1.0)
+
+
+def selected(
+    budget: FeatureBudget, names: tuple[str, ...] = NAMES, margin: float = 0.03
+) -> tuple[SelectedFeatures, ...]:
+    places = [NAMES.index(name) for name in names]
+    train, validation = (replace(side, x=side.x[:, places]) for side in (TRAIN, VALIDATION))
+    return select_features(make, names, train, validation, ports=PORTS, budget=budget, margin=margin)
+
+
+def test_the_path_takes_the_cheaper_of_two_copies_then_what_is_left_and_ends_there() -> None:
+    path = selected(FeatureBudget())
+    assert [step.names for step in path] == [(DECIDES,), (DECIDES, HELPS)]
+    for step in path:
+        assert step.cost == selection_cost(step.names, PORTS)
+        places = [NAMES.index(name) for name in step.names]
+        model = make().fit(TRAIN.x[:, places], TRAIN.lqd_drop)
+        score = rank(VALIDATION.lqd_drop, model.probability(VALIDATION.x[:, places])).average_precision
+        assert step.average_precision == score
+    assert VALIDATION.lqd_drop.mean() < path[0].average_precision < path[1].average_precision
+    assert path == selected(FeatureBudget())
+
+
+def test_rows_of_a_sample_count_as_all_that_they_stand_for() -> None:
+    weight = np.random.default_rng(3).choice([1.0, 50.0], len(TRAIN))
+    sampled = replace(TRAIN, weight=weight)
+    one = FeatureBudget(features=1)
+    path = select_features(make, NAMES, sampled, VALIDATION, ports=PORTS, budget=one, margin=0.03)
+    places = [NAMES.index(name) for name in path[-1].names]
+    models = [make().fit(TRAIN.x[:, places], TRAIN.lqd_drop, given) for given in (weight, None)]
+    scores = [
+        rank(VALIDATION.lqd_drop, model.probability(VALIDATION.x[:, places])).average_precision for model in models
+    ]
+    assert path[-1].average_precision == scores[0] != scores[1]
+
+
+@pytest.mark.parametrize(
+    ("budget", "chosen"),
+    [
+        (FeatureBudget(features=1), (DECIDES,)),
+        (FeatureBudget(operations=16), (DECIDES,)),
+        (FeatureBudget(operations=17), (DECIDES, HELPS)),
+        (FeatureBudget(register_bits=0), (DECIDES, HELPS)),
+    ],
+)
+def test_nothing_is_chosen_beyond_the_budget(budget: FeatureBudget, chosen: tuple[str, ...]) -> None:
+    path = selected(budget)
+    assert path[-1].names == chosen
+    assert all(budget.allows(len(step.names), step.cost) for step in path)
+
+
+def test_what_costs_registers_is_chosen_only_where_they_are_affordable() -> None:
+    names = (NOISE, COPY, HELPS)
+    bits = selection_cost([COPY], PORTS).register_bits
+    assert selected(FeatureBudget(register_bits=bits), names)[-1].names == (COPY, HELPS)
+    assert selected(FeatureBudget(register_bits=bits - 1), names)[-1].names == (HELPS,)
+
+
+def test_a_feature_has_to_add_more_than_the_margin() -> None:
+    first, second = selected(FeatureBudget())
+    gain = second.average_precision - first.average_precision
+    assert selected(FeatureBudget(), margin=gain + 1e-9) == (first,)
+    assert selected(FeatureBudget(), margin=gain - 1e-9) == (first, second)
+
+
+def test_a_limit_counts_what_it_names() -> None:
+    cost = SelectionCost(register_bits=10, operations=3)
+    assert FeatureBudget(2, 10, 3).allows(2, cost)
+    assert FeatureBudget().allows(99, cost)
+    for less in (FeatureBudget(features=1), FeatureBudget(register_bits=9), FeatureBudget(operations=2)):
+        assert not less.allows(2, cost)
+    assert str(FeatureBudget(2, None, 3)) == "features <= 2, operations <= 3"
+
+
+@pytest.mark.parametrize(
+    ("names", "budget", "margin", "why"),
+    [
+        ((DECIDES,), FeatureBudget(operations=0), 0.0, "no feature fits the budget .operations <= 0., threshold alone"),
+        ((NOISE,), FeatureBudget(), 0.5, "adds more than 0.5 to"),
+        ((DECIDES, DECIDES), FeatureBudget(), 0.0, "chosen more than once"),
+    ],
+)
+def test_a_selection_of_nothing_is_refused(
+    names: tuple[str, ...], budget: FeatureBudget, margin: float, why: str
+) -> None:
+    with pytest.raises(ForetailError, match=why):
+        selected(budget, names, margin)
+
+
+@pytest.mark.parametrize(("name", "why"), [("no_such", "unknown feature 'no_such'"), ("incast", "no switch can know")])
+def test_a_feature_that_no_switch_has_is_refused(name: str, why: str) -> None:
+    with pytest.raises(ForetailError, match=why):
+        select_features(make, (name, *NAMES[1:]), TRAIN, VALIDATION, ports=PORTS, budget=FeatureBudget(), margin=0.0)
+
+
+def test_sides_without_drops_are_refused() -> None:
+    none = replace(VALIDATION, lqd_drop=np.zeros(len(VALIDATION), np.bool_))
+    with pytest.raises(ForetailError, match="hold no drop"):
+        select_features(make, NAMES, TRAIN, none, ports=PORTS, budget=FeatureBudget(), margin=0.0)
+    with pytest.raises(ForetailError, match="hold no drop"):
+        select_features(make, NAMES, none, VALIDATION, ports=PORTS, budget=FeatureBudget(), margin=0.0)
+    with pytest.raises(ForetailError, match="hold no drop"):
+        permutation_importance(make().fit(TRAIN.x, TRAIN.lqd_drop), none.x, none.lqd_drop, 2, 1)
+
+
+def test_importance_is_the_fall_of_average_precision_over_shuffles() -> None:
+    places = [NAMES.index(name) for name in (NOISE, DECIDES, HELPS, "threshold_max")]
+    x, labels = VALIDATION.x[:, places], VALIDATION.lqd_drop
+    model = make().fit(TRAIN.x[:, places], TRAIN.lqd_drop)
+    before = x.copy()
+    noise, decides, helps, constant = permutation_importance(model, x, labels, 20, 1)
+    np.testing.assert_array_equal(x, before)
+    assert decides.mean > helps.mean > 10 * abs(noise.mean)
+    assert (constant.mean, constant.deviation) == (0, 0)
+    draw, falls = np.random.default_rng(9), []
+    whole = rank(labels, model.probability(x)).average_precision
+    for _ in range(20):
+        shuffled = x.copy()
+        shuffled[:, 1] = draw.permutation(x[:, 1])
+        falls.append((whole or 0) - (rank(labels, model.probability(shuffled)).average_precision or 0))
+    error = np.hypot(np.std(falls), decides.deviation) / np.sqrt(20)
+    assert abs(np.mean(falls) - decides.mean) < 5 * error
+    assert 0.3 < decides.deviation / np.std(falls) < 3
