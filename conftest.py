@@ -59,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out tests of the studies that passed with the same code, if ``--changed-studies`` asks for it."""
     if not config.getoption("changed_studies"):
         return
-    passed, known = config.cache.get(_PASSED, {}) if config.cache else {}, set()
+    cache = getattr(config, "cache", None)
+    passed, known = cache.get(_PASSED, {}) if cache else {}, set()
     for item in items:
         if STUDIES in item.path.parents:
             item.user_properties.append((_PASSED, _code_of(item.path)))
@@ -71,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _remember_studies(terminalreporter: pytest.TerminalReporter) -> None:
     """Keep the code with which tests of the studies passed, and say how many were left out for it."""
-    cache = terminalreporter.config.cache
+    cache = getattr(terminalreporter.config, "cache", None)  # which -p no:cacheprovider leaves out
     if cache is None or not terminalreporter.config.getoption("changed_studies"):
         return
     passed = {name: code for name, code in cache.get(_PASSED, {}).items() if (ROOT / name.partition("::")[0]).exists()}
