@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from foretail.core import json_text
 from foretail.core.digest import DIGEST_FILE, check_file, check_folder, examine, no_digest_allowed, write_digest
 from foretail.core.errors import ForetailError
-from foretail.core.files import recording, staged_files, staged_folder, write_file
+from foretail.core.files import staged_files, staged_folder, write_file
 from foretail.core.json_text import MOST_LEVELS, parse_json
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import read_demand
@@ -56,16 +56,6 @@ def test_a_folder_that_is_replaced_is_there_all_the_time(tmp_path: Path) -> None
     reader.join()
     assert missing == []
     assert (target / "file").read_text() == "199"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_two_that_write_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    with staged_folder(target, replace=True) as slow:
-        (slow / "file").write_text("slow")
-        put(target, "fast")
-        assert (slow / "file").exists()
-    assert (target / "file").read_text() == "slow"
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -264,17 +254,6 @@ def test_folders_of_earlier_versions_are_read_only_when_that_is_allowed(folder: 
         check_folder(folder, "again")
     with pytest.raises(ForetailError, match="allow_no_digest"), no_digest_allowed(False):
         check_folder(folder, "again")
-
-
-def test_what_is_put_in_its_place_is_recorded(tmp_path: Path) -> None:
-    with recording() as written:
-        write_file(tmp_path / "a", "1")
-        with staged_files(tmp_path) as staging:
-            (staging / "b").touch()
-        with staged_folder(tmp_path / "c") as staging:
-            (staging / "d").touch()
-    write_file(tmp_path / "later", "1")
-    assert {path for path in written if path.exists()} == {tmp_path / "a", tmp_path / "b", tmp_path / "c"}
 
 
 READERS: dict[str, Callable[[Path], object]] = {

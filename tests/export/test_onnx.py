@@ -306,31 +306,7 @@ def test_float32_sums_that_could_round_are_not_read() -> None:
         read_onnx(_changed(content, change), ensemble.features)
 
 
-def test_a_file_of_other_features_is_not_read(lowered: Ensemble, content: bytes) -> None:
-    from foretail.export.onnx.graph import read_onnx
-
-    with pytest.raises(ProofError, match="more than a sum of trees"):
-        read_onnx(content, (*lowered.features[1:], lowered.features[0]))
-    with pytest.raises(ProofError, match="states another ensemble"):
-        prove_files(replace(lowered, origin={"a": 1}), Onnx(), {"p.onnx": content})
-
-
 # ---- what is refused -----------------------------------------------------------------------------------------------
-
-
-def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Path) -> None:
-    from foretail.export.onnx.graph import render_onnx
-
-    with pytest.raises(ForetailError, match="lower-case"):
-        export(trained.ensemble, Onnx(), tmp_path / "out", "../escape")
-    with pytest.raises(ForetailError, match="lower-case"):
-        render_onnx(lower(trained.ensemble).ensemble, 'a"b')
-    with pytest.raises(ForetailError, match="no integer votes"):
-        render_onnx(trained.ensemble)
-    (tmp_path / "mine").write_text("precious")
-    with pytest.raises(ForetailError, match="not an earlier export"):
-        export(trained.ensemble, Onnx(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

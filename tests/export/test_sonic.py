@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -101,19 +100,6 @@ def test_a_configuration_is_written_whole(tmp_path: Path) -> None:
         assert port.queues == {**before.ports[name].queues, **lossy}
     export(TREE, Sonic(size_bytes=1536, config=after), tmp_path / "again", "slow")
     assert read_config(tmp_path / "again" / "slow_config_db.json") == after
-
-
-@pytest.mark.parametrize(
-    ("target", "sentence"),
-    [
-        (Sonic("mine", 1536), "no lossy queue draws on mine: name the egress pool of the lossy queues in sonic.pool"),
-        (Sonic("egress_lossless_pool", 1536), "no lossy queue draws on egress_lossless_pool"),
-        (Sonic(), "the lossy queues reserve 1,536 bytes each, and sonic.size_bytes = 0: set sonic.size_bytes=1536"),
-    ],
-)
-def test_profiles_for_other_queues_than_the_configurations_are_refused(target: Sonic, sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        replace(target, config=read_config(LEAF)).render(lower(TREE), "slow", 10**6)
 
 
 def test_a_configuration_that_says_something_else_is_noticed() -> None:

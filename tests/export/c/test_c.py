@@ -160,16 +160,6 @@ def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_pa
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_forest_of_single_leaves(tmp_path: Path) -> None:
-    features = stumps([0.0, 1.0]).features
-    for shape, batch in FORMS[::3]:
-        result = export(
-            Ensemble(features, (_leaf(),), Fraction(1, 2)), C(shape=shape, batch=batch), tmp_path / "out", any_tau=False
-        )
-        library = PredictorLibrary(result.file(".so"))
-        assert (library.score(np.array([[0], [255]])) > library.default_tau).all()
-
-
 def _leaf() -> Tree:
     leaf = stump([0.0, 0.75])
     return Tree(leaf.feature[2:], leaf.cut[2:], leaf.left[2:], leaf.right[2:], leaf.value[2:])
@@ -256,22 +246,6 @@ def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) 
         assert text.startswith("/* SPDX-License-Identifier: MIT-0 */")
         assert str(Path.cwd()) not in text
     assert not re.search(rb"/tmp/|/home/|/root/", exported.file(".so").read_bytes())
-
-
-def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_path: Path) -> None:
-    shutil.copytree(exported.folder, tmp_path / "out")
-    result = export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix="tiny")
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "tiny.h",
-        "tiny.c",
-        "tiny_selftest.c",
-        "tiny.so",
-        "certificate.json",
-        "digest.json",
-        "ensemble.json",
-    }
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert PredictorLibrary(result.file(".so")).features == (("f0", ""),)
 
 
 def test_cc_chooses_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -436,11 +436,3 @@ def test_without_visits_bitvectors_are_taken_and_no_hot_box_is_known() -> None:
         render_c(voted, shape="hot_branches")
     with pytest.raises(ForetailError, match="set shape=hot_bitvector"):
         render_c(voted, batch="hot_lanes")
-
-
-def test_blocks_of_rows_skip_the_lanes_where_these_are_long() -> None:
-    short, rows = stumps([0.0, 1.0], [0.0, 1.0]), np.zeros((100, 2), np.int64)
-    long = replace(short, trees=tuple(stump([0.0, 1.0], cut=10 + index // 4) for index in range(300)))
-    for model, batch in ((short, "lanes"), (long, "hot_lanes")):
-        counted = with_votes(model, any_tau=False).with_visits([rows])
-        assert f"\n * Many: {batch}. " in render_c(counted)["drop_predictor.h"]

@@ -28,7 +28,6 @@ from foretail.export.proof import ProofError
 from foretail.export.target import ExportResult, export, prove_files
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.export.p4.p4_texts import by_boxes, everything, read_back, score_of, small_ensemble, texts_of
 from tests.export.p4.slow_p4 import run_slowly
@@ -169,28 +168,6 @@ def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> N
     assert "does not" in chosen.reason
 
 
-def test_cuts_that_two_trees_share_are_one_bit() -> None:
-    tree = stump([0.0, 1.0], cut=10)
-    other = stump([0.0, 0.5], cut=10)
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (tree, other), Fraction(1, 2))).ensemble
-    chosen = plan(ensemble, load_profile("v1model"), decision="leaf_rows").chosen
-    assert chosen.encoding.codes[0].words == (1,)
-
-
-def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
-    inner = Tree(
-        feature=np.array([0, -1, 0, -1, -1]),
-        cut=np.array([10, 0, 20, 0, 0]),
-        left=np.array([1, -1, 3, -1, -1]),
-        right=np.array([2, -1, 4, -1, -1]),
-        value=np.array([0, 0, 0, 1.0, 0]),
-    )
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (inner,), Fraction(1, 2))).ensemble
-    chosen = plan(ensemble, load_profile("v1model"), "range").chosen
-    assert chosen.encoding.codes[0].words == (1,)
-    assert chosen.total("rows") == 2
-
-
 def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     base = stumps([0.0, 1.0])
     leaf = base.trees[0]
@@ -303,30 +280,6 @@ def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: 
     found = plan(lowered, load_profile(str(own)))
     assert found.chosen.faults
     assert found.reason.startswith("nothing fits")
-
-
-def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None:
-    trained = paper_forest(trees=1, depth=2).ensemble
-    coarsest = tuple(replace(f, params="cell_bytes=65536") for f in trained.features)
-    narrow = tmp_path / "narrow.yaml"
-    text = Path(__file__).parents[3].joinpath("export/p4/profiles/tofino.yaml").read_text()
-    narrow.write_text(
-        text.replace("stages: 12", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
-    )
-    said = {}
-    for any_tau in (True, False):
-        for features in (trained.features, coarsest):
-            with pytest.raises(ForetailError, match=r"train less depth") as no:
-                export(
-                    replace(trained, features=features),
-                    P4(profile=str(narrow)),
-                    tmp_path / "out",
-                    any_tau=any_tau,
-                    max_cells=1,
-                )
-            said[any_tau, features] = str(no.value)
-    assert {key: "any_tau=false" in text for key, text in said.items()} == {key: key[0] for key in said}
-    assert {key: "larger cell_bytes" in text for key, text in said.items()} == {key: key[1] != coarsest for key in said}
 
 
 @st.composite

@@ -99,15 +99,6 @@ def test_features_that_v1model_does_not_show_are_refused(name: str) -> None:
     assert f"feature '{name}' is none that the demo program can compute: train on some of threshold," in message
 
 
-def test_values_that_do_not_fit_are_refused() -> None:
-    (threshold, *_) = inputs()
-    assert "feature 'threshold' reaches 390 on this switch" in refusal((replace(threshold, bits=8),))
-    bytewise = inputs(cell_bytes=1)
-    assert "reaches 30000000" in refusal(bytewise, DemoSwitch(30_000_000, (GBPS,), smallest_packet_bytes=1500))
-    assert "since_push_out' reaches 16777215" in refusal((replace(inputs()[-1], bits=23),))
-    assert "has no exact reciprocal in 64 bits" in refusal(switch=DemoSwitch(100_000, (9_999_999_967,)))
-
-
 # -- against sim_bridge/buffer, register by register --------------------------------------------------------------
 
 

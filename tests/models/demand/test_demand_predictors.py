@@ -17,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.contract import check_demand_predictor, synthetic_sequences
+from foretail.models.demand.contract import check_demand_predictor
 from foretail.models.demand.hose import into_hose
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, windows
@@ -179,14 +179,6 @@ def test_attention_learns_to_recognise_phases_on_other_places() -> None:
     assert error[0] < 0.3 * error[1]
 
 
-def test_attention_does_not_depend_on_the_names_of_nodes() -> None:
-    run = synthetic_sequences(1, 15, NODES, 5)[0].demand
-    place = np.random.default_rng(1).permutation(NODES)
-    predictor = HistoryAttention(steps=20).fit(synthetic_sequences(2, 15, NODES, 6))
-    renamed = predictor.predict(run[:, place][:, :, place], 2).demand
-    assert np.allclose(renamed, predictor.predict(run, 2).demand[place][:, place], atol=1e-6)
-
-
 def test_the_period_is_the_shortest_of_the_best() -> None:
     assert Seasonal().fit(runs_of(periodic())).period_ == 3
     assert Seasonal(longest=2).fit(runs_of(periodic())).period_ <= 2
@@ -233,16 +225,6 @@ def test_absent_pairs_are_raised_when_asked(demand: NDArray[np.float64], absent:
     found = into_hose(demand, 2, absent=absent)
     found.require_hose(2)
     assert np.all(found.demand[~np.eye(len(demand), dtype=bool)] > 0)
-
-
-def test_predictions_pass_the_projection() -> None:
-    predictor = LastValue().fit(runs_of(constant()))
-    sparse = constant()
-    sparse[:, 0, 1] = 0
-    assert predictor.predict(sparse, 1).largest_sum <= 1 + 1e-9
-    assert predictor.predict(sparse, 1).demand[0, 1] == 0
-    assert predictor.predict(sparse, 1, absent=0.1).demand[0, 1] > 0
-    assert np.allclose(predictor.predict(sparse, 4, fill=True).demand.sum(axis=1), 4, atol=1e-3)
 
 
 @pytest.mark.parametrize(("degree", "absent"), [(0, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf"))])

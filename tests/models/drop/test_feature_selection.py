@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import SelectionCost, selection_cost
+from foretail.features.catalog import selection_cost
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.feature_selection import (
@@ -100,15 +100,6 @@ def test_a_feature_has_to_add_more_than_the_margin() -> None:
     gain = second.average_precision - first.average_precision
     assert selected(FeatureBudget(), margin=gain + 1e-9) == (first,)
     assert selected(FeatureBudget(), margin=gain - 1e-9) == (first, second)
-
-
-def test_a_limit_counts_what_it_names() -> None:
-    cost = SelectionCost(register_bits=10, operations=3)
-    assert FeatureBudget(2, 10, 3).allows(2, cost)
-    assert FeatureBudget().allows(99, cost)
-    for less in (FeatureBudget(features=1), FeatureBudget(register_bits=9), FeatureBudget(operations=2)):
-        assert not less.allows(2, cost)
-    assert str(FeatureBudget(2, None, 3)) == "features <= 2, operations <= 3"
 
 
 @pytest.mark.parametrize(

@@ -86,15 +86,6 @@ def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
         SequenceNetwork(arrivals=3).fit(x[:, :6], y)
 
 
-def test_training_ends_when_its_loss_no_longer_falls() -> None:
-    from foretail.models.drop.neural import SequenceNetwork
-
-    x = np.zeros((100, 2), np.int32)
-    y = np.arange(100) % 2 == 0  # nothing to learn
-    trained = SequenceNetwork(arrivals=1, width=2, rounds=1000, round_steps=1, learning_rate=1e-6).fit(x, y)
-    assert len(trained.losses_) < 1000
-
-
 def test_a_gpu_is_not_made_up() -> None:
     import torch
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -297,16 +295,6 @@ def test_boosted_trees_learn_the_same_from_batches_of_any_size(
         assert streamed.to_ensemble(PAPER_INPUTS) == expected
 
 
-def test_bins_lie_in_files_only_while_boosted_trees_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seen = []
-    trees = BoostedTrees(trees=1, rows_in_memory=len(X) - 1)
-    trees.report = lambda share, words: seen.append(len(list(tmp_path.glob("foretail-bins-*/*"))))
-    trees.fit_batches(lambda: [Rows(X, Y, None)], len(X))
-    assert max(seen) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_boosted_trees_need_a_gpu_for_cuda() -> None:
     import xgboost
 
@@ -329,15 +317,6 @@ def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
     assert precision > 0.3
     with pytest.raises(ForetailError, match="does not converge in 2 iterations"):
         LogisticRegression(iterations=2).fit(X, Y)
-
-
-def test_the_origin_tells_where_the_model_comes_from() -> None:
-    origin = RandomForest(trees=2, seed=4).fit(X, Y).to_ensemble(PAPER_INPUTS).origin
-    assert origin["rows"] == len(X)
-    assert origin["drops"] == int(Y.sum())
-    assert origin["parameter.trees"] == 2
-    assert origin["parameter.features_per_split"] is None
-    assert str(origin["framework"]).startswith("scikit-learn ")
 
 
 DROP = np.array([True, False, False, True, False])

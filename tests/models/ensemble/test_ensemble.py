@@ -130,16 +130,6 @@ def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
     assert ensemble.exceeds(np.array([[0], [1], [top - 1], [top]])).tolist() == [False, False, False, True]
 
 
-def test_extreme_logits_do_not_overflow() -> None:
-    ensemble = replace(stumps([-2000.0, 2000.0]), output="logit")
-    assert ensemble.probability(np.array([[0], [200]])).tolist() == [0.0, 1.0]
-
-
-def test_scores_need_votes() -> None:
-    with pytest.raises(ForetailError, match="no integer votes"):
-        stumps([0.0, 1.0]).score(np.array([[1]]))
-
-
 @pytest.mark.parametrize(
     ("x", "says"),
     [
@@ -419,17 +409,6 @@ def test_work_beyond_its_budget_is_refused_after_its_first_part() -> None:
         seen.extend(effort.watch("sums", range(100), 100))
     assert seen == [0]
     assert "\n" not in str(no.value)
-
-
-def test_a_slow_start_of_less_than_a_hundredth_of_the_budget_is_no_estimate() -> None:
-    times = iter([0, 0, 9, *range(10, 110)])
-    assert len(list(Effort(1000, clock=lambda: next(times)).watch("sums", range(100), 120))) == 100
-
-
-def test_loops_that_will_follow_count_from_the_first_one_on() -> None:
-    assert len(list(Effort(100, clock=every_look_takes(10).__next__).watch("sums", range(5), 5))) == 5
-    with pytest.raises(ForetailError, match=r"at least 160 s \(sums\)"):
-        list(Effort(100, clock=every_look_takes(10).__next__).watch("sums", range(5), 5, later=2))
 
 
 def test_budgets_count_from_the_start_of_the_export() -> None:

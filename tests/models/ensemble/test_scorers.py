@@ -33,7 +33,7 @@ from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.composed import composed
-from tests.forests import Trained, classified, forests, paper_forest, stump
+from tests.forests import Trained, classified, forests, stump
 from tests.strategies import small_ensembles
 
 CATALOG = [feature.name for feature in FEATURES]
@@ -133,14 +133,6 @@ def test_thresholds_and_leaves_of_any_size_are_decided(threshold: int, leaves: t
     exact = [2 * Fraction(leaf) > threshold for leaf in leaves]
     assert ensemble.exceeds(rows).tolist() == exact
     assert (margins(ensemble, rows) > 0).tolist() == exact
-
-
-def test_a_forest_of_the_paper_is_decided_on_all_its_rows() -> None:
-    trained = paper_forest(trees=9, depth=6)
-    assert trained.ensemble.scale_bits + 4 > 53
-    found = margins(trained.ensemble, trained.rows, others=7)
-    assert (found > 0).tolist() == trained.ensemble.exceeds(trained.rows).tolist()
-    assert 0 < np.count_nonzero(found > 0) < len(found)
 
 
 @pytest.mark.parametrize("name", [STUDY_FEATURES[0].name, "queue_1_back", "made_up"])

@@ -23,13 +23,12 @@ from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
 from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
 from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
 from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
-from foretail.models.scoring.metrics import Confusion, scores
+from foretail.models.scoring.metrics import scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 from tests.torture.faults import free_port, mlflow_server
 
@@ -96,32 +95,6 @@ def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
         assert json.loads(dataset.source) == {"uri": "store/abc", "sha256": "ab" * 32, "traffic_sha256": "12" * 32}
     assert json.loads(inputs["train"].profile) == {"rows": 20_000, "drops": 180}
     assert json.loads(inputs["test"].profile)["rows"] == 5000
-
-
-def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import Figure
-
-    drawn: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
-    drop = np.arange(4000) % 400 == 0
-    score = np.where(drop, np.arange(4000) % 7, np.arange(4000) % 5)
-    write_figures(tmp_path, "test", "whole", drop, score > 3, score)
-    (matrix,), (curve,) = (drawn[f"test_whole_{name}"].axes for name in ("confusion", "precision_recall"))
-    counted = Confusion.count(drop, score > 3)
-    cells = {(round(x), round(y)): text.get_text() for text in matrix.texts for x, y in [text.get_position()]}
-    assert {place: int(text.replace(",", "")) for place, text in cells.items()} == {
-        (0, 0): counted.tn,
-        (1, 0): counted.fp,
-        (0, 1): counted.fn,
-        (1, 1): counted.tp,
-    }
-    assert "3," in cells[0, 0]
-    assert [label.get_text() for label in matrix.get_xticklabels()] == ["accept", "drop"]
-    assert [label.get_text() for label in matrix.get_yticklabels()] == ["transmits", "drops"]
-    steps, point = curve.lines
-    assert steps.get_drawstyle() == "steps-post"
-    assert len(np.asarray(steps.get_xydata())) == len(np.unique(score))
-    assert np.asarray(point.get_xydata()).tolist() == [[counted.recall, counted.precision]]
 
 
 def test_the_ensemble_is_found_through_the_registry(
@@ -323,16 +296,6 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
-    import mlflow
-    import mlflow.xgboost
-
-    before = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
-    with track("drops", {}, uri=uri):
-        assert mlflow.get_tracking_uri() == uri
-    assert (mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")) == before
-
-
 def _inside(uri: str, parent: TrackedRun) -> list[Any]:
     import mlflow
     import mlflow.xgboost
@@ -406,52 +369,6 @@ def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tm
     assert again.communicate(timeout=60)[1] == ""
     assert again.returncode == 0
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-@pytest.mark.parametrize("tables", [0, 5, 20])
-def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, tables: int) -> None:
-    file = tmp_path / "mlflow.db"
-    direct = f"import mlflow\nmlflow.MlflowClient('{SQLITE}mlflow.db').search_experiments()"
-    killed = first_run(tmp_path, direct)
-    while not file.exists() or table_count(file) < tables:
-        assert killed.poll() is None
-        time.sleep(0.002)
-    killed.kill()
-    killed.communicate(timeout=60)
-    with pytest.raises(ForetailError, match=f"models:/m@champion has no model in {SQLITE}{file} ") as refused:
-        load_ensemble("models:/m@champion", f"{SQLITE}{file}")
-    assert "\n" not in str(refused.value)
-    assert file.exists()
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
-    create_store(f"{SQLITE}{tmp_path}/mlflow.db")
-    limited = f"""
-import resource, sys
-from foretail.core.errors import ForetailError
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-try:
-    exec({FIRST_RUN!r})
-except ForetailError as error:
-    print(error, file=sys.stderr)
-"""
-    said = first_run(tmp_path, limited).communicate(timeout=60)[1].splitlines()
-    assert len(said) == 1, said
-    assert "disk I/O error" in said[0]
-
-
-def table_count(file: Path) -> int:
-    try:
-        with contextlib.closing(sqlite3.connect(file)) as database:
-            return len(database.execute("SELECT name FROM sqlite_master").fetchall())
-    except sqlite3.Error:  # locked by who makes it
-        return 0
 
 
 def test_a_store_of_another_version_or_of_somebody_else_stays(tmp_path: Path) -> None:

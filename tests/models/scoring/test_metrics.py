@@ -16,14 +16,13 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.models.ensemble.cells import Cells, distinct_rows, distinct_sums
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.scoring import operating_point
 from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import Confusion, brier_score, expected_calibration_error, rank, scores
 from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
 from tests.examples import draws
-from tests.forests import Trained, forests, paper_forest, stumps
+from tests.forests import Trained, forests, stumps
 
 PAIRS = st.integers(1, 60).flatmap(
     lambda n: st.tuples(
@@ -207,16 +206,6 @@ def test_no_rows_have_no_error_and_no_map() -> None:
         Calibration.fit(np.empty(0), nothing)
 
 
-def test_the_order_of_arrivals_stays() -> None:
-    random = np.random.default_rng(2)
-    probability = random.random(500)
-    drop = random.random(500) < probability
-    calibration = Calibration.fit(probability, drop)
-    raw, calibrated = rank(drop, probability), rank(drop, calibration(probability))
-    cuts = {(int(t), int(f)) for t, f in zip(raw.tp, raw.fp, strict=True)}
-    assert {(int(t), int(f)) for t, f in zip(calibrated.tp, calibrated.fp, strict=True)} <= cuts
-
-
 def _f1(confusion: Confusion) -> Fraction:
     return Fraction(2 * confusion.tp, 2 * confusion.tp + confusion.fp + confusion.fn)
 
@@ -248,14 +237,6 @@ def test_the_threshold_lies_strictly_between_consecutive_attainable_sums_in_the_
     assert chosen.threshold == Fraction(11, 16)
     assert chosen.probability == pytest.approx(11 / 48)
     assert chosen.attainable == "cells"
-
-
-def test_dropping_everything_stays_above_the_next_attainable_sum() -> None:
-    ensemble = stumps([0.0, 1.0], [0.0, 0.5])
-    both = np.array([[255, 0], [255, 255]])
-    assert choose_operating_point(ensemble, both, np.array([True, True])).threshold == Fraction(3, 4)
-    lowest = choose_operating_point(ensemble, np.array([[0, 0]]), np.array([True]))
-    assert lowest.threshold == Fraction(-1, 2)
 
 
 def test_many_cells_fall_back_to_the_sums_of_the_rows_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,12 +277,6 @@ def test_one_point_per_cell_meets_every_leaf_combination_of_every_input(trained:
     assert reached(points) == reached(everything)
 
 
-def test_cells_use_both_ends_of_the_range_and_ignore_boundaries_outside_it() -> None:
-    ensemble = stumps([0.0, 1.0], [0.0, 1.0])
-    cells = Cells.of(ensemble, {0: [-1, 5, 254, 255, 1000]})
-    assert [axis.tolist() for axis in cells.axes] == [[0, 10, 254, 255], [0, 255]]
-
-
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 2)), min_size=1))
 def test_distinct_rows_are_sorted_and_complete(rows: list[tuple[int, int]]) -> None:
     keys = np.array(rows, np.int64)
@@ -309,15 +284,6 @@ def test_distinct_rows_are_sorted_and_complete(rows: list[tuple[int, int]]) -> N
     assert keys[first].tolist() == [list(row) for row in sorted(set(rows))]
     assert np.array_equal(keys[first][place], keys)
     assert all(rows.index(rows[i]) == i for i in first.tolist())
-
-
-def test_distinct_sums_name_a_cell_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    ensemble: Ensemble = paper_forest(trees=2, depth=3).ensemble
-    cells = Cells.of(ensemble)
-    keys, index = distinct_sums(ensemble, cells)
-    assert np.array_equal(ensemble.exact_key(cells.points(index)), keys)
-    every = np.concatenate([ensemble.exact_sum(p) for p in cells.batches()])
-    assert len(keys) == len(set(every.tolist()))
 
 
 @settings(max_examples=draws(40))

@@ -267,23 +267,6 @@ def test_a_step_loads_the_uplinks_evenly(workload: type[AllToAll | Ring], ports:
     assert len(set(np.bincount(two.port, minlength=ports).tolist())) == 1
 
 
-def test_the_same_order_makes_sources_meet() -> None:
-    same = packets(AllToAll(order="same"), 8, 10, 500).port.reshape(-1, 8)
-    assert np.all(same == same[:, :1])
-    lost = {}
-    for order in ("same", "random"):
-        arrivals = packets(AllToAll(order=order), 8, 24, 5000)
-        lost[order] = len(arrivals) - transmitted("cs", 8, 24, arrivals)
-    assert lost["random"] < lost["same"]
-
-
-def test_ecmp_loads_uplinks_unevenly() -> None:
-    even, random = (packets(Ring(balance=balance, flow_packets=12), 8, 64, 48) for balance in ("ethereal", "ecmp"))
-    assert len(even) == len(random) == 8 * 48
-    assert np.ptp(np.bincount(even.port, minlength=8)) == 0
-    assert np.ptp(np.bincount(random.port, minlength=8)) >= 12
-
-
 @pytest.mark.parametrize(
     ("kind", "parameters", "message"),
     [

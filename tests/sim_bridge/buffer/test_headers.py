@@ -20,7 +20,7 @@ from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop.slotted import accept, compare
-from foretail.sim_bridge.policies import header_and_type, is_guest, policy_name
+from foretail.sim_bridge.policies import policy_name
 from tests.scenarios import settings
 
 pytestmark = pytest.mark.slow
@@ -139,15 +139,6 @@ def arrivals() -> Slotted:
     random = np.random.default_rng(3)
     slot = np.sort(random.integers(0, 4000, 20_000))
     return Slotted(slot, np.where(random.random(20_000) < 0.3, 0, random.integers(0, 8, 20_000)).astype(np.int32))
-
-
-def test_what_names_a_policy_from_outside() -> None:
-    assert is_guest("a/my rule.hpp:mine::Rule")
-    assert policy_name("a/my rule.hpp:mine::Rule") == "Rule"
-    assert header_and_type("/a/b.hpp:Rule") == (Path("/a/b.hpp"), "Rule")
-    for name in ("dt", "rule.hpp", "rule.hpp:", "rule.hpp:2", "rule.hpp:a b", "rule.h:Rule"):
-        assert not is_guest(name)
-        assert policy_name(name) == name
 
 
 def test_two_policies_of_a_header_decide_as_those_that_they_repeat_in_slots(header: Path) -> None:

@@ -131,16 +131,6 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
 
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize(
-    "name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "bucket_packets", "drop_budget_packets", "average_shift"]
-)
-def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
-    door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
-    with pytest.raises(ForetailError, match=TOO_LARGE.format(door)):
-        slotted(**SLOTTED | {name: number})
-
-
-@pytest.mark.parametrize("number", BEYOND)
-@pytest.mark.parametrize(
     ("name", "door"),
     [
         *((name, name) for name in ("wire_overhead_bytes", "cell_bytes", "average_shift", "rtt_ns", "low_pass_ns")),
@@ -254,16 +244,6 @@ def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> No
     with pytest.raises(ForetailError, match="a finished run takes no more arrivals: begin another"):
         run.feed(**BATCH)
     np.testing.assert_equal(run.finish(), totals)
-
-
-def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    totals = replay.finish()
-    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
-    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
-        replay.feed(**ARRIVALS)
-    assert replay.finish() == totals
 
 
 @pytest.mark.parametrize(

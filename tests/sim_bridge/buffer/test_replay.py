@@ -165,17 +165,6 @@ def test_several_queues_are_those_of_the_slow_model(
         np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
-def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
-    """Counted at 3072 ns, with no free byte and so a threshold of 0; 500 B have left when the last three arrive."""
-    geometry = Geometry(1000, (10**9, 10**9))
-    fill = [Packet(0, 0, 0, 500, first_rtt=True), Packet(1, 0, 0, 500, first_rtt=True), Packet(2, 3072, 1, 100)]
-    packets = [*fill, *(Packet(3 + k, 4000, 1, 100) for k in range(3))]
-    chosen = Settings(rtt=2**10, average_shift=10)
-    native = feed(begin("abm", [geometry], chosen=chosen), packets)
-    assert native["outcome"].tolist() == [0, 0, 3, 0, 0, 1]
-    assert_same(native, run_bytes("abm", geometry, packets, settings=chosen, cell_bytes=64))
-
-
 @given(case=byte_arrivals(), rules=st.sampled_from(ANY_RULES))
 def test_bytes_are_conserved(case: Case, rules: Rules) -> None:
     geometry, packets = case
@@ -308,15 +297,6 @@ def test_unit_packets_on_equal_links_are_the_slotted_model(
     for column in ("outcome", "lqd_drop", "asked", "exposed", "features"):
         np.testing.assert_array_equal(in_time[column], in_slots[column], column)
     assert replay.finish()["transmitted_packets"] == in_slots["transmitted"]
-
-
-def test_a_link_does_not_give_back_the_packet_it_sends_but_a_slot_does() -> None:
-    """The difference between the models: full buffer, queues of length 1, an arrival to the later port."""
-    zero = np.zeros(2, np.int64)
-    ports = np.array([0, 1], np.int32)
-    assert slotted("lqd", 2, 1, zero, ports)["outcome"].tolist() == [4, 0]
-    replay = begin("lqd", [Geometry(1, (10**9, 10**9))])
-    assert feed(replay, [Packet(0, 0, 0, 1), Packet(1, 0, 1, 1)])["outcome"].tolist() == [0, 3]
 
 
 def test_eta_and_recovered_loss_are_those_of_the_slow_model(tmp_path: Path) -> None:

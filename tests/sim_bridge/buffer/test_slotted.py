@@ -20,7 +20,7 @@ from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, Queues
-from tests.sim_bridge.slow_models.features import NEVER, Averages, ShiftAverage, TrafficFeatures
+from tests.sim_bridge.slow_models.features import Averages, TrafficFeatures
 from tests.sim_bridge.slow_models.lqd import Rules, Settings
 from tests.sim_bridge.slow_models.slotted import (
     ACCEPTED,
@@ -183,20 +183,6 @@ def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> N
         assert [int((outcome[port == k] == 0).sum()) for k in range(ports)] == limits
 
 
-@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
-def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
-    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
-    fill = [1, 2] * (length + 10)
-    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
-    first = [1] * len(fill) + [0] * 300
-    chosen = Settings(alpha=(1.0,), rtt=10)
-    native = run_native("abm", case, first_rtt=first, chosen=chosen)
-    free = 1000 - 2 * length
-    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
-    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
-    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
-
-
 @settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
 def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
@@ -300,14 +286,6 @@ def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals,
     assert run_native("lqd", case, rules=Rules(tie=tie))["threshold_deficits"] == 0
 
 
-@given(case=slotted_arrivals(), rules=any_rules)
-def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
-    features = run_native("lqd", case, rules=rules)["features"]
-    for real, virtual in (("queue_average", "threshold_average"), ("occupancy_average", "thresholds_sum_average")):
-        of_real, of_virtual = (features[:, COLUMNS.index(name)] for name in (real, virtual))
-        np.testing.assert_array_equal(of_real, of_virtual)
-
-
 def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
     """First row and end of batches, empty ones among them."""
     n = len(case.slot)
@@ -403,17 +381,6 @@ def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedAr
     assert both["transmitted"] == 2 * once["transmitted"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 1000)), max_size=30), st.integers(0, 6))
-def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -> None:
-    average, now = ShiftAverage(s), 0
-    for elapsed, value in signal:
-        now += elapsed
-        average.held(now, value)
-        assert 0 <= average.value() <= max(v for _, v in signal)
-    average.held(now + 2**s, 77)
-    assert average.value() == 77  # one whole interval forgets the past
-
-
 @given(
     gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**20), st.integers(0, 2**50)), min_size=1, max_size=50),
     port=st.lists(st.integers(0, 2), min_size=50, max_size=50),
@@ -430,13 +397,6 @@ def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int
     seen = slotted("dt", 3, 10, *columns, average_shift=shift, features=True, cell_bytes=1024)["features"]
     first = COLUMNS.index("arrival_rate")
     assert seen[:, first : first + 4].tolist() == expected
-
-
-def test_time_since_a_push_out_saturates_at_never() -> None:
-    late = NEVER + 5
-    case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
-    since = run_native("lqd", case)["features"][:, COLUMNS.index("since_push_out")]
-    assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
 
 
 CELL_BYTES = 200
@@ -532,22 +492,6 @@ def test_an_engine_with_tokens_does_what_one_does_that_runs_all_the_time(alpha: 
     share, expelled = differing(4, (400, 600, 1200), alpha)
     assert expelled > 50
     assert share == 0
-
-
-@pytest.mark.parametrize("alpha", [0.5, 8.0])
-def test_an_engine_that_waits_for_tokens_may_take_another_packet(alpha: float) -> None:
-    """Bursts of up to 2.6 times what all ports send empty the bucket, and tokens come between two arrivals."""
-    share, expelled = differing(4, (80, 160, 240, 480), alpha)
-    assert expelled > 300
-    assert 0 < share < 0.02
-
-
-def test_a_second_port_makes_room_at_the_head_of_the_first() -> None:
-    """B = 8, alpha = 1: four packets reach the threshold; with the first of port 1 it falls to 3, below queue 0."""
-    slot, port = np.zeros(7, np.int64), np.array([0, 0, 0, 0, 0, 1, 1], np.int32)
-    fixed: dict[str, Any] = {"alpha": [1.0], "labels": False}
-    assert slotted("occamy", 2, 8, slot, port, **fixed)["outcome"].tolist() == [4, 0, 0, 0, 1, 0, 0]
-    assert slotted("dt", 2, 8, slot, port, **fixed)["outcome"].tolist() == [0, 0, 0, 0, 1, 0, 0]
 
 
 @given(case=slotted_arrivals(), alpha=st.sampled_from((0.25, 1.0, 8.0)))

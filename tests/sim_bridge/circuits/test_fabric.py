@@ -19,8 +19,6 @@ from foretail.sim_bridge.circuits.demand import (
     MATRICES,
     Phase,
     all_to_all,
-    embedding_exchange,
-    hybrid_parallel,
     mixed,
     permutation,
     random_hose,
@@ -121,14 +119,6 @@ def test_a_regular_multigraph_is_a_union_of_perfect_matchings(nodes: int, drawn:
     assert np.array_equal(found, counts)
 
 
-def test_circuits_that_all_pairs_have_are_spread_evenly_over_the_period() -> None:
-    counts = np.full((6, 6), 1, np.int64) + 12 * np.roll(np.eye(6, dtype=np.int64), 2, axis=1)
-    shifts = (perfect_matchings(counts) - np.arange(6)) % 6
-    assert np.all(shifts == shifts[:, :1])
-    assert set(shifts[:, 0][2::3]) == set(range(6))
-    assert np.all(np.delete(shifts[:, 0], np.s_[2::3]) == 2)
-
-
 @pytest.mark.parametrize("nodes", [1, 5, 64, 130])
 def test_rounding_walks_the_first_edge_that_is_left(nodes: int) -> None:
     """The same as a slow walk over lists, bit by bit, where words of 64 begin and end too."""
@@ -196,10 +186,6 @@ def test_the_complete_graph_on_a_permutation(nodes: int) -> None:
     found = multi_hop(permutation(nodes, 1), capacity)
     assert found.theta == pytest.approx(nodes / (2 * nodes - 2), abs=1e-6)
     assert single_hop(permutation(nodes, 1), capacity) == pytest.approx(1 / (nodes - 1))
-
-
-def test_without_trust_the_demand_is_not_looked_at() -> None:
-    assert np.array_equal(vermilion(ring(8, 4), 4, 3, 2).edges, vermilion(random_hose(8, 4), 4, 3, 2).edges)
 
 
 def test_randomised_guarantees_are_the_corollarys() -> None:
@@ -450,25 +436,6 @@ def test_inference_keeps_its_racks_while_its_rates_change_by_up_to_40_percent() 
     assert change.min() >= 0.6 / 1.4
     assert change.max() <= 1.4 / 0.6
     assert not np.allclose(change, change[:, :1]), "the kinds change apart"
-
-
-def test_placement_renames_the_nodes() -> None:
-    phases = hybrid_parallel(NODES, DEGREE, 3)
-    plain, placed = (repeated(phases, 6, 100, "a", 2, placed_at_random=p).demand for p in (False, True))
-    assert not np.array_equal(plain, placed)
-    assert sorted(np.round(m.sum(), 9) for m in plain) == sorted(np.round(m.sum(), 9) for m in placed)
-    assert np.allclose(np.sort(plain.ravel()), np.sort(placed.ravel()))
-
-
-def test_owners_of_larger_tables_send_more_and_get_gradients_back() -> None:
-    out, back, dense = (phase.demand.demand for phase in hybrid_parallel(NODES, DEGREE, 3))
-    assert np.array_equal(back, out.T)
-    assert np.array_equal(dense, ring(NODES, DEGREE).demand)
-    off = ~np.eye(NODES, dtype=bool)
-    per_sender = out[off].reshape(NODES, -1)
-    assert np.allclose(per_sender, per_sender[:, :1])  # the same to every other node
-    assert np.ptp(per_sender[:, 0]) > 0.01
-    assert np.allclose(embedding_exchange(NODES, DEGREE, spread=0).demand, all_to_all(NODES, DEGREE).demand)
 
 
 def test_a_mixture_swings_between_its_two() -> None:

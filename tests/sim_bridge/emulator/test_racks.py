@@ -216,16 +216,6 @@ def test_packets_back_tell_of_the_circuit_while_it_is_up_or_its_voq_is_large(
     assert set(silent["announced"].values()) == {0}
 
 
-def test_an_idle_packet_path_and_an_idle_circuit_take_what_their_links_take(check: Check) -> None:
-    document = changed(
-        host_bps=40_000_000_000, packet_bps=10_000_000_000, circuit_bps=80_000_000_000, packet_delay_ns=5_000
-    )
-    document["racks"] |= {"circuit_delay_ns": 30_000, "day_ns": 180_000, "night_ns": 20_000}
-    to_its_circuit, to_another = (0, 0, 3, 9000), (0, 0, 6, 9000)  # rack 0 to 1, whose day it is; to rack 3, whose not
-    assert check(document, 1, 0, [to_its_circuit])["due"] == {0: 1_800 + 900 + 30_000 + 1_800}
-    assert check(document, 1, 0, [to_another])["due"] == {0: 2 * (1_800 + 7_200 + 5_000)}
-
-
 def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_day_waits(check: Check) -> None:
     document = changed(day_ns=100_000, night_ns=10_000, packet_delay_ns=0, packet_bps=10_000_000_000)
     slot = 110_000
@@ -423,29 +413,10 @@ def test_a_late_loop_changes_no_decision_on_what_it_read(
         assert exact <= told.figures[name] <= exact * 1.13 + 1
 
 
-def test_who_is_read_again_at_once_may_have_waited_since_the_look_before(
-    check_of_emulator_loop: Check_of_emulator_loop,
-) -> None:
-    sent = [Sent(100 * i, 0, 1, 1440) for i in range(200)]
-    told = check_of_emulator_loop(STAR, "cs", 5120, 1, 700, sent)
-    waited = max(told.sent[packet] - one.time for packet, one in enumerate(sent))
-    assert waited > 10 * 700
-    assert told.figures["waiting_max"] >= waited
-
-
 def test_packets_are_handed_over_in_the_order_of_their_times(check_of_emulator_loop: Check_of_emulator_loop) -> None:
     sent = bursts_of_emulator_loop(seed=3, packets=300, factor=1)
     told = check_of_emulator_loop(STAR, "cs", 5120, 1, 50_000, sent)
     assert told.order == sorted(told.due, key=lambda packet: told.due[packet])
-
-
-def test_an_idle_leaf_spine_takes_four_links_between_leaves_and_two_below_one(
-    check_of_emulator_loop: Check_of_emulator_loop,
-) -> None:
-    sent = [Sent(i * 100_000, source, to, 1440) for i, (source, to) in enumerate([(0, 1), (0, 2), (3, 0), (5, 4)])]
-    told = check_of_emulator_loop(("3", "2", "2"), "cs", 5120, 1, 0, sent)
-    link = duration(1440) + DELAY_NS
-    assert told.due == {0: 2 * link, 1: 100_000 + 4 * link, 2: 200_000 + 4 * link, 3: 300_000 + 2 * link}
 
 
 def test_a_run_in_its_stride_allocates_nothing_of_emulator_loop(check_of_emulator_loop: Check_of_emulator_loop) -> None:

@@ -165,13 +165,6 @@ def test_a_restored_run_goes_on_as_it_did(rule: str) -> None:
     assert np.array_equal(run.flows(), first)
 
 
-def test_queue_pairs_spread_their_packets_too(tmp_path: Path) -> None:
-    rdma = {"transport__name": "irn", "transport__recovery": "ns3", "transport__reordering_window_ns": None}
-    run = simulate(tmp_path, [to(0, 4, 1_400_000)], "uss", **rdma)
-    assert run.flows()["fct_ns"].min() > 0
-    assert min(packets_of_spines(run)) > 0
-
-
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     ("changes", "sentence"),
@@ -274,18 +267,6 @@ def test_an_erasure_is_never_labelled_a_drop(tmp_path: Path) -> None:
         assert run.summary["erased_packets"] > 1000
         assert labels["lqd_drop"].sum() == dropped
         assert (dropped == 0) == (name == "large")
-
-
-def test_a_snapshot_repeats_the_same_erasures() -> None:
-    document = settings(topology__erasure_probability=0.02)
-    network = NativeNetwork(document)
-    network.advance(2 * MILLISECOND)
-    snapshot = network.snapshot()
-    network.advance()
-    first = network.flows()
-    network.restore(snapshot)
-    network.advance()
-    assert np.array_equal(first, network.flows())
 
 
 @pytest.mark.parametrize(

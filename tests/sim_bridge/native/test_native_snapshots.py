@@ -87,15 +87,6 @@ def test_counters_of_intervals_go_back_too(tmp_path: Path) -> None:
     assert expected["counters.bin"]
 
 
-def test_the_files_are_those_of_the_program(tmp_path: Path) -> None:
-    document = settings(policy__name="credence", traffic_ns=1_000_000)
-    summary = in_one_piece(document, tmp_path / "run")["summary"]
-    run = NativeRun.open(tmp_path / "run")
-    assert run.settings() == document
-    assert run.summary.items() >= summary.items()
-    assert len(run.flows()) == summary["flows"]
-
-
 def test_what_is_no_snapshot_of_this_network_is_refused() -> None:
     document = settings(policy__name="dt", traffic_ns=500_000)
     this, same = NativeNetwork(document), NativeNetwork(document)

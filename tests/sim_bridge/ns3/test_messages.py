@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Records, read_records
-from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.ns3.messages import PATTERNS, Message, collective, columns, elephants, joined
 from tests.scenarios import MILLISECOND, settings
@@ -265,12 +264,6 @@ def test_clusters_leave_the_mean_rate_and_gather_queries(run: Any) -> None:
 
 
 @pytest.mark.ns3
-def test_a_cluster_of_one_is_a_poisson_query(run: Any) -> None:
-    plain, gapped = (run(settings(incast__cluster_gap_ns=gap_ns)) for gap_ns in (0, 10**6))
-    assert all_flows(plain).tobytes() == all_flows(gapped).tobytes()
-
-
-@pytest.mark.ns3
 def test_reused_connections_carry_the_same_queries_with_fewer_handshakes(run: Any) -> None:
     new, reused = (run(settings(**QUERIES, incast__connections=kind, trace=True)) for kind in ("new", "reused"))
     names = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class"]
@@ -442,18 +435,6 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DriverRun]:
         )
         for policy in ("lqd", "cs", "dt", "abm")
     }
-
-
-@pytest.mark.ns3
-def test_every_policy_is_offered_the_same(together: dict[str, DriverRun]) -> None:
-    hashes = {flows_sha256(run.flows(), run.settings()) for run in together.values()}
-    assert len(hashes) == 1
-    starts = {run.flows()["start_ns"].tobytes() for run in together.values()}
-    assert len(starts) == len(together)  # and messages started at other times
-    run = together["lqd"]
-    document = run.settings()
-    document["messages"]["gap_ns"][-1] += 1
-    assert flows_sha256(run.flows(), document) not in hashes
 
 
 def started(records: Records) -> Records:

@@ -142,11 +142,6 @@ def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     assert {0, 1} == set(expelled["lqd_drop"].tolist())
 
 
-def test_fluid_thresholds_misfire_under_lqd(simulate: Any) -> None:
-    run = simulate(trace=True, policy__virtual_lqd="fluid")
-    assert total(run, "threshold_deficits") > 0.01 * total(run, "data_in", "packets")
-
-
 def test_same_seed_same_bytes(simulate: Any, tmp_path: Path) -> None:
     first = simulate(trace=True)
     second = run_driver(settings(trace=True), tmp_path)
@@ -163,21 +158,6 @@ def planned(run: DriverRun) -> Records:
     return np.asarray(run.flows()[fields])
 
 
-def test_load_and_burst_are_as_asked(simulate: Any) -> None:
-    run = simulate(traffic_ns=60_000_000, incast__queries_per_second_per_server=0.0, drain_ns=0)
-    flows = run.flows()
-    offered_bps = 8 * flows["size_bytes"].sum() / 0.06 / 2  # per leaf
-    assert offered_bps == pytest.approx(0.8 * 2 * 10e9, rel=0.1)
-    queries = simulate().flows()
-    queries = queries[queries["flow_class"] == FlowClass.INCAST]
-    leaf_buffer = 5120 * 60
-    for query in np.unique(queries["query"]):
-        responses = queries[queries["query"] == query]
-        assert len(np.unique(responses["source"])) == len(responses) == 4
-        assert len(np.unique(responses["start_ns"])) == len(np.unique(responses["destination"])) == 1
-        assert responses["size_bytes"].sum() == pytest.approx(1.5 * leaf_buffer, abs=4)
-
-
 def test_a_flow_alone_takes_exactly_its_ideal_time(simulate: Any) -> None:
     run = simulate(
         background__load=0.0,
@@ -192,29 +172,6 @@ def test_a_flow_alone_takes_exactly_its_ideal_time(simulate: Any) -> None:
     assert alone.sum() >= 10
     ns3_sends_after_ns = 1  # TcpSocketBase sends one time step after the application has handed over its bytes
     np.testing.assert_array_equal(flows["fct_ns"][alone], flows["ideal_fct_ns"][alone] + ns3_sends_after_ns)
-
-
-def test_unfinished_flows_say_so(simulate: Any) -> None:
-    run = simulate(policy__name="dt", drain_ns=0)
-    unfinished = run.flows()["fct_ns"] < 0
-    assert np.count_nonzero(unfinished) == run.summary["flows"] - run.summary["completed_flows"] > 0
-
-
-def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
-    run = simulate(policy__name="dt")
-    flows = run.flows()
-    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
-    assert flows["retransmissions"].sum() >= dropped
-    timed_out = flows["timeouts"] > 0
-    assert timed_out.sum() > 5
-    assert np.all(flows["fct_ns"][timed_out] > 10_000_000)  # one minimum timeout at least
-    assert np.all(flows["timeouts"][flows["retransmissions"] == 0] == 0)
-
-
-def test_marks_follow_the_threshold(simulate: Any) -> None:
-    marked = [total(simulate(transport__mark_bytes=at), "marked") for at in (1_440, 14_400, 144_000)]
-    assert marked[0] > marked[1] > marked[2]
-    assert total(simulate(transport__name="newreno", transport__mark_bytes=0), "marked") == 0
 
 
 @pytest.mark.parametrize("beside", ["cubic", "newreno"])
@@ -452,19 +409,6 @@ def test_a_document_has_one_result(tmp_path: Path) -> None:
         assert (one.folder / file).read_bytes() == (same.folder / file).read_bytes()
     assert one.summary["voqs"] == same.summary["voqs"]
     assert one.summary["events"] == same.summary["events"]
-
-
-def test_one_flow_alone_has_all_of_its_packet_path(tmp_path: Path) -> None:
-    """A flow that never ends is handed to TCP in pieces; here are more of them than its buffer holds at first."""
-    idle = {"matchings": [[-1, -1, -1]], "voq_packets": 2000}
-    run = simulated(
-        tmp_path, racks=idle, flows={"flows_per_pair": 1}, transport={"delayed_ack_segments": 1}, traffic_ns=100_000_000
-    )
-    there = run.summary["voqs"][0]
-    assert (there["dropped"], there["by_circuit"]) == (0, 0)
-    assert run.flows()["timeouts"].sum() == 0
-    assert 0.98 < there["by_packet"] * 9000 * 8 / 10e9 / 100e-3 <= 1.0
-    assert there["by_packet"] > 8 * 1024
 
 
 def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:
