@@ -185,6 +185,7 @@ def test_whatever_a_password_has_it_is_in_the_environment_alone(
         assert tracking_uri(plain, tmp_path) == without_passwords(plain) == plain
 
 
+@pytest.mark.nightly
 def test_a_server_ends_with_the_process_that_started_it_however_that_ends() -> None:
     script = (
         "import os, time\nfrom foretail.pipelines.tracking import server\n"

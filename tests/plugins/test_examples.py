@@ -154,6 +154,7 @@ def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest
     assert query.startswith("SELECT CASE WHEN ")
 
 
+@pytest.mark.nightly
 def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
     random = np.random.default_rng(1)
     slots = np.sort(random.integers(0, 2000, 12_000)).tolist()

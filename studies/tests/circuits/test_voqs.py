@@ -46,6 +46,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult
     return result, folder
 
 
+@pytest.mark.nightly
 def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
     measured: tuple[ExperimentResult, Path],
 ) -> None:
@@ -101,6 +102,7 @@ def test_an_experiment_of_nothing_and_one_of_too_many_hosts_are_refused() -> Non
         settings_of("fabric.hosts_per_rack=100", "destination_racks=[2,3]")
 
 
+@pytest.mark.nightly
 def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     reason = why_not_here()
     if reason is not None:

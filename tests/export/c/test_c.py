@@ -111,7 +111,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "language", [("cc", "-xc", "-std=c99"), ("cc", "-xc", "-std=c17"), ("c++", "-xc++", "-std=c++20")]
 )
-@pytest.mark.parametrize("vector", [None, 0, 256])
+@pytest.mark.parametrize("vector", [None, *(pytest.param(bits, marks=pytest.mark.nightly) for bits in (0, 256))])
 def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector: int | None, texts: Path) -> None:
     compiler, *flags = language
     assert shutil.which(compiler), f"these tests need {compiler}"
@@ -126,6 +126,7 @@ def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("level", "instructions"),
     [("-O0", ""), ("-O3", ""), ("-O3", "-mavx2"), ("-O3", "-mavx512f -mavx512bw -mavx512vl -mavx512dq")],
@@ -150,7 +151,7 @@ def test_no_optimisation_brings_a_warning(compiler: str, level: str, instruction
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("vector", [None, 0, 128])
+@pytest.mark.parametrize("vector", [None, *(pytest.param(bits, marks=pytest.mark.nightly) for bits in (0, 128))])
 def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_path: Path) -> None:
     for source in sorted(texts.glob("*_bitvector_lanes_selftest.c")):
         prefix = source.name.removesuffix("_selftest.c").upper()
@@ -179,6 +180,7 @@ def test_a_chosen_form_is_written_and_gives_the_scores(
         assert library.score(rows).tolist() == library.score_each(rows).tolist() == voted.score(rows).tolist()
 
 
+@pytest.mark.nightly
 def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_path: Path) -> None:
     result = export(trained.ensemble, C(tune_rows=trained.rows), tmp_path / "out")
     tuning = json.loads((result.folder / "tuning.json").read_text())

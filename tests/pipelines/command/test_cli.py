@@ -585,8 +585,14 @@ sys.meta_path.insert(0, Stop)
 AS_COMMAND = "\nfrom foretail.pipelines.cli import main\nsys.exit(main())"
 
 
-@pytest.mark.parametrize("module", ["hydra", "foretail.pipelines.errors", "foretail.pipelines.data.slotted_traffic"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("module", "number", "code"),
+    [
+        ("hydra", signal.SIGTERM, 143),
+        ("foretail.pipelines.errors", signal.SIGINT, 130),
+        ("foretail.pipelines.data.slotted_traffic", signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_while_modules_are_imported(number: int, code: int, module: str, tmp_path: Path) -> None:
     program = STOPS_AT.format(module=module, number=int(number)) + AS_COMMAND
     command = [sys.executable, "-c", program, "collect", "source=slotted", "slotted.slots=10"]
@@ -595,7 +601,7 @@ def test_a_signal_while_modules_are_imported(number: int, code: int, module: str
     assert not list(tmp_path.rglob("result.json"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_a_signal_after_the_result_changes_nothing(number: int, tmp_path: Path) -> None:
     stopping = (
         "import atexit, os, sys\n"

@@ -63,6 +63,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
     return result, notes.findings, folder
 
 
+@pytest.mark.nightly
 def test_credence_asks_the_exported_model_about_packets_of_linux(
     emulated: tuple[EmulationResult, list[str], Path],
 ) -> None:
@@ -74,6 +75,7 @@ def test_credence_asks_the_exported_model_about_packets_of_linux(
     assert emulated[0].document()["predictor"] is not None
 
 
+@pytest.mark.nightly
 def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
     result, said, _ = emulated
     late = [run for run in result.runs if not run.is_valid]
@@ -122,6 +124,7 @@ def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], comp
         config_of(*overrides)
 
 
+@pytest.mark.nightly
 def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
     config = config_of("policy=[lqd]", "network.control=vegas9")
     with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
@@ -149,6 +152,7 @@ def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
     assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_ns3_with_the_same_flows_is_beside_it(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
@@ -180,6 +184,7 @@ def test_ns3_with_the_same_flows_is_beside_it(
 EXAMPLES = Path(__file__).parents[3] / "examples" / "emulator"
 
 
+@pytest.mark.nightly
 def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -208,6 +213,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     assert "exit code 3 on host 0" in " ".join(result["findings"])
 
 
+@pytest.mark.nightly
 def test_two_bulk_flows_fill_their_link_and_no_more(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -221,6 +227,7 @@ def test_two_bulk_flows_fill_their_link_and_no_more(
     assert min(first, second) > 0
 
 
+@pytest.mark.nightly
 def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -241,6 +248,7 @@ def collect_config(folder: Path, *overrides: str) -> CollectConfig:
     return typed(composed("collect", *given), CollectConfig, given)
 
 
+@pytest.mark.nightly
 def test_an_emulated_trace_is_a_dataset_like_any_other(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

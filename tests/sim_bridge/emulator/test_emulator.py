@@ -29,7 +29,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import etalon_log
 from tests.scenarios import settings, with_racks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 MILLISECOND = 1_000_000
 STAR: dict[str, Any] = {
     "topology__leaves": 1,
@@ -323,7 +323,6 @@ def two_long_flows(executable: Path, folder: Path, control: str, mark_bytes: int
     return run, samples["longest_bytes"][second_half]
 
 
-@pytest.mark.nightly
 def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(
     emulator_of_emulator_control: Path, tmp_path: Path
 ) -> None:
@@ -338,7 +337,6 @@ def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(
     assert np.median(cubic) > 3 * MARK_BYTES
 
 
-@pytest.mark.nightly
 @pytest.mark.full
 def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(
     emulator_of_emulator_control: Path, tmp_path: Path
@@ -370,7 +368,6 @@ def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[fl
     return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=2).utilisation_percent, run
 
 
-@pytest.mark.nightly
 @pytest.mark.full
 def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator_of_emulator_control: Path, tmp_path: Path) -> None:
     reason = why_not_here(emulator_of_emulator_control, control="retcp")

@@ -22,7 +22,7 @@ from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.racks import SlowRacks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 # Odd numbers, so that no two packets arrive at once.
@@ -380,7 +380,6 @@ def bursts_of_emulator_loop(seed: int, packets: int, factor: int) -> list[Sent]:
     return found
 
 
-@pytest.mark.nightly
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["cs", "lqd", "dt"])
 def test_every_packet_is_due_when_the_slow_network_says(

@@ -248,6 +248,7 @@ QUERIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_clusters_leave_the_mean_rate_and_gather_queries(run: Any) -> None:
     """4,000 queries of 8 servers are expected, in clusters of 10, 20 us from one to the next."""
@@ -263,6 +264,7 @@ def test_clusters_leave_the_mean_rate_and_gather_queries(run: Any) -> None:
         assert np.median(gaps) == pytest.approx(gap_ns * 0.77, rel=0.3)  # 0.9 of the gaps are below the median of all
 
 
+@pytest.mark.nightly
 @pytest.mark.ns3
 def test_reused_connections_carry_the_same_queries_with_fewer_handshakes(run: Any) -> None:
     new, reused = (run(settings(**QUERIES, incast__connections=kind, trace=True)) for kind in ("new", "reused"))
