@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
@@ -21,7 +19,6 @@ from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_settings
 from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled
 from foretail_studies.flows.experiment import (
     CLAIMS,
@@ -73,22 +70,6 @@ def found(folder: Path) -> FlowFindings:
 
 def test_there_is_an_experiment_for_every_figure() -> None:
     assert set(EXPERIMENTS) == CLAIMS.keys()
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_size_composes(experiment: str) -> None:
-    for size, servers in {"medium": 32, "full": 256}.items():
-        sweep = settings_of(experiment, f"size={size}")
-        assert sweep.experiment == experiment
-        overrides = [*sweep.shared, *list(sweep.conditions.values())[-1]]
-        topology = compose_settings(CollectConfig, overrides, "test").scenario.topology
-        assert topology.leaves * topology.servers_per_leaf == servers
-    trained = compose_settings(TrainConfig, [*sweep.shared, *sweep.train, *sweep.models["paper"]], "test")
-    assert trained.features.own_queues
-    assert trained.scenario.background.load == 0.8
-    assert trained.scenario.incast.burst_fraction == 0.75
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,6 @@ from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 
 NAMES = [feature.name for feature in FEATURES]
 PREDICTORS = ("random_forest", "extra_trees", "boosted_trees", "boosted_forest", "logistic_regression", "mlp")
-GROUPS = ("paper", "switch", "threshold", "all")
 PORTS, PER_PORT = 6, 5
 POLICIES = ("credence", "learned")  # guards have other defaults in slots than in bytes
 Drops = Callable[[list[int]], bool]

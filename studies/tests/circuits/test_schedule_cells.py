@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from foretail_studies.engines.circuits import evaluation_matrix, noisy, single_h
 pytestmark = pytest.mark.slow
 COMPLETION, UTILISATION = "vermilion_fig8_5", "vermilion_fig8_6"
 SIZES = ([0, 20_000, 2_000_000], [0, 0.9, 1])
-SHORT = {
+CELLS = {
     "racks": 8,
     "loads": [0.6, 0.05],
     "flow_sizes.size_bytes": SIZES[0],
@@ -36,42 +35,83 @@ SHORT = {
     "slots": 1000,
     "drain_slots": 100,
 }
+OF_CELLS = ["degree=4", *(f"{name}={value}".replace(" ", "") for name, value in CELLS.items())]
+NOISE = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
+DESIGNS = {
+    "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
+    "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
+}
+SHORT = {
+    COMPLETION: OF_CELLS,
+    UTILISATION: OF_CELLS,
+    **DESIGNS,
+    **{name: ["deviations=[10,0]"] for name in NOISE},
+    "vermilion_fig9_1": ["k=4", "degree=2", "nodes=4", "matrices=[ring,skew-0.5]", "tries=6"],
+}
 
 
 def arguments(experiment: str, folder: Path, name: str, *overrides: str) -> list[str]:
     where = [f"store_dir={folder / 'store'}", f"hydra.run.dir={folder / name}"]
-    short = [f"{name}={value}".replace(" ", "") for name, value in SHORT.items()]
-    return ["run", experiment, "size=small", "degree=4", "tracking=off", *where, *short, *overrides]
+    return ["run", experiment, "size=small", "tracking=off", *where, *SHORT[experiment], *overrides]
+
+
+def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, Any]:
+    assert cli.main(arguments(experiment, folder, name, *overrides)) == 0
+    document: dict[str, Any] = json.loads((folder / name / "result.json").read_text(encoding="utf-8"))
+    return document
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both experiments, short, on one store."""
-    folder = tmp_path_factory.mktemp("fabric")
-    for experiment in (COMPLETION, UTILISATION):
-        assert cli.main(arguments(experiment, folder, experiment)) == 0
+    """All experiments, short, on one store."""
+    folder = tmp_path_factory.mktemp("circuits")
+    for experiment in SHORT:
+        ran(experiment, folder, experiment)
     return folder
 
 
-def document_of(folder: Path, experiment: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
-    return document
+def samples_of(folder: Path, experiment: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / experiment / f"{experiment}.parquet")
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("experiment", [COMPLETION, UTILISATION])
-def test_an_experiment_leaves_curves_points_and_a_figure(experiment: str, folder: Path) -> None:
-    document = document_of(folder, experiment)
-    assert document["files"] == [f"{experiment}.{kind}" for kind in ("csv", "parquet", "pdf", "png", "svg")]
-    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted(
-        [*document["files"], "result.json", "digest.json"]
-    )
-    assert document["duty_cycle"] == 0.9
-    assert document["routing"]["rotornet"] == "two_hop"
-    samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")
-    assert len(samples) == len(document["rows"]) == 6 * 2 * 2
-    assert set(samples["load"]) == {0.05, 0.6}
+def curves_of(folder: Path, experiment: str) -> pd.DataFrame:
+    return pd.read_csv(folder / experiment / f"{experiment}.csv")
+
+
+BAD = {
+    COMPLETION: {
+        "racks=4": "degree is 4: give 1 to 3 uplinks for 4 nodes",
+        "racks=9": "k n = 3 x 9 matchings do not fill 4 uplinks evenly: choose k = 4",
+        "designs.vlb.routing=hot_potato": "designs.vlb.routing = hot_potato is unknown",
+        "flow_sizes.cumulative=[0,0.9,0.5]": "flow_sizes.cumulative is not monotone",
+    },
+    "vermilion_fig8_7": {
+        "matrices=[torus]": "there is no matrix torus: choose from data_parallel",
+        "matrices=[skew-2]": "there is no matrix skew-2",
+        "nodes=[4]": "degree = 4 is too much for 4 nodes: choose at most 3",
+        "nodes=[128]": "multi-hop throughput of the oblivious design on 128 nodes takes minutes",
+        "seeds=[1,1]": "seeds holds 1 twice",
+    },
+    "vermilion_fig9_5": {
+        "deviations=[1,1]": "deviations holds 1.0 twice: every value makes points of its own",
+        "matrices=[]": "matrices is empty",
+        "deviations=[-1]": "deviations = -1.0 is out of range",
+        "uniform_from=[11]": "uniform_from = 11 is more than k = 10: choose at most k",
+    },
+    "vermilion_fig9_1": {"floors=[0.6]": "floors = 0.6 is out of range"},
+}
+
+
+@pytest.mark.parametrize(("experiment", "override"), [(name, override) for name, of in BAD.items() for override in of])
+def test_bad_settings_get_one_sentence(
+    experiment: str, override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(arguments(experiment, tmp_path, "run", override))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
+    assert code == cli.EXIT_BAD_INPUT
+    assert len(lines) == 1
+    assert BAD[experiment][override] in lines[0]
+    assert not (tmp_path / "run").exists()
 
 
 def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) -> None:
@@ -111,24 +151,6 @@ def test_a_matching_stays_for_its_slots() -> None:
     assert np.array_equal(held.matchings[2::3], once.matchings)
 
 
-BAD = {
-    "racks=4": "degree is 4: give 1 to 3 uplinks for 4 nodes",
-    "racks=9": "k n = 3 x 9 matchings do not fill 4 uplinks evenly: choose k = 4",
-    "designs.vlb.routing=hot_potato": "designs.vlb.routing = hot_potato is unknown",
-    "flow_sizes.cumulative=[0,0.9,0.5]": "flow_sizes.cumulative is not monotone",
-}
-
-
-@pytest.mark.parametrize("override", BAD)
-def test_bad_settings_get_one_sentence(override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(arguments(COMPLETION, tmp_path, "run", override))
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert BAD[override] in lines[0]
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("schedule", "routing"), [("mars", "detour"), ("expander", "shortest_paths"), ("opera", "current_paths")]
 )
@@ -147,67 +169,20 @@ def test_designs_of_several_hops_deliver_every_cell(schedule: str, routing: str)
     assert hops < 1.1 if schedule == "opera" else hops > 1.2
 
 
-SHORT_DESIGNS = {
-    "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
-    "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
-}
-
-
-def arguments_of_designs(experiment: str, folder_of_designs: Path, name: str, *overrides: str) -> list[str]:
-    where = [f"store_dir={folder_of_designs / 'store'}", f"hydra.run.dir={folder_of_designs / name}"]
-    return ["run", experiment, "size=small", "tracking=off", *where, *SHORT_DESIGNS[experiment], *overrides]
-
-
-def ran(experiment: str, folder_of_designs: Path, name: str, *overrides: str) -> dict[str, Any]:
-    assert cli.main(arguments_of_designs(experiment, folder_of_designs, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads((folder_of_designs / name / "result.json").read_text(encoding="utf-8"))
-    return document
-
-
-@pytest.fixture(scope="module")
-def folder_of_designs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both experiments, short, on one store."""
-    folder_of_designs = tmp_path_factory.mktemp("designs")
-    for experiment in SHORT_DESIGNS:
-        ran(experiment, folder_of_designs, experiment)
-    return folder_of_designs
-
-
-def samples_of(folder_of_designs: Path, experiment: str) -> pd.DataFrame:
-    return pd.read_parquet(folder_of_designs / experiment / f"{experiment}.parquet")
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("experiment", SHORT_DESIGNS)
-def test_an_experiment_leaves_tables_and_a_figure(experiment: str, folder_of_designs: Path) -> None:
-    document = json.loads((folder_of_designs / experiment / "result.json").read_text(encoding="utf-8"))
-    kinds = (".csv", ".parquet", ".pdf", ".png", ".svg", "_rounding.csv")
-    assert document["files"] == sorted(f"{experiment}{kind}" for kind in kinds)
-    assert sorted(path.name for path in (folder_of_designs / experiment).iterdir()) == sorted(
-        [*document["files"], "result.json", "digest.json"]
-    )
-    assert (document["duty_cycle"], document["duty_cycle_included"], document["violations"]) == (0.99, False, [])
-    curves = pd.read_csv(folder_of_designs / experiment / f"{experiment}.csv")
-    assert np.allclose(curves["mean_with_duty_cycle"], 0.99 * curves["mean"])
-
-
-@pytest.mark.parametrize("experiment", SHORT_DESIGNS)
-def test_vermilion_keeps_its_guarantee_and_the_optimum_is_at_least_as_good(
-    experiment: str, folder_of_designs: Path
-) -> None:
-    samples = samples_of(folder_of_designs, experiment)
+@pytest.mark.parametrize("experiment", DESIGNS)
+def test_vermilion_keeps_its_guarantee_and_the_optimum_is_at_least_as_good(experiment: str, folder: Path) -> None:
+    samples = samples_of(folder, experiment)
     made = samples[samples["design"] == "vermilion"]
     assert np.allclose(made["guarantee"], (made["k"] - 1) / made["k"])
     assert (made["theta"] >= made["guarantee"] * (1 - 1e-9)).all()
-    gap = pd.read_csv(folder_of_designs / experiment / f"{experiment}_rounding.csv")
+    gap = pd.read_csv(folder / experiment / f"{experiment}_rounding.csv")
     assert len(gap) == len(made)
     assert (gap["vermilion"] <= gap["robust_optimum"] * (1 + 1e-9)).all()
     assert (gap["robust_optimum"] <= gap["optimum"] * (1 + 1e-9)).all()
 
 
-def test_known_throughputs(folder_of_designs: Path) -> None:
-    samples = samples_of(folder_of_designs, "vermilion_fig8_7").set_index(["matrix", "design", "routing", "k"])["theta"]
+def test_known_throughputs(folder: Path) -> None:
+    samples = samples_of(folder, "vermilion_fig8_7").set_index(["matrix", "design", "routing", "k"])["theta"]
     assert samples["permutation", "oblivious", "multi-hop", 0] == pytest.approx(8 / 14, abs=1e-6)
     assert samples["permutation", "oblivious", "single-hop", 0] == pytest.approx(1 / 7)
     assert samples["all_to_all", "oblivious", "multi-hop", 0] == pytest.approx(1, abs=1e-6)
@@ -232,82 +207,30 @@ def test_a_violated_guarantee_is_reported_with_its_matrix(
     assert np.array_equal(kept.demand, evaluation_matrix("permutation", 8, 4, 1).demand)
 
 
-BAD_DESIGNS = {
-    "matrices=[torus]": "there is no matrix torus: choose from data_parallel",
-    "matrices=[skew-2]": "there is no matrix skew-2",
-    "trusts=[1]": "trusts = 1 is out of range",
-    "nodes=[10]": "k n = 3 x 10 matchings do not fill 4 uplinks evenly: choose k = 4",
-    "nodes=[4]": "degree = 4 is too much for 4 nodes: choose at most 3",
-    "nodes=[128]": "multi-hop throughput of the oblivious design on 128 nodes takes minutes",
-    "seeds=[1,1]": "seeds holds 1 twice",
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_DESIGNS)
-def test_bad_settings_get_one_sentence_of_designs(
-    override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = cli.main(arguments_of_designs("vermilion_fig8_7", tmp_path, "run", override))
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert BAD_DESIGNS[override] in lines[0]
-    assert not (tmp_path / "run").exists()
-
-
-EXPERIMENTS = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
-SHORT_NOISE = ["size=small", "deviations=[10,0]"]
-
-
-def arguments_of_noise(experiment: str, folder_of_noise: Path, name: str, *overrides: str) -> list[str]:
-    where = [f"store_dir={folder_of_noise / 'store'}", f"hydra.run.dir={folder_of_noise / name}"]
-    return ["run", experiment, "tracking=off", *where, *SHORT_NOISE, *overrides]
-
-
-def ran_of_noise(experiment: str, folder_of_noise: Path, name: str, *overrides: str) -> dict[str, Any]:
-    assert cli.main(arguments_of_noise(experiment, folder_of_noise, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads((folder_of_noise / name / "result.json").read_text(encoding="utf-8"))
-    return document
-
-
-@pytest.fixture(scope="module")
-def folder_of_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All experiments, short, on one store."""
-    folder_of_noise = tmp_path_factory.mktemp("experiments")
-    for experiment in EXPERIMENTS:
-        ran_of_noise(experiment, folder_of_noise, experiment)
-    return folder_of_noise
-
-
-def curves_of(folder_of_noise: Path, experiment: str) -> pd.DataFrame:
-    return pd.read_csv(folder_of_noise / experiment / f"{experiment}.csv")
-
-
 @pytest.mark.nightly
 @pytest.mark.full
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder_of_noise: Path) -> None:
-    document = json.loads((folder_of_noise / experiment / "result.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("experiment", NOISE)
+def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder: Path) -> None:
+    document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg")
     of_both = sorted(f"{experiment}{kind}" for kind in (*kinds, *(f"_smoothness{kind}" for kind in kinds)))
     assert document["files"] == [name for name in of_both if name != f"{experiment}_smoothness.parquet"]
-    assert sorted(path.name for path in (folder_of_noise / experiment).iterdir()) == sorted(
+    assert sorted(path.name for path in (folder / experiment).iterdir()) == sorted(
         [*document["files"], "result.json", "digest.json"]
     )
     assert (document["routing"], document["duty_cycle"], document["duty_cycle_included"]) == ("multi-hop", 0.99, False)
     assert document["seeds"] == [1, 2]
-    curves = curves_of(folder_of_noise, experiment)
+    curves = curves_of(folder, experiment)
     assert len(curves) == len(document["curves"]) == 5 * 2 * (10 if experiment[-1] in "56" else 19)
     assert list(curves["deviation"][:2]) == [0, 10]
     assert set(curves["noise"]) == {"additive" if experiment[-1] in "57" else "multiplicative"}
-    samples = pd.read_parquet(folder_of_noise / experiment / f"{experiment}.parquet")
+    samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")
     assert len(samples) == 5 * 2 * 2 * 10
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_no_sample_is_below_what_is_proven(experiment: str, folder_of_noise: Path) -> None:
-    curves = curves_of(folder_of_noise, experiment)
+@pytest.mark.parametrize("experiment", NOISE)
+def test_no_sample_is_below_what_is_proven(experiment: str, folder: Path) -> None:
+    curves = curves_of(folder, experiment)
     assert (curves["least"] >= curves["robustness"] - 1e-6).all()
     right = curves[curves["deviation"] == 0]
     assert (right["least"] >= right["consistency"] - 1e-6).all()
@@ -316,9 +239,9 @@ def test_no_sample_is_below_what_is_proven(experiment: str, folder_of_noise: Pat
 
 
 @pytest.mark.parametrize("noise", ["additive", "multiplicative"])
-def test_the_ring_of_the_thesis(noise: str, folder_of_noise: Path) -> None:
+def test_the_ring_of_the_thesis(noise: str, folder: Path) -> None:
     experiment = {"additive": "vermilion_fig9_5", "multiplicative": "vermilion_fig9_6"}[noise]
-    curves = curves_of(folder_of_noise, experiment)
+    curves = curves_of(folder, experiment)
     means: dict[tuple[int, float], float] = {
         (row["gamma"], row["deviation"]): row["mean"] for row in curves.to_dict("records") if row["matrix"] == "ring"
     }
@@ -329,9 +252,9 @@ def test_the_ring_of_the_thesis(noise: str, folder_of_noise: Path) -> None:
     assert 0.4 < means[10, 10] < 0.7
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder_of_noise: Path) -> None:
-    fits = pd.read_csv(folder_of_noise / experiment / f"{experiment}_smoothness.csv")
+@pytest.mark.parametrize("experiment", NOISE)
+def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder: Path) -> None:
+    fits = pd.read_csv(folder / experiment / f"{experiment}_smoothness.csv")
     drawn = experiment[-1] in "78"
     assert set(fits["schedule"].astype(str)) == (
         {f"{least} to {most}" for least in (1, 2) for most in range(2, 11)} if drawn else set(map(str, range(2, 11)))
@@ -341,7 +264,7 @@ def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, 
     assert (falling["monotone_r2"] >= falling[["r2", "line_r2"]].max(axis=1) - 1e-6).all()
     ring = fits[(fits["matrix"] == "ring") & fits["schedule"].astype(str).str.endswith("10")]
     assert (ring["loss"] > 0.1).all()
-    samples = pd.read_parquet(folder_of_noise / experiment / f"{experiment}.parquet")
+    samples = pd.read_parquet(folder / experiment / f"{experiment}.parquet")
     row = samples.query("matrix == 'chessboard' and deviation == 10 and seed == 2 and gamma == 3").iloc[0]
     true = chessboard(8, 4)
     wrong = noisy(true, 10, row["noise"], 2**32 + 2)
@@ -364,12 +287,12 @@ def test_a_fit_finds_the_function_that_it_is_given_and_a_jump_is_seen() -> None:
     assert fits["line_slope"]["jump"] < 0
 
 
-def test_a_drawn_k_counts_with_its_expectation(folder_of_noise: Path) -> None:
+def test_a_drawn_k_counts_with_its_expectation(folder: Path) -> None:
     """The means of the figures for every gamma; 0.91, which the thesis has, comes from neither distribution."""
     key = ["matrix", "deviation"]
     each, drawn = (
-        curves_of(folder_of_noise, "vermilion_fig9_5"),
-        curves_of(folder_of_noise, "vermilion_fig9_7"),
+        curves_of(folder, "vermilion_fig9_5"),
+        curves_of(folder, "vermilion_fig9_7"),
     )
     for least in (1, 2):
         expected = each[each["gamma"] >= least].groupby(key)["mean"].mean()
@@ -381,85 +304,17 @@ def test_a_drawn_k_counts_with_its_expectation(folder_of_noise: Path) -> None:
     assert without["2 to 10"] == pytest.approx(0.8929, abs=1e-4)
 
 
-@pytest.mark.nightly
-def test_a_stopped_sweep_goes_on_and_a_drawn_k_measures_nothing_again(
-    folder_of_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(folder_of_noise / "store", tmp_path / "store")
-    entries = sorted((tmp_path / "store" / "schedule_noise").iterdir())
-    assert len(entries) == 20  # of both noises, whether k is drawn or not
-    first = json.loads((folder_of_noise / "vermilion_fig9_5" / "result.json").read_text(encoding="utf-8"))
-    shutil.rmtree(entries[0])
-    counts = []
-    for experiment in ("vermilion_fig9_5", "vermilion_fig9_6"):
-        again = ran_of_noise(experiment, tmp_path, experiment)
-        counts.append(next(line for line in capsys.readouterr().out.splitlines() if "reused" in line))
-        if experiment == first["experiment"]:
-            assert again["curves"] == first["curves"]
-    assert sorted(counts) == ["10 points, 10 of them reused", "10 points, 9 of them reused"]
-
-
-BAD_NOISE = {
-    "deviations=[1,1]": "deviations holds 1.0 twice: every value makes points of its own",
-    "matrices=[]": "matrices is empty",
-    "matrices=[torus]": "matrices = torus is unknown: choose from ring",
-    "noise=[pink]": "noise = pink is unknown",
-    "deviations=[-1]": "deviations = -1.0 is out of range",
-    "samples=0": "samples = 0 is out of range",
-    "uniform_from=[11]": "uniform_from = 11 is more than k = 10: choose at most k",
-    "duty_cycle=0": "duty_cycle = 0.0 is out of range",
-    "nodes=6": "k n = 1 x 6 matchings do not fill 4 uplinks evenly",
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_NOISE)
-def test_bad_settings_get_one_sentence_of_noise(
-    override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = cli.main(arguments_of_noise("vermilion_fig9_5", tmp_path, "run", override))
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert BAD_NOISE[override] in lines[0]
-    assert not (tmp_path / "run").exists()
-
-
-SHORT_TRADEOFF = ["k=4", "degree=2", "nodes=4", "matrices=[ring,skew-0.5]", "tries=6"]
-
-
-def arguments_of_tradeoff(folder_of_tradeoff: Path, name: str, *overrides: str) -> list[str]:
-    where = [
-        f"store_dir={folder_of_tradeoff / 'store'}",
-        f"hydra.run.dir={folder_of_tradeoff / name}",
-    ]
-    return ["run", "vermilion_fig9_1", "size=small", "tracking=off", *where, *SHORT_TRADEOFF, *overrides]
-
-
-def ran_of_tradeoff(folder_of_tradeoff: Path, name: str, *overrides: str) -> dict[str, Any]:
-    assert cli.main(arguments_of_tradeoff(folder_of_tradeoff, name, *overrides)) == 0
-    document: dict[str, Any] = json.loads((folder_of_tradeoff / name / "result.json").read_text(encoding="utf-8"))
-    return document
-
-
 @pytest.fixture(scope="module")
-def folder_of_tradeoff(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder_of_tradeoff = tmp_path_factory.mktemp("tradeoff")
-    ran_of_tradeoff(folder_of_tradeoff, "run")
-    return folder_of_tradeoff
+def samples(folder: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder / "vermilion_fig9_1" / "vermilion_fig9_1.parquet")
 
 
-@pytest.fixture(scope="module")
-def samples(folder_of_tradeoff: Path) -> pd.DataFrame:
-    return pd.read_parquet(folder_of_tradeoff / "run" / "vermilion_fig9_1.parquet")
-
-
-def test_it_leaves_tables_and_a_figure(folder_of_tradeoff: Path) -> None:
-    document = json.loads((folder_of_tradeoff / "run" / "result.json").read_text(encoding="utf-8"))
+def test_it_leaves_tables_and_a_figure(folder: Path) -> None:
+    document = json.loads((folder / "vermilion_fig9_1" / "result.json").read_text(encoding="utf-8"))
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg", "_optimised.csv")
     assert document["files"] == sorted(f"vermilion_fig9_1{kind}" for kind in kinds)
     wanted = {*document["files"], "result.json", "digest.json"}
-    assert {path.name for path in (folder_of_tradeoff / "run").iterdir()} == wanted
+    assert {path.name for path in (folder / "vermilion_fig9_1").iterdir()} == wanted
     assert (document["duty_cycle_included"], document["violations"]) == (False, [])
     assert [(row["routing"], row["gamma"]) for row in document["curves"]] == [
         (routing, gamma) for routing in ("multi-hop", "single-hop") for gamma in range(1, 5)
@@ -475,13 +330,13 @@ def test_no_throughput_is_below_what_is_proven(samples: pd.DataFrame) -> None:
     assert np.allclose(wrong["error_of_shape"], 1)
 
 
-def test_an_optimised_distribution_is_an_expectation_of_the_points(folder_of_tradeoff: Path) -> None:
+def test_an_optimised_distribution_is_an_expectation_of_the_points(folder: Path) -> None:
     curves = (
-        pd.read_csv(folder_of_tradeoff / "run" / "vermilion_fig9_1.csv")
+        pd.read_csv(folder / "vermilion_fig9_1" / "vermilion_fig9_1.csv")
         .query("routing == 'multi-hop'")
         .set_index("gamma")
     )
-    best = pd.read_csv(folder_of_tradeoff / "run" / "vermilion_fig9_1_optimised.csv").set_index("floor")
+    best = pd.read_csv(folder / "vermilion_fig9_1" / "vermilion_fig9_1_optimised.csv").set_index("floor")
     assert (best["robustness"] >= best.index - 1e-9).all()
     assert best["distribution"][0.5] == "1: 1"
     assert best["least_right"][0.5] == pytest.approx(curves["least_right"][1])
@@ -497,7 +352,7 @@ def test_a_violated_bound_is_reported_with_its_matrices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(prediction, "consistency", lambda trust: 2.0 if trust == 3 else 0.0)
-    document = ran_of_tradeoff(tmp_path, "run", "matrices=[ring]")
+    document = ran("vermilion_fig9_1", tmp_path, "run", "matrices=[ring]")
     assert [(row["matrix"], row["gamma"], row["prediction"]) for row in document["violations"]] == [
         ("ring", 3, "right")
     ]
@@ -505,25 +360,3 @@ def test_a_violated_bound_is_reported_with_its_matrices(
     for kind in ("demand", "prediction"):
         kept = read_demand(tmp_path / "run" / f"violation_0_{kind}.parquet")
         assert np.array_equal(kept.demand, evaluation_matrix("ring", 4, 2, 1).demand)
-
-
-BAD_TRADEOFF = {
-    "matrices=[torus]": "there is no matrix torus: choose from data_parallel",
-    "nodes=3": "nodes = 3 is out of range",
-    "nodes=5": "k n = 1 x 5 matchings do not fill 2 uplinks evenly",
-    "degree=5": "degree is 5: give 1 to 4 uplinks for 4 nodes",
-    "floors=[0.6]": "floors = 0.6 is out of range",
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("override", BAD_TRADEOFF)
-def test_bad_settings_get_one_sentence_of_tradeoff(
-    override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = cli.main(arguments_of_tradeoff(tmp_path, "run", override))
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("foretail")]
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert BAD_TRADEOFF[override] in lines[0]
-    assert not (tmp_path / "run").exists()

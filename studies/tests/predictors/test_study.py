@@ -27,7 +27,6 @@ from foretail.pipelines import cli
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.exporting.deciding import decider_of
-from foretail.pipelines.runs.result import write_result
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.pipelines.stages.collect import collect
@@ -35,7 +34,6 @@ from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
-from foretail.sim_bridge.policies import VICTIMS
 from foretail_studies.predictors.held_out import ACCEPT, SPLITS
 from foretail_studies.predictors.label_study import (
     LabelStudy,
@@ -217,22 +215,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, splits.Split]:
 @pytest.fixture(scope="module")
 def study(runs: dict[str, splits.Split]) -> LabelStudy:
     return label_study(runs, RandomForest, PAPER_FEATURES, deployed="credence_accept")
-
-
-@pytest.mark.ns3
-@pytest.mark.nightly
-@pytest.mark.full
-def test_every_table_is_there(study: LabelStudy, tmp_path: Path) -> None:
-    tables = {table.title: table for table in study.tables()}
-    assert {title: len(table.rows) for title, table in tables.items()} == {
-        "Victim rules": len(VICTIMS) * 2,
-        "Best assignment of push-outs": 3 * 2,
-        "Labels beside other policies": 4 * 2,
-        "Features between training and service": 2 * 4,
-        "Training rows of the paper's features, scored in service": 3 * 2,
-    }
-    assert all(len(row) == len(table.columns) for table in tables.values() for row in table.rows)
-    assert write_result(tmp_path, study.document()).is_file()
 
 
 @pytest.mark.ns3

@@ -187,15 +187,6 @@ def test_no_trial_reads_the_test_runs(found: Finished, folder: Path, candidate: 
     assert len(sides) > 2
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_the_same_command_goes_on_and_jobs_change_nothing(found: Finished, folder: Path, candidate: list[str]) -> None:
-    file = f"file={folder / 'parts.db'}"
-    for wanted, jobs in ((3, 2), (7, 1)):
-        assert drawn(run(folder, candidate, wanted, file, f"jobs={jobs}")) == drawn(found)[:wanted]
-    assert drawn(run(folder, candidate, 2, file)) == drawn(found)  # fewer than there are
-
-
 KILLED = """
 import sys
 from pathlib import Path
@@ -347,16 +338,6 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
     assert len(pd.read_csv(tmp_path / "out" / "trials.csv")) == 6
     budget = found.shown.details["budget"]
     assert (budget["simulations"], budget["branches"]) == (len(set(asked)), 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_search_goes_on_as_if_it_had_not_stopped(asked: list[SharingCase], tmp_path: Path) -> None:
-    searched_of_rule_search(tmp_path / "parts", 3)
-    in_parts, at_once = searched_of_rule_search(tmp_path / "parts", 13), searched_of_rule_search(tmp_path / "whole", 13)
-    assert trials_of(in_parts) == trials_of(at_once)
-    assert in_parts.shown.details["budget"] == at_once.shown.details["budget"]
-    assert at_once.shown.rows["rule"].nunique() > 7
 
 
 @pytest.mark.nightly

@@ -7,9 +7,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -338,37 +335,6 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
         pass
     assert "\n" not in str(caught.value)
     assert mlflow.active_run() is None
-
-
-FIRST_RUN = (
-    "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
-)
-
-
-def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
-    partial = tmp_path / ".mlflow.db.partial"
-    first = first_run(tmp_path)
-    while not (partial.exists() and partial.stat().st_size > 100_000):  # in the middle of the migrations
-        assert first.poll() is None
-        time.sleep(0.005)
-    first.send_signal(stop)
-    first.communicate(timeout=60)
-    assert not (tmp_path / "mlflow.db").exists()
-    again = first_run(tmp_path)
-    assert again.communicate(timeout=60)[1] == ""
-    assert again.returncode == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
 
 
 def test_a_store_of_another_version_or_of_somebody_else_stays(tmp_path: Path) -> None:

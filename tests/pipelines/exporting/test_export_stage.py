@@ -31,7 +31,6 @@ from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
-from foretail.pipelines.stages.promote import promote
 from foretail.pipelines.stages.train import train
 from tests.composed import composed
 from tests.forests import paper_forest
@@ -340,30 +339,3 @@ def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(fo
     (said,) = [sentence for sentence in document["findings"] if "quantised form" in sentence]
     otherwise = (drops != network.exceeds(x)).sum()
     assert said.endswith(f"on {otherwise:,} of {len(x):,} packets it decides otherwise")
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_tracked_network_has_a_version_that_replay_export_and_distill_take(folder: Path, tmp_path: Path) -> None:
-    tracking = [f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}", "tracking.alias=net"]
-    datasets = [str(Dataset.open(folder / "test").path.resolve())]
-    split = ["split=by_time", "split.seeds=[3]", "split.gap_ns=10000", "features=switch"]
-    learn = config(
-        "train", tmp_path, f"datasets={datasets}", *split, *NETWORKS["mlp"], *tracking, "allow_constant_features=true"
-    )
-    trained = train(learn, tmp_path / "mlp")
-    assert trained.registered is not None
-    model = f"model=models:/foretail-drop@{trained.registered.alias}"
-    run = [f"store_dir={tmp_path / 'store'}", *tracking, model, f"hydra.run.dir={tmp_path / 'run'}"]
-    assert cli.main(["replay", *run[:2], model, f"datasets={datasets}", run[-1]]) == 0
-    (used,) = json.loads((tmp_path / "run" / "result.json").read_text())["used_models"]
-    assert used["network_sha256"] == trained.model.sha256
-    assert used["versions"][0]["aliases"] == ["net"]
-    result = export(config("export", tmp_path, *tracking, model, f"out={tmp_path / 'c'}"), tmp_path)
-    assert isinstance(result, NetworkExport)
-    assert result.certificate.network_sha256 == trained.model.sha256
-    refused = "holds a neural network, not trees: run foretail distill model=models:/"
-    with pytest.raises(ForetailError, match=refused):
-        export(config("export", tmp_path, *tracking, model, "target=p4"), tmp_path / "none")
-    with pytest.raises(ForetailError, match=refused):
-        promote(config("promote", tmp_path, *tracking, model, f"datasets={datasets}"), tmp_path / "none")

@@ -133,26 +133,6 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
-    train = (
-        *("scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3", "features=paper"),
-        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1.5"),
-        *("scenario.traffic_ns=1_000_000", "predictor.trees=2", "predictor.depth=3"),
-    )
-    given = f"network.train=[{','.join(map(repr, train))}]"
-    config = config_of("policy=[credence]", f"store_dir={tmp_path / 'store'}", given)
-    result = evaluate(config, tmp_path)
-    assert isinstance(result, EmulationResult)
-    (run,) = result.runs
-    assert run.flows.asked is not None
-    assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
-
-
-@pytest.mark.nightly
 @pytest.mark.ns3
 def test_ns3_with_the_same_flows_is_beside_it(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path

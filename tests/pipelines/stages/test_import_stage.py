@@ -142,26 +142,6 @@ BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 WHOLE = "operating_point.region=whole"
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_logs: list[Path]) -> None:
-    logs = ",".join(map(str, artifact_logs))
-    done = foretail(tmp_path, "collect", "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")
-    assert done.returncode == 0, done.stderr
-    datasets = ",".join(run["path"] for run in result_of(tmp_path, "collect")["runs"])
-    own = "features.own_queues=true"
-    done = foretail(tmp_path, "train", f"datasets=[{datasets}]", *BY_FILE, WHOLE, own, "tracking=off")
-    assert done.returncode == 0, done.stderr
-    found = result_of(tmp_path, "train")
-    assert found["scores"]["test"].keys() == {"whole"}
-    assert found["scores"]["test"]["whole"]["f1"] > 0.5
-    assert found["replay"] is None
-    assert found["ports"] == 20
-    assert all("unit=bytes" in item["params"] for item in found["features"])
-    refused = foretail(tmp_path, "replay", f"datasets=[{datasets}]")
-    assert (refused.returncode, "cannot be replayed: replay a trace" in refused.stderr) == (2, True), refused.stderr
-
-
 def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: list[Path], etalon_log: Path) -> None:
     store = f"store_dir={tmp_path / 'store'}"
     logs = ",".join(map(str, artifact_logs))
