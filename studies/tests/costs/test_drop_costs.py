@@ -29,7 +29,6 @@ from foretail_studies.costs.labels import (
     gains,
     signal_to_noise,
 )
-from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -170,24 +169,6 @@ def test_trees_learn_where_a_drop_gains_and_reach_a_switch(tmp_path: Path) -> No
     assert exported.certificate.order
     with pytest.raises(ForetailError, match="the gains have shape"):
         fit_cost_trees(x, gain[:-1], INPUTS, **options)
-
-
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
-        ("policies=[lqd_head]", "names lqd_head, which pushes out: name one that decides arrivals"),
-        ("columns=[incast]", "names incast, which no switch has"),
-        ("columns=[queue_average]", "names queue_average, an average over a time that networks"),
-        ("validation_seeds=[111]", "validation_seeds holds 111, a labelled run"),
-        ("flips=0", "flips"),
-        ("network=ns3", "network=ns3 has no branches, which measure what drops cost: use network=native"),
-        ("seeds=[]", "seeds is empty"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(override: str, sentence: str) -> None:
-    with pytest.raises(ForetailError) as error:
-        experiment_settings("drop_costs", "size=small", override)
-    assert sentence in str(error.value)
 
 
 SMALL = ["run", "drop_costs", "size=small", "jobs=1"]

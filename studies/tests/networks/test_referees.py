@@ -77,11 +77,6 @@ def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypa
     assert verdict[1].startswith("rack_dt, seed 101, differs first in arrivals.bin, record 0 (time_ns ")
 
 
-def test_what_compares_nothing_is_refused() -> None:
-    with pytest.raises(ForetailError, match="networks lacks native, with which the others are compared: add it"):
-        experiment_settings("referees", *SMALL, "networks=[ns3]")
-
-
 def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
     given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
     with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):

@@ -411,19 +411,3 @@ def test_the_verdict_has_a_sentence_for_each_kind_of_workload() -> None:
     assert unseen.startswith(f"On {UNSEEN}, model learner sends 85 %")
     assert f"a gain of {100 * math.log(85 / 90):.3g} % over workloads" in unseen
     assert f"On new it sends {100 * math.log(85 / 90):+.2f} % against" in unseen
-
-
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("train_on=[nothing]", "train_on names nothing, which is not among incast_5, on_off_90"),
-        ("train_on=[]", "train_on is empty: give at least one value"),
-        ("under=[dt]", "under names dt, which asks no predictor: choose from "),
-        ("inverted=[1.5]", "inverted"),
-        ("unseen_draw=1", "training_draw and unseen_draw are both 1, so the same workloads would train and judge"),
-        ("split={name: by_time}", "split is by_time, and promise holds whole runs out: use by_run"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(override: str, says: str) -> None:
-    with pytest.raises(ForetailError, match=re.escape(says)):
-        experiment_settings("promise", "size=small", override)

@@ -370,23 +370,6 @@ def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
     assert rule.items() <= experiment_settings("sharing_rule", "size=full").first_numbers[1].items()
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
-        ("ranges.fill=[200,256]", "ranges.fill = [200, 256]: give two values in order, from 0"),
-        ("ranges.pressure=[9,8]", "ranges.pressure = [9, 8]: give two values in order"),
-        ("+ranges.queue=[1,2]", "ranges.queue is unknown: choose from message_left"),
-        ("first_numbers=[{fill: 200}]", "first_numbers[0] needs"),
-        ("seeds=[]", "seeds is empty"),
-        ("size=tiny", "size"),
-    ],
-)
-def test_what_no_rule_has_is_refused_in_one_sentence(override: str, sentence: str) -> None:
-    with pytest.raises(ForetailError) as error:
-        experiment_settings("sharing_rule", "size=small", override)
-    assert sentence in str(error.value)
-
-
 def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_path: Path) -> None:
     load = "families.websearch.conditions.load_80"
     with pytest.raises(ForetailError, match=r"^families has cells of \[128, 256\] bytes"):
@@ -522,12 +505,3 @@ def test_the_tree_answers_as_a_network_that_is_a_threshold(cut: int, seed: int) 
     tree = playing.distilled(rows, drops, settings)
     assert tree.get_n_leaves() == 2
     assert (tree.predict(rows) == drops).all()
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [("observed=[queue]", "observed holds queue, which has more than 8 bits"), ("observed=[nobody]", "nobody")],
-)
-def test_a_feature_too_wide_is_refused(override: str, message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        experiment_settings("rule_by_ppo", *SMALL, override)

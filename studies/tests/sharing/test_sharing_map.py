@@ -328,25 +328,3 @@ def test_the_worth_moves_where_one_transport_differs_from_the_others() -> None:
     assert "c (-63." in said
     del chosen["a"]["model"], chosen["b"]["model"]
     assert moves(costs, chosen, wheres, seeds, "star").endswith("does not surely move with the transport.")
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        (
-            "feature_names=[threshold,queue_average]",
-            "feature_names has queue_average, which is not the same in all networks: leave it out",
-        ),
-        (
-            "feature_names=[incast]",
-            "feature_names has incast, which is not the same in all networks",
-        ),
-        ("feature_names=[threshold,threshold]", "feature_names names threshold twice"),
-        ("~policies.lqd", "policies lacks lqd, which stands beside the model: add lqd"),
-        ("~policies.dt", "policies lacks dt, which stands beside the model: add dt"),
-        ("seeds=[301]", "seeds holds 301, on which the forest learns: judge on other seeds"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused_in_one_sentence(override: str, words: str) -> None:
-    with pytest.raises(ForetailError, match=words):
-        experiment_settings("loss_recovery_prediction", "size=small", override)

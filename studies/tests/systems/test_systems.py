@@ -27,7 +27,7 @@ from foretail_studies.systems.balancing import (
 from foretail_studies.systems.comparisons import change_percent, completion_times_us
 from foretail_studies.systems.experiment import OURS, SYSTEMS_BY_NAME
 from foretail_studies.systems.scheduling import _TABLE, DEFAULT, RC3, UNIVERSAL
-from tests.composed import experiment_settings, run_of
+from tests.composed import run_of
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,6 @@ def test_one_command_gives_every_row_of_a_system(name: str, tmp_path: Path) -> N
         assert row["seeds"] == len(system.seeds["small"])
         if row["seeds"] > 1:
             assert row["low"] <= row["ours"] <= row["high"]
-
-
-def test_a_system_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ForetailError, match="systems"):
-        experiment_settings("systems", "size=small", "systems=[sirius2]")
 
 
 LONG = [pytest.mark.nightly, pytest.mark.full]
@@ -226,11 +221,6 @@ def test_completion_times_are_those_of_all_flows() -> None:
     times = completion_times_us(overrides, 1, lambda words: None)
     assert len(times) == 4
     assert times.min() > 8e6 * 250_000 / 25e9  # no faster than the link
-
-
-def test_a_system_that_is_not_there_is_refused_by_name() -> None:
-    with pytest.raises(ForetailError, match="nobody"):
-        experiment_settings("systems", "size=small", "systems=[nobody]")
 
 
 @pytest.mark.nightly
