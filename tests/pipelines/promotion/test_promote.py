@@ -16,7 +16,6 @@ from mlflow import MlflowClient
 from sklearn.ensemble import RandomForestClassifier
 
 from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig, TrainConfig
-from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
@@ -405,29 +404,6 @@ def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, Train
     assert command("version=2").verdict() == ["models:/back@champion is version 2 now; before: version 1."]
     with pytest.raises(ForetailError, match="nobody was challenger before"):
         command("rollback=true", "to=challenger")
-
-
-REFUSED = {
-    "one seed": (["seeds=[1]"], "at least two"),
-    "no tracking": (["tracking=off"], "leave tracking on"),
-    "no name": (["tracking.registered_model=null"], "give tracking.registered_model"),
-    "no table": (["shift=nowhere.csv"], "there is no file nowhere.csv"),
-    "another alias": (["to=winner"], "choose from champion, challenger"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_settings_are_refused(case: str) -> None:
-    overrides, complaint = REFUSED[case]
-    with pytest.raises(ForetailError) as caught:
-        typed(composed("promote", *overrides), PromoteConfig)
-    assert complaint in str(caught.value)
-
-
-@pytest.mark.parametrize("stage", ["train", "distill", "demo"])
-def test_only_the_gate_moves_its_aliases(stage: str) -> None:
-    with pytest.raises(ForetailError, match="foretail promote"):
-        typed(composed(stage, "tracking.alias=champion"), STAGES[stage])
 
 
 @pytest.mark.parametrize(

@@ -87,43 +87,6 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
     assert "All runs were in time" in dataclasses.replace(result, runs=(fine,)).verdict()[-1]
 
 
-UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["policy=[lqd,credence]"], "policy credence asks a predictor and there is none"),
-        (
-            ["policy=[lqd]", "model=x.json", "network.train=['features=paper']"],
-            "model and network.train are both given",
-        ),
-        (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
-        (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
-        (["policy=[lqd]", "network.against_ns3=true", "network.background_control=reno"], "compares one transport"),
-        (["policy=[lqd]", "network.against_ns3=true", "network.control=reno"], "set scenario.transport.name=newreno"),
-        (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
-        (["scenario.traffic_ns=100000000000000"], "is more than a day"),
-        (["policy=[lqd]", "network.control='a b'"], "control = a b is not a name of a congestion control"),
-        (
-            ["policy=[lqd]", "network.background_control=a-b"],
-            "background_control = a-b is not a name of a congestion control",
-        ),
-        (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
-        (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
-        (["scenario.transport.delayed_ack_segments=3"], "is not what Linux does: set it to 1 or 2"),
-        (["policy=[dt]", "policy.dt.predictor=library", f"policy.dt.library={__file__}"], "policy.dt predicts alphas"),
-        (["policy=[lqd]", "network.control=dctcp", *UNMARKED], "network.control is dctcp, which lives on marks"),
-        (["policy=[lqd]", "network.background_control=dctcp", *UNMARKED], "background_control is dctcp, which lives"),
-        (["policy=[lqd]", "network.control=retcp"], "network.control is retcp, which lives on circuits"),
-    ],
-)
-def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config_of(*overrides)
-
-
 @pytest.mark.nightly
 def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
     config = config_of("policy=[lqd]", "network.control=vegas9")

@@ -229,23 +229,6 @@ def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
     assert manifest.scenario["workload"]["poisson"] is True
 
 
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["slotted.settings={fan: 5}"], "incast has no parameter fan"),
-        (["slotted.settings={fan_in: 21}"], "fan_in must be at most the number of ports, 20"),
-        (["slotted.settings={load: -1}"], "load must be above 0"),
-        (["slotted.settings=[1]"], r"slotted\.settings = \[1\] names nothing"),
-        (["slotted.ports=20000"], "= 1000000000 packets are more than"),
-        (["log=x"], "give source=pcap, etalon or"),
-        (["seeds=[]"], "seeds is empty"),
-    ],
-)
-def test_settings_that_do_not_fit_of_slotted_traffic(tmp_path: Path, overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config_of_slotted_traffic("collect", tmp_path, "source=slotted", "slotted.buffer_per_port=50000", *overrides)
-
-
 def test_no_packets_leave_nothing(tmp_path: Path) -> None:
     nothing = ("slotted.settings={load: 0.0001, background_load: 0}", "slotted.slots=3")
     done = foretail(tmp_path, "collect", "source=slotted", *nothing)
@@ -361,24 +344,3 @@ def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: P
 def test_what_has_no_circuits_refuses_a_trace_of_racks(collected_of_rack_traces: CollectResult) -> None:
     with pytest.raises(ForetailError, match="an environment knows no circuits"):
         _ = FromDatasets([collected_of_rack_traces.runs[0].path]).episodes
-
-
-@pytest.mark.slow
-@pytest.mark.ns3
-@pytest.mark.parametrize(
-    ("override", "complaint"),
-    [
-        ("racks.start_within_ns=0", "every seed has the same packets"),
-        ("racks.destination_racks=[]", "racks.destination_racks is empty"),
-        ("racks.destination_racks=[2,2]", "holds 2 twice"),
-        ("racks.source_rack=2", "flows inside a rack cross no VOQ"),
-        ("racks.policy=credence", "racks.policy = credence is unknown"),
-        ("scenario=tiny", "scenario means nothing to source=racks"),
-        ("log=x", "log is for imports"),
-        ("network=emulator", "network=emulator makes no traces of racks: use network=native or network=ns3"),
-        ("ns3_prefix=/usr", "ns3_prefix names an ns-3, which network=native does not use"),
-    ],
-)
-def test_settings_that_make_no_trace_are_refused(folder: Path, override: str, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config_of(folder, override)

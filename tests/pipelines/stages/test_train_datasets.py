@@ -631,21 +631,3 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
     assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
     assert f"needs {order[0]} most" in second
     json.dumps(plain(result.document()), allow_nan=False)
-
-
-@pytest.mark.parametrize(
-    ("override", "complaint"),
-    [
-        ("features.names=[]", "no features chosen"),
-        ("features.names=[no_such]", "unknown feature 'no_such'"),
-        ("features.names=[queue,incast]", "no switch can know it"),
-        ("predictor=sequence", "choose another predictor to select by"),
-        ("predictor=random_forest trainer.device=cuda", "set trainer.device=cpu"),
-        ("split.validation=[]", "split.validation is empty"),
-        ("policy=[lqd,dt]", "exactly one policy"),
-    ],
-)
-def test_is_refused_in_one_sentence(folder_of_select: Path, override: str, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint) as refusal:
-        config_of(folder_of_select, *override.split())
-    assert "\n" not in str(refusal.value)

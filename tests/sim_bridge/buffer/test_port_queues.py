@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.gym.traffic import FromDatasets
-from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge._native import Replay, slotted
 from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_of
-from tests.composed import composed
 from tests.scenarios import MILLISECOND, settings
 
 SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
@@ -142,29 +139,6 @@ def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path
         FromDatasets([dataset.path]).episode(0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ("count=2 background=2", "background = 2 is not a queue of a port, which has 0 to 1"),
-        ("incast=1", "incast = 1 is not a queue of a port, which has 0 to 0"),
-        ("count=2 scheduler=deficit_round_robin quantum_bytes=[0,1]", "quantum_bytes .*0.* at least 1"),
-        ("count=2 scheduler=deficit_round_robin quantum_bytes=[1]", "has 1 values for the 2 queues of a port"),
-        ("count=2 quantum_bytes=[1,2]", "means nothing to round_robin: choose deficit_round_robin"),
-        ("count=2 policy.credence.virtual_lqd=fluid", "virtual_lqd = fluid knows one queue per port"),
-        ("count=2 policy=credence_artifact", "credence_artifact knows one queue per port"),
-        ("count=2 policy.credence.incast_alpha=1", "incast shares queue 0"),
-    ],
-)
-def test_queues_that_cannot_be_get_one_sentence(changes: str, sentence: str) -> None:
-    words = [word if word.startswith("policy") else f"scenario.queues.{word}" for word in changes.split()]
-    chosen = [] if "policy=credence_artifact" in words else ["policy=credence"]
-    predictor = "credence_artifact" if "policy=credence_artifact" in words else "credence"
-    config = composed("collect", "scenario=tiny", *chosen, *words, f"policy.{predictor}.predictor=accept")
-    with pytest.raises(ForetailError, match=sentence) as refused:
-        validate(typed(config, CollectConfig))
-    assert "\n" not in str(refused.value)
-
-
 RULES: list[dict[str, Any]] = [
     {"victim": "spare_first_rtt"},
     {"victim": "most_left"},
@@ -229,19 +203,3 @@ def test_labels_are_the_fates_under_the_oracle(tmp_path: Path, rules: dict[str, 
             push_outs(dataset)
         with pytest.raises(ForetailError, match="an environment knows no labels but those of LQD"):
             FromDatasets([dataset.path]).episode(0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ("scenario.rules.order=any_queue", "any_queue compares what senders say of packets: set scenario.rules.victim"),
-        ("scenario.rules.order=lower_classes_first", "needs classes, and a port has one queue"),
-        ("scenario.rules.oracle=nobody", "scenario.rules.oracle = nobody is unknown"),
-        ("scenario.rules.oracle_alpha=0", "oracle_alpha = 0.* above 0"),
-        ("policy.lqd.order=any_queue", "any_queue compares what senders say of packets: set policy.lqd.victim"),
-    ],
-)
-def test_an_oracle_that_cannot_be_gets_one_sentence(changes: str, sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence) as refused:
-        validate(typed(composed("collect", "scenario=tiny", "policy=lqd", *changes.split()), CollectConfig))
-    assert "\n" not in str(refused.value)

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
@@ -25,7 +24,6 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE, FlowClass, Records, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
-from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import Balancer, NativeRun
 from foretail.sim_bridge.native.driver import collect_dataset, run_native
 from foretail.sim_bridge.native.network import NativeNetwork
@@ -190,35 +188,6 @@ def test_spraying_is_as_random_as_it_says() -> None:
     assert np.abs(spines - 10_000).max() < 5 * (40_000 * 0.25 * 0.75) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["scenario=star", "scenario.balancing.name=spray"], "needs spines to choose from, and a star has none"),
-        (["network=ns3", "scenario.balancing.name=sirona"], "balancing.name = sirona is not there with network=ns3"),
-        (
-            ["network=emulator", "scenario.balancing.name=uss"],
-            "balancing.name = uss is not there with network=emulator",
-        ),
-        (["network=ns3", "scenario.topology.slow_spines=1"], "slow_spines = 1 is not there with network=ns3"),
-        (["scenario.topology.slow_spines=2"], "slow_spines = 2 leaves none of the 2 spines fast: lower it"),
-        (
-            ["scenario.topology.slow_spines=1", "scenario.topology.slow_spine_link_bps=10_000_000_000"],
-            "is not below spine_link_bps",
-        ),
-        (["scenario.balancing.name=ethereal"], "assigns the equal flows of a collective, and there is none"),
-        (["scenario.balancing.metric=max"], "metric = max means nothing to ecmp"),
-        (
-            ["scenario.balancing.name=flowbender", "scenario.transport.name=irn"],
-            "reads congestion marks, and the packets of scenario.transport get none",
-        ),
-        (["scenario.transport.reordering_window_ns=1000"], "is that of RACK, which recovery=ns3 does not have"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_by_name(overrides: list[str], sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        compose_settings(EvaluateConfig, ["policy=dt", *overrides], "here")
-
-
 LARGE_BUFFER = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "incast__burst_fraction": 0.001}
 
 
@@ -267,19 +236,6 @@ def test_an_erasure_is_never_labelled_a_drop(tmp_path: Path) -> None:
         assert run.summary["erased_packets"] > 1000
         assert labels["lqd_drop"].sum() == dropped
         assert (dropped == 0) == (name == "large")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["network=ns3"], "erasure_probability = 0.01 is not there with network=ns3"),
-        (["scenario=lossless"], "loses packets of scenario.queues.lossless, whose senders do not repeat any"),
-    ],
-)
-def test_networks_that_lose_nothing_on_links_refuse_it(overrides: list[str], words: str) -> None:
-    given = ["model=any", "scenario.topology.erasure_probability=0.01", *overrides]
-    with pytest.raises(ForetailError, match=words):
-        compose_settings(EvaluateConfig, given, "settings")
 
 
 SERVERS = 8

@@ -21,7 +21,6 @@ import pytest
 
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
@@ -317,19 +316,3 @@ def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> N
     assert datasets["ns3"].versions.keys() == {"foretail", "ns3", "driver_sha256"}
     ns3, native = (dataclasses.replace(datasets[network], versions={}) for network in ("ns3", "native"))
     assert native == ns3
-
-
-@pytest.mark.parametrize(
-    ("stage", "given", "complaint"),
-    [
-        ("evaluate", ("network=native", "ns3_prefix=/usr"), "ns3_prefix names an ns-3, which network=native does not"),
-        ("collect", ("network=native", "ns3_prefix=/usr"), "ns3_prefix names an ns-3, which network=native does not"),
-        ("train", ("network=emulator",), "network=emulator is for collect and evaluate: use network=native or netw"),
-        ("train", ("datasets=[x]", "network=ns3"), r"network means nothing to datasets=\[\.\.\.\]: leave one of"),
-        ("collect", ("network=native", "source=slotted"), "network means nothing to source=slotted: leave one of the"),
-    ],
-)
-def test_settings_that_need_another_network_are_refused(stage: str, given: tuple[str, ...], complaint: str) -> None:
-    model = ("model=null", "policy=[lqd]") if stage == "evaluate" else ()
-    with pytest.raises(ForetailError, match=complaint):
-        typed(composed(stage, *model, *given), STAGES[stage], given)

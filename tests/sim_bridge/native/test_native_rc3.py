@@ -18,10 +18,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
-from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator, why_not_here
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
@@ -225,53 +223,6 @@ def test_a_snapshot_goes_on_byte_for_byte(number: int, moment: int, tmp_path_fac
         written.append({path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"})
     assert written[0] == written[1]
     assert "priorities.bin" in written[0]
-
-
-ON = [
-    "model=any",
-    "scenario=star",
-    "scenario.transport.rc3.edges=[40,440,4440]",
-    "scenario.transport.name=newreno",
-    "scenario.transport.mark_bytes=0",
-    "scenario.queues.count=4",
-    "scenario.queues.scheduler=strict",
-]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["network=ns3"], r"transport.rc3.edges = \[40, 440, 4440\] is not there with network=ns3: use network=native"),
-        (["network=emulator"], "transport.rc3.edges = .* is not there with network=emulator: use network=native"),
-        (["scenario.transport.recovery=linux"], "recovery = linux does not go with .*: set it to ns3"),
-        (["scenario.transport.name=timely"], "name = timely does not go with .*: set it to newreno or cubic"),
-        (["scenario.transport.name=irn"], "name = irn does not go with"),
-        (["scenario.transport.name=dctcp", "scenario.transport.mark_bytes=9000"], "name = dctcp does not go with"),
-        (["scenario.transport.background_name=roce"], "background_name = roce does not go with"),
-        (["scenario.transport.mark_bytes=9000"], "mark_bytes = 9000 does not go with .*: set it to 0"),
-        (["scenario.queues.count=3"], "queues.count = 3 does not go with .*: set it to 4"),
-        (["scenario.queues.scheduler=round_robin"], "queues.scheduler = round_robin does not go with"),
-        (["scenario.queues.incast=1"], "queues.incast = 1 does not go with .*: set it to 0"),
-        (["scenario.queues.lossless=[1]"], "queues.lossless = .* does not go with"),
-        (
-            ["scenario.elephants.flows_per_server=1", "scenario.elephants.destinations=other_servers"],
-            "elephants.flows_per_server = 1 does not go with",
-        ),
-        (["scenario.collective.kind=ring"], "collective.kind = ring does not go with"),
-        (["scenario.incast.connections=reused"], "incast.connections = reused does not go with"),
-        (
-            ["scenario.background.size_bytes=[0,2_000_000_000]", "scenario.background.cumulative=[0,1]"],
-            "background.size_bytes = .* does not go with .*: set it to at most 1073741824",
-        ),
-        (["scenario.transport.rc3.edges=[40,40]"], r"rc3.edges = \[40, 40\] do not rise: sort them"),
-        (["scenario.transport.rc3.edges=[0]"], "scenario.transport.rc3.edges"),
-    ],
-)
-def test_what_the_second_loop_cannot_have_is_refused_in_one_sentence(overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint) as refused:
-        compose_settings(EvaluateConfig, [*ON, *overrides], "a test")
-    assert "\n" not in str(refused.value)
-    compose_settings(EvaluateConfig, ON, "a test")
 
 
 def test_more_priorities_than_queues_are_refused() -> None:

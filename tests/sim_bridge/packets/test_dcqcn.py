@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
-from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from tests.examples import draws
@@ -389,27 +387,6 @@ def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> Non
     assert marked["roce", None] == marked["newreno", None] == 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("name=cubic background_name=dctcp", "background_name = dctcp is unknown: choose from cubic, newreno, roce"),
-        ("name=irn background_name=roce", "cannot stand beside irn, which sends by RDMA too: choose a TCP"),
-        ("name=powertcp background_name=roce", "cannot stand beside powertcp, which paces all senders"),
-        (
-            "name=roce rdma.control=dcqcn mark_bytes=0",
-            "mark_bytes = 0 leaves dcqcn without ECN marks, which it lives on",
-        ),
-        ("name=cubic background_name=irn rdma.control=dcqcn mark_bytes=0", "mark_bytes = 0 leaves dcqcn without"),
-        ("mark_full_bytes=14400", "mark_full_bytes = 14400 is not above mark_bytes = 14400: raise it"),
-        ("name=cubic mark_bytes=0 mark_full_bytes=9", "mark_full_bytes = 9 means nothing beside mark_bytes = 0"),
-    ],
-)
-def test_a_transport_that_cannot_run_is_refused(overrides: str, words: str) -> None:
-    changes = [f"scenario.transport.{override}" for override in overrides.split()]
-    with pytest.raises(ForetailError, match=words):
-        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *changes], "overrides")
-
-
 def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None:
     with pytest.raises(ForetailError, match=r"'transport\.background_name' must be a TCP or null with timely"):
         NativeNetwork(settings(transport__name="timely", transport__background_name="roce"))
@@ -564,20 +541,3 @@ def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -
     of_tcp.advance()
     answers = flows["query"] >= 0
     assert flows["fct_ns"][answers].mean() < of_tcp.flows()["fct_ns"][answers].mean() / 2
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (
-            ["network=ns3", "scenario.transport.name=irn"],
-            "= irn is no TCP, which network=ns3 sends: use network=native",
-        ),
-        (["network=emulator", "scenario.transport.name=roce"], "= roce is no TCP, which network=emulator sends"),
-        (["scenario.transport.rdma.low_rto_ns=400_000"], "low_rto_ns = 400000 is above high_rto_ns = 320000: lower it"),
-        (["scenario.transport.rdma.control=dctcp"], "dctcp"),
-    ],
-)
-def test_what_no_network_sends_is_refused(overrides: list[str], words: str) -> None:
-    with pytest.raises(ForetailError, match=words):
-        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *overrides], "overrides")

@@ -278,64 +278,6 @@ def test_a_run_that_stops_while_senders_are_paused_has_its_bytes_in_the_queues()
         assert total(summary, "queued_bytes") > 0
 
 
-LOSSLESS = ["scenario.queues.count=2", "scenario.queues.incast=1", "scenario.queues.lossless=[1]"]
-LARGE = "scenario.topology.buffer_bytes_per_port_per_gbps=20000"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (
-            ["policy=dt", LARGE, *LOSSLESS, f"scenario.pfc.headroom_bytes={needed_headroom(3000) - 7}"],
-            rf"headroom_bytes = {needed_headroom(3000) - 7} is 7 bytes less than the {needed_headroom(3000)} that may "
-            r"come after a pause over a link of 10000000000 bit/s and 3000 ns: raise it",
-        ),
-        (
-            ["policy=dt", "scenario.topology.buffer_bytes_per_port_per_gbps=1200", *LOSSLESS],
-            r"the headroom of a leaf takes 71352 of its 72000 bytes: raise "
-            r"scenario\.topology\.buffer_bytes_per_port_per_gbps, or lower scenario\.pfc\.headroom_pool_bytes",
-        ),
-        (
-            ["policy=dt", LARGE, *LOSSLESS, "scenario.pfc.headroom_pool_bytes=10_000_000"],
-            "the headroom of a leaf takes 10000000 of its 1200000 bytes",
-        ),
-        (
-            ["policy=dt", "scenario.queues.lossless=[1]"],
-            r"lossless names queue 1, and a port has 0 to 0: take it out, or raise scenario\.queues\.count",
-        ),
-        (["policy=dt", "scenario.queues.lossless=[0,0]"], "lossless holds 0 twice: name every queue once"),
-        (
-            ["policy=dt", "scenario.pfc.makes_room=all"],
-            "makes_room = all is unknown: choose from longer_queues, any_qu",
-        ),
-        (["policy=dt", "scenario.pfc.alpha=0"], "alpha = 0.* must be above 0"),
-        (
-            ["policy=sonic", "network=native", LARGE, *LOSSLESS, "policy.sonic.ingress_alphas=[1,2,3]"],
-            "ingress_alphas has 3 values for the 2 queues of a port: give one for each, or ",
-        ),
-        (
-            ["policy=sonic", "network=native", LARGE, *LOSSLESS, "policy.sonic.egress_static_bytes=[1]"],
-            "egress_static_bytes has 1 values for the 2 queues of a port",
-        ),
-        (
-            ["policy=dt", "network=ns3", LARGE, *LOSSLESS],
-            "lossless names queues that may not lose, and no switch of network=ns3 pauses a sender: use network=native",
-        ),
-        (["policy=dt", "network=emulator", LARGE, *LOSSLESS], "no switch of network=emulator pauses a sender"),
-        (
-            ["policy=sonic", "network=ns3"],
-            "policy sonic has to know where packets came in, which switches of network=ns3 do not: use network=native",
-        ),
-        (["policy=sonic", "network=emulator"], "policy sonic has to know where packets came in"),
-    ],
-)
-def test_settings_that_no_switch_can_follow_are_refused(overrides: list[str], words: str) -> None:
-    network = [] if any(one.startswith("network=") for one in overrides) else ["network=native"]
-    with pytest.raises(ForetailError, match=words) as refused:
-        compose_settings(EvaluateConfig, ["scenario=tiny", *network, *overrides], "overrides")
-    assert str(refused.value).count(". ") == 0
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

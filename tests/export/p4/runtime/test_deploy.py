@@ -30,8 +30,6 @@ from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
-from foretail.pipelines.settings.validation import typed
-from tests.composed import composed
 from tests.export.p4.p4_texts import everything, small_ensemble
 from tests.export.p4.runtime.p4runtime import FakeSwitch, info_of, packets_meanwhile, served
 from tests.forests import paper_forest, stump
@@ -406,21 +404,6 @@ def test_an_address_where_nothing_answers(
     monkeypatch.setattr("foretail.export.p4.runtime.CONNECT_SECONDS", 0.3)
     with pytest.raises(ForetailError, match=r"nothing answers at 127.0.0.1:1: start the switch"):
         deploy(files[0], switch="127.0.0.1:1")
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        (["drain_ms=1e20"], "^drain_ms = 1e\\+20 is out of range: it must be at most 3600000$"),
-        (["switch=somewhere"], "^switch = somewhere is not an address: write HOST:PORT, as in 127.0.0.1:9559$"),
-        (["model=x", "rollback=true"], "rollback=true takes the model that the switch has: leave model out"),
-        (["canary=true"], "canary .*a switch without model="),
-        (["model=x", "banks.trees=3"], "banks.trees .*program=false"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(given: list[str], match: str) -> None:
-    with pytest.raises(ForetailError, match=match):
-        typed(composed("deploy", *given), DeployConfig, given)
 
 
 def test_banks_that_a_chip_has_no_room_for_are_refused(tmp_path: Path) -> None:
