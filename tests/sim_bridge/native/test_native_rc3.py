@@ -23,10 +23,11 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_re
 from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator, why_not_here
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages import Message
 from foretail.sim_bridge.open_loop.replay import queues_of
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.examples import draws
-from tests.scenarios import MILLISECOND, settings
+from tests.scenarios import MILLISECOND, STAR, settings, star_of_messages
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_settings
 
 SEGMENT, EDGES = 1460, [40, 440, 4440]
@@ -37,43 +38,25 @@ FULL, EMPTY = 8 * 1502, 8 * 42
 
 def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
     """One switch at 1 Gbit/s with a round trip of 4 ms, and flows of (start in ns, bytes, source, destination)."""
-    columns = dict(
-        zip(("start_ns", "size_bytes", "source", "destination"), map(list, zip(*rows, strict=True)), strict=True)
-    )
-    messages = columns | {
-        "connection": list(range(len(rows))),
-        "latest_ns": [10**12] * len(rows),
-        "after": [[]] * len(rows),
-        "gap_ns": [0] * len(rows),
+    messages = [Message(start, 10**12, *row, connection=number) for number, (start, *row) in enumerate(rows)]
+    usual: dict[str, Any] = {
+        "topology__server_link_bps": RATE_BPS,
+        "topology__link_delay_ns": DELAY_NS,
+        "topology__buffer_bytes_per_port_per_gbps": 500_000,
+        "incast__connect_ahead_ns": 0,
+        "transport__name": "newreno",
+        "transport__mark_bytes": 0,
+        "transport__slow_start": True,
+        "transport__initial_window_segments": 4,
+        "transport__segment_bytes": SEGMENT,
+        "transport__min_rto_ns": 10 * MILLISECOND,
+        "transport__rc3": {"edges": edges},
+        "queues__count": 4,
+        "queues__scheduler": "strict",
+        "rules__order": "lower_classes_first",
+        "drain_ns": 60_000 * MILLISECOND,
     }
-    return settings(
-        **{
-            "topology__leaves": 1,
-            "topology__spines": 0,
-            "topology__servers_per_leaf": 5,
-            "topology__server_link_bps": RATE_BPS,
-            "topology__link_delay_ns": DELAY_NS,
-            "topology__buffer_bytes_per_port_per_gbps": 500_000,
-            "background__destinations": "other_servers",
-            "background__load": 0.0,
-            "incast__responders": "other_servers",
-            "incast__queries_per_second_per_server": 0.0,
-            "incast__connect_ahead_ns": 0,
-            "transport__name": "newreno",
-            "transport__mark_bytes": 0,
-            "transport__slow_start": True,
-            "transport__initial_window_segments": 4,
-            "transport__segment_bytes": SEGMENT,
-            "transport__min_rto_ns": 10 * MILLISECOND,
-            "transport__rc3": {"edges": edges},
-            "queues__count": 4,
-            "queues__scheduler": "strict",
-            "rules__order": "lower_classes_first",
-            "drain_ns": 60_000 * MILLISECOND,
-        }
-        | {f"messages__{name}": column for name, column in messages.items()}
-        | changes,
-    )
+    return star_of_messages(messages, 5, **(usual | changes))
 
 
 def flows_of(document: dict[str, Any]) -> Records:
@@ -250,49 +233,19 @@ SENDERS = 8
 HOUR_NS = 3_600_000 * MILLISECOND
 
 
-def messages(rows: list[tuple[int, int, int]]) -> dict[str, Any]:
+def messages(rows: list[tuple[int, int, int]]) -> list[Message]:
     """Messages of (source, destination, bytes), each on a connection of its own, that all start after 1 ms."""
-    count = range(len(rows))
-    columns: dict[str, list[Any]] = {
-        "start_ns": [MILLISECOND for _ in count],
-        "latest_ns": [HOUR_NS for _ in count],
-        "source": [source for source, _, _ in rows],
-        "destination": [destination for _, destination, _ in rows],
-        "size_bytes": [size for _, _, size in rows],
-        "connection": list(count),
-        "after": [[] for _ in count],
-        "gap_ns": [0 for _ in count],
-    }
-    return {f"messages__{name}": column for name, column in columns.items()}
-
-
-def star_of(servers: int) -> dict[str, Any]:
-    """A single switch."""
-    return {
-        "topology__leaves": 1,
-        "topology__spines": 0,
-        "topology__servers_per_leaf": servers,
-        "background__destinations": "other_servers",
-        "incast__responders": "other_servers",
-    }
+    return [
+        Message(MILLISECOND, HOUR_NS, size, source, destination, number)
+        for number, (source, destination, size) in enumerate(rows)
+    ]
 
 
 def flows_of_native_recovery(recovery: str, rows: list[tuple[int, int, int]], **changes: Any) -> Records:
     """What becomes of messages at a star without other traffic."""
-    document = settings(
-        **messages(rows),
-        **{
-            **star_of(SENDERS + 1),
-            "background__load": 0.0,
-            "incast__queries_per_second_per_server": 0.0,
-            "transport__name": "newreno",
-            "transport__mark_bytes": 0,
-            "transport__slow_start": True,
-            "transport__recovery": recovery,
-            "policy__name": "cs",
-        }
-        | changes,
-    )
+    usual = {"transport__name": "newreno", "transport__mark_bytes": 0, "transport__slow_start": True}
+    usual |= {"transport__recovery": recovery, "policy__name": "cs"}
+    document = star_of_messages(messages(rows), SENDERS + 1, **(usual | changes))
     network = NativeNetwork(document)
     network.advance()
     flows = network.flows()
@@ -359,13 +312,14 @@ def test_marks_alone_shrink_the_window_and_repeat_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["lqd", pytest.param("dt", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["lqd", "dt"])
 def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> None:
     executable = EMULATOR.build()
     if (reason := why_not_here(executable)) is not None:
         pytest.skip(reason)
     document = settings(
-        **star_of(8),
+        **(STAR | {"topology__servers_per_leaf": 8}),
         transport__name="newreno",
         transport__mark_bytes=0,
         transport__slow_start=True,

@@ -29,7 +29,7 @@ from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, ru
 from foretail.sim_bridge.packets.simulation import Progress, etalon_log
 from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
-from tests.scenarios import RACKS, settings, with_racks
+from tests.scenarios import RACKS, STAR, settings, with_racks
 
 pytestmark = pytest.mark.ns3
 DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
@@ -319,18 +319,11 @@ def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         build_driver()
 
 
-STAR: dict[str, Any] = {
-    "topology__leaves": 1,
-    "topology__spines": 0,
-    "topology__servers_per_leaf": 8,
-    "background__destinations": "other_servers",
-    "incast__responders": "other_servers",
-    "incast__fan_in": 7,
-}
+LEAF = STAR | {"topology__servers_per_leaf": 8, "incast__fan_in": 7}
 
 
 def star(folder: Path, **changes: Any) -> DriverRun:
-    return run_driver(settings(**(STAR | changes)), folder)
+    return run_driver(settings(**(LEAF | changes)), folder)
 
 
 @pytest.mark.parametrize("policy", ["lqd", "cs", "dt"])

@@ -19,8 +19,9 @@ from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages import Message
 from tests.examples import draws
-from tests.scenarios import settings
+from tests.scenarios import settings, star_of_messages
 from tests.sim_bridge.buffer.test_headers import compiled, run
 from tests.sim_bridge.slow_models.dcqcn import SlowDcqcn
 
@@ -122,33 +123,16 @@ def test_switches_and_seeds_draw_apart(program: Path) -> None:
 
 def star(sizes: Sequence[Sequence[int]], **changes: Any) -> dict[str, Any]:
     """Senders 0, 1 and so on of a star, each with messages one after the other, to the server behind them."""
-    alone: dict[str, Any] = {
-        "topology__leaves": 1,
-        "topology__spines": 0,
-        "topology__servers_per_leaf": len(sizes) + 1,
+    rows = [(size, sender) for sender, own in enumerate(sizes) for size in own]
+    messages = [Message(0, 10**9, size, sender, len(sizes), sender) for size, sender in rows]
+    usual: dict[str, Any] = {
         "topology__buffer_bytes_per_port_per_gbps": 30_000,
-        "background__load": 0.0,
-        "background__destinations": "other_servers",
-        "incast__queries_per_second_per_server": 0.0,
-        "incast__responders": "other_servers",
-        "incast__fan_in": 1,
         "transport__name": "roce",
         "transport__rdma__control": "dcqcn",
         "policy__name": "cs",
         "drain_ns": 1000 * MILLISECOND,
     }
-    rows = [(sender, size) for sender, own in enumerate(sizes) for size in own]
-    listed = {
-        "start_ns": [0] * len(rows),
-        "latest_ns": [10**9] * len(rows),
-        "size_bytes": [size for _, size in rows],
-        "source": [sender for sender, _ in rows],
-        "destination": [len(sizes)] * len(rows),
-        "connection": [sender for sender, _ in rows],
-        "after": [[] for _ in rows],
-        "gap_ns": [0] * len(rows),
-    }
-    return {**settings(**(alone | changes)), "messages": listed}
+    return star_of_messages(messages, len(sizes) + 1, **(usual | changes))
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.6])
@@ -399,21 +383,8 @@ BDP_SEGMENTS = 13  #: in a round trip of four links, on which a segment takes 1,
 
 def message(transport: str, size_bytes: int, **changes: Any) -> dict[str, Any]:
     """One message between two servers of a star, and nothing else."""
-    alone: dict[str, Any] = {
-        "topology__leaves": 1,
-        "topology__spines": 0,
-        "background__load": 0.0,
-        "background__destinations": "other_servers",
-        "incast__queries_per_second_per_server": 0.0,
-        "incast__responders": "other_servers",
-        "incast__fan_in": 3,
-        "transport__name": transport,
-        "policy__name": "learned",
-        "traffic_ns": 1_000_000,
-    }
-    document = settings(**(alone | changes))
-    one = {"start_ns": [0], "latest_ns": [10**9], "size_bytes": [size_bytes], "source": [0], "destination": [1]}
-    return {**document, "messages": {**one, "connection": [0], "after": [[]], "gap_ns": [0]}}
+    usual = {"transport__name": transport, "policy__name": "learned", "traffic_ns": 1_000_000}
+    return star_of_messages([Message(0, 10**9, size_bytes, 0, 1, 0)], 4, **(usual | changes))
 
 
 def flow_of(document: dict[str, Any], dropped: Collection[int] = ()) -> Any:

@@ -25,13 +25,12 @@ from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
 from tests.examples import draws
-from tests.scenarios import settings
+from tests.scenarios import STAR, settings
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
 from tests.sim_bridge.packets.paused_runs import (
     GBPS,
     MILLISECOND,
     PACKET_BYTES,
-    STAR,
     finished,
     incast_of,
     mixed,
