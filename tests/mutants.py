@@ -44,13 +44,13 @@ ALSO = {
     "matrix": "demand_sequences demand_files demand_scores",
     "nested": "votes",
     "proof": "votes c onnx",
-    "reader": "dataset labelled_rows demand_sequences",
+    "reader": "dataset labelled_rows demand_sequences dataset_faults",
     "records": "dataset",
     "rounding": "ensemble votes",
-    "schema": "dataset",
+    "schema": "dataset dataset_faults",
     "splits": "labelled_rows",
     "tree": "ensemble votes",
-    "writer": "dataset",
+    "writer": "dataset dataset_faults",
 }
 # Loaded once: each mutant then starts in a fork, without the seconds that these take.
 LIBRARIES = (

@@ -221,7 +221,7 @@ class _Crashes_of_threshold_rule(F1):
         (_Writes_of_threshold_rule, "worth must not change the fp"),
         (
             _Crashes_of_threshold_rule,
-            "worth must answer for any counts: .*_Crashes fails in worth: ZeroDivisionError: no drop",
+            "worth must answer for any counts: .*_Crashes_of_threshold_rule fails in worth: ZeroDivisionError: no drop",
         ),
     ],
 )
@@ -286,7 +286,7 @@ class _Crashes_of_workload(_OfItsOwn_of_workload):
         (_LooksAtTheEnd, "a longer run of a seed must begin with the shorter one"),
         (
             _Crashes_of_workload,
-            "chunks must give packets.*_Crashes fails in chunks: ZeroDivisionError: no load",
+            "chunks must give packets.*_Crashes_of_workload fails in chunks: ZeroDivisionError: no load",
         ),
     ],
 )

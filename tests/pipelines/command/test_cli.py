@@ -68,7 +68,7 @@ REFUSED = [
     ),
     (
         ["collect", "policy=red"],
-        "choose from abm, abm_tuned, cp, credence, credence_accept, credence_artifact, cs,",
+        "policy=red is unknown: choose from abm, abm_",
     ),
     (
         ["collect", "scenario.topology.leaves=four"],
