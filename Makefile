@@ -10,9 +10,8 @@ PYTHON ?= python3
 ARGS ?=
 # A module's tests stay together, because they share what is expensive to set up; -n 0 in ARGS runs all in one process.
 XDIST := -n auto --dist loadscope
-# SIZE=small makes `make nightly` short.
-SIZE ?= full
-SMALL := $(filter small,$(SIZE))
+# A part of `make nightly`; all of them without it.
+PART ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
@@ -27,7 +26,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETW
 DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
-.PHONY: help setup demo test quick nightly lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
+.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
 	bench clean
 
 help: ## list the targets
@@ -36,7 +35,7 @@ help: ## list the targets
 
 setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and test need
 
-demo: .venv/.package .venv/.ns3 ## run the whole path, from packets to a decision of the exported C; results in outputs/demo
+demo: .venv/.package $(if $(findstring ns3,$(ARGS)),.venv/.driver) ## train, prove and judge predictors; page in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
 test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint beside them: ten minutes on two cores (ARGS goes to pytest)
@@ -47,13 +46,21 @@ test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint bes
 quick: .venv/.dev ## the short tests, without ns-3 (ARGS goes to pytest)
 	@$(BIN)/python -m pytest $(XDIST) -m 'not ns3 and not ray and not slow and not nightly' --hypothesis-profile=quick $(ARGS)
 
-nightly: .venv/.dev .venv/.driver ## the long tests and tools, for hours; SIZE=small takes about an hour
+nightly: .venv/.dev .venv/.driver ## the long tests and tools, in ten parts of some ten minutes (PART=3 runs one of them)
+	@for part in $(or $(PART),1 2 3 4 5 6 7 8 9 10); do echo "nightly, part $$part of 10"; \
+		$(MAKE) --no-print-directory nightly-$$part || exit 1; done
+
+nightly-1:
 	@$(MAKE) --no-print-directory sanitize
-	@$(MAKE) --no-print-directory torture ARGS='--minutes $(if $(SMALL),1,60) --seed 1' & torture=$$!; \
-		$(MAKE) --no-print-directory fuzz ARGS='--seconds $(if $(SMALL),0,60)'; wait $$torture
-	@$(if $(SMALL),,$(MAKE) --no-print-directory conformance)
-	@$(BIN)/python -m pytest $(XDIST) -m '$(if $(SMALL),nightly and not full,nightly or hypothesis)' \
-		--hypothesis-profile=$(if $(SMALL),ci,nightly) $(ARGS)
+nightly-2:
+	@$(MAKE) --no-print-directory torture ARGS='--minutes 8 --seed 1'
+nightly-3:
+	@$(MAKE) --no-print-directory fuzz ARGS='--seconds 25'
+nightly-4:
+	@$(MAKE) --no-print-directory conformance ARGS='--ensembles 30'
+# The tests marked nightly and every property with many examples, in six shares.
+nightly-5 nightly-6 nightly-7 nightly-8 nightly-9 nightly-10: nightly-%:
+	@$(BIN)/python -m pytest $(XDIST) -m 'nightly or hypothesis' --hypothesis-profile=nightly --share=$$(($* - 4))/6 $(ARGS)
 
 lint: .venv/.dev ## check style, types, words and the layers between the rooms
 	@$(BIN)/ruff check .

@@ -68,6 +68,14 @@ class MayFail(Protocol):
         """Why the command fails all the same; None when it does not."""
 
 
+@runtime_checkable
+class HasPage(Protocol):
+    """A result that has a page of its own."""
+
+    def write_page(self, run_dir: Path) -> Path:
+        """Write the page of the run in a folder, whose ``result.json`` is complete; return its path."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command that Hydra composes settings for."""
@@ -154,10 +162,13 @@ def run(command: Command, node: DictConfig) -> None:
     more = f", and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
     beside = [f"beside it: {', '.join(files[:MOST_NAMED])}{more}"] if files else []
     lines = [line for sentence in verdict for line in textwrap.wrap(sentence, COLUMNS)]
+    if isinstance(result, HasPage):
+        beside = [f"page: {result.write_page(run_dir)}"]
     notes = [*lines, *command_notes.sentences, f"result: {path}", *beside]
-    if tables:
-        tables[-1] = dataclasses.replace(tables[-1], notes=(*tables[-1].notes, *notes))
-    show([table for table in tables if table not in command_notes.printed])
+    shown = [table for table in tables if table not in command_notes.printed] or tables[-1:]
+    if shown:
+        shown[-1] = dataclasses.replace(shown[-1], notes=(*shown[-1].notes, *notes))
+    show(shown)
     failure = result.failure() if isinstance(result, MayFail) else None
     if failure is not None:
         raise StageFailed(failure)

@@ -28,16 +28,14 @@ from foretail.configs.schema.policies import (
     require_known,
     require_one_policy,
     require_policies,
-    require_rule,
 )
 from foretail.configs.schema.scenario import Rules, Scenario
 from foretail.configs.schema.stage import SimulatingStage, Stage
 from foretail.configs.schema.switch_config import OF_CONFIG, SwitchConfig
 from foretail.configs.schema.tracking import Tracking
-from foretail.configs.schema.training import FeatureSelection, OperatingPoint, Split
+from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.limits import MOST_PORTS
-from foretail.features.catalog import training_columns
 
 
 @dataclass
@@ -304,46 +302,32 @@ class ReplayConfig(Stage):
 
 @dataclass
 class DemoConfig(SimulatingStage):
-    """``foretail demo``: collect, train, export and evaluate on one congested leaf-spine scenario, then on another."""
+    """``foretail demo``: predictors that are trained, proven and compared on bursts in slots, and then under TCP."""
 
-    scenario: Scenario = part(Scenario, "Scenario that is simulated.")
-    contended_scenario: Scenario = part(
-        Scenario, "Second network, whose ports compete for the buffer; the same predictor is only evaluated in it."
+    slotted: SlottedTraffic = part(SlottedTraffic, "Traffic in slots, whose senders do not react to drops.")
+    scenario: Scenario = part(Scenario, "Network whose senders use TCP.")
+    labels: list[str] = setting(MISSING, "Overrides of foretail train for a predictor of the packets that LQD drops.")
+    sent: list[str] = setting(MISSING, "Overrides of foretail train for a predictor that maximises the packets sent.")
+    split: Split = part(Split, "Seeds of training, validation and test runs, of both networks.")
+    seeds: list[int] = setting(MISSING, "Held-out seeds of the comparisons.", at_least=1, at_most=2**31 - 1)
+    alphas: list[float] = setting(
+        MISSING, "Alphas of Dynamic Thresholds; under TCP the best one on the training seeds is compared.", above=0
     )
-    policy: dict[str, Policy] = setting(MISSING, "Policies of the comparison.")
-    sharing_rule: dict[str, int] = setting(
-        MISSING,
-        "Rule that the policy learned asks in the second network, as in foretail run sharing_rule.",
-    )
-    collect_policy: dict[str, Policy] = setting(MISSING, "Policy of the training runs; exactly one.")
-    features: FeatureSelection = part(FeatureSelection, "Inputs of the predictor.")
-    predictor: dict[str, Any] = setting(MISSING, "Predictor to train; its class documents and checks its settings.")
-    sending: list[str] = setting(
-        MISSING, "Overrides of foretail train for a second predictor, which the policy learned asks in both networks."
-    )
-    split: Split = part(Split, "Training, validation and test runs.")
-    operating_point: OperatingPoint = part(OperatingPoint, "Choice of the threshold.")
+    policy: dict[str, Policy] = setting(MISSING, "Policies that are compared under TCP beside that threshold.")
+    referee: str = setting("none", "Simulator that repeats one run under TCP.", one_of=("none", "ns3"))
     tracking: Tracking = part(Tracking, "Tracking in MLflow.")
-    seeds: list[int] = setting(MISSING, "Traffic seeds of the comparison.", at_least=1, at_most=2**31 - 1)
     jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)
-    baselines: list[str] = setting(["lqd", "credence"], "Policies to which paired differences are computed.")
-    size: str = setting("medium", "Size of the comparison: its scenario, seeds and policies.", one_of=SIZES)
+    size: str = setting("medium", "Size of the demo: its seeds, traffic and policies.", one_of=SIZES)
 
     def check(self, where: str) -> None:
-        """Raise ForetailError on a model that the demo cannot export, or seeds that it trained on."""
+        """Raise ForetailError on policies that the demo does not run, or seeds that it trained on."""
         require_policies("policy", self.policy)
-        require_one_policy("collect_policy", self.collect_policy)
-        require_known("collect_policy", self.collect_policy, self.scenario)
+        require_known("policy", self.policy, self.scenario)
         super().check(where)
-        for scenario in (self.scenario, self.contended_scenario):
-            require_known("policy", self.policy, scenario)
-            self.network.require_runs(scenario, self.policy)
+        self.network.require_runs(self.scenario, self.policy)
         require_seeds("seeds", self.seeds)
-        require_baselines(self.baselines, self.policy)
-        require_rule("sharing_rule", self.sharing_rule)
-        training_columns(self.features.names, self.features.own_queues)
-        if self.predictor["name"] in ("logistic_regression", "mlp", "sequence"):
-            raise ForetailError("the demo exports to C, which takes trees: use predictor=random_forest")
+        if "lqd" not in self.policy or "credence" not in self.policy:
+            raise ForetailError("the demo compares credence with lqd: leave both in policy")
         if self.split.name != "by_run":
             raise ForetailError("the demo splits by run: use split=by_run, or the stage train for split=by_time")
         self.split.require_unseen("seeds and split", self.seeds, "evaluate on seeds that did not train")

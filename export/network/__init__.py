@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.core.json_text import parse_json
 from foretail.export.folder import check_folder, check_name, digests, encoded, in_json, write_export
@@ -131,6 +130,8 @@ def _on_rows(
     x: npt.NDArray[np.int64],
     lqd_drop: npt.NDArray[np.bool_],
 ) -> OnRows:
+    from scipy.special import expit
+
     probability = network.probability(x)
     drops, wanted = scores > fixed.tau, probability > network.threshold
     return OnRows(

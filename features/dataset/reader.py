@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretail.core.digest import check_folder
@@ -33,6 +32,7 @@ from foretail.features.records import PAUSE_DTYPE, REPLAY_DTYPE, FlowClass, Reco
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow.compute as pc
     import pyarrow.dataset as pads
 
 AGAIN = "remove the dataset and collect the trace again"

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretail.core.errors import ForetailError, first_line
@@ -27,6 +26,9 @@ from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, Records, read_records
 from foretail.features.rows.splits import drawn_sides, time_range
+
+if TYPE_CHECKING:
+    pass
 
 MAX_NODES = 1 << 14
 _SLACK = 1e-9
@@ -390,6 +392,8 @@ def carried_demand(dataset: Dataset, interval_ns: int, steps: int | None) -> Dem
     interval_ns : positive. The first step begins when the first flow starts
     steps : positive; what lies after the last step is left out. None: as many whole intervals as flows start in
     """
+    import pyarrow.compute as pc
+
     dataset.require_trace()
     racks = Racks.of_trace(dataset)
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
@@ -423,6 +427,8 @@ def logged_demand(dataset: Dataset, uplink_bps: int, interval_ns: int, steps: in
     interval_ns : positive. The first step begins when the first packet arrives
     steps : positive; what lies after the last step is left out. None: as many whole intervals as packets arrive in
     """
+    import pyarrow.compute as pc
+
     if not is_etalon(dataset):
         raise ForetailError(f"{dataset.path} is not a packet log of Etalon: import one with collect source=etalon")
     run = f"{dataset.path.name}, seed {dataset.manifest.seed}"

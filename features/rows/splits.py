@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
@@ -19,6 +18,7 @@ from foretail.features.dataset.schema import traffic_sha256
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow.compute as pc
 
 SIDES = ("train", "validation", "test")
 
@@ -34,6 +34,8 @@ class Selection:
     @property
     def where(self) -> pc.Expression | None:
         """The selection as a filter for :meth:`Dataset.rows`; None selects every row."""
+        import pyarrow.compute as pc
+
         time_ns = pc.field("time_ns")
         after = None if self.start_ns is None else time_ns >= self.start_ns
         before = None if self.end_ns is None else time_ns < self.end_ns
@@ -55,6 +57,8 @@ class Selection:
 
     def drops(self) -> int:
         """Return the number of selected rows labelled drop."""
+        import pyarrow.compute as pc
+
         labelled = pc.field("lqd_drop")
         return self.dataset.count(labelled if self.where is None else self.where & labelled)
 

@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
-from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import Command
@@ -46,7 +45,7 @@ USED = {
     "export": "model target out name inputs dataset any_tau max_cells budget_seconds store_dir",
     "deploy": "model switch canary rollback tau program control device_id drain_ms store_dir",
     "promote": "model to seeds datasets scenario f1_margin sent_margin_percent p4 jobs tracking.registered_model",
-    "demo": "size scenario seeds policy predictor features jobs baselines tracking.enabled store_dir",
+    "demo": "size referee slotted scenario seeds policy sent labels jobs tracking.enabled store_dir",
     "schedule": "demand degree k l scheduler scheduler_settings scale multi_hop prediction outputs",
     "demand": "demand_predictor collectives nodes datasets logs steps trusts degree noise split",
     "select": "features predictor budget.register_bits budget.operations datasets scenario split margin repeats jobs",
@@ -67,6 +66,8 @@ class SettingHelp:
 
 def experiments_text(what: str, example: str) -> str:
     """The help of ``foretail run``: every experiment with the beginning of its sentence."""
+    from foretail.pipelines.experiment.catalog import experiments
+
     lines = [example, *_wrapped(what, "  ", "  ")]
     lines += ["usage: foretail run NAME [size=small|medium|full] [name=value ...]", "       foretail run NAME --help"]
     for name, one in experiments().items():

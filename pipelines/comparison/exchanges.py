@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.packets.simulation import PacketRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXCHANGES_FILE = "figures/queries.parquet"
 """A row per query and round of every run, with the columns of :mod:`foretail.sim_bridge.packets.cost`."""
@@ -70,6 +73,8 @@ def exchange_table(title: str, summaries: Mapping[str, Sequence[ExchangeSummary 
 
 def every_exchange(policy: str, seed: int, run: PacketRun) -> pd.DataFrame:
     """Every query and every round of a run."""
+    import pandas as pd
+
     parts = []
     for kind, exchanges in (("query", run.queries()), ("round", run.rounds())):
         keys = pd.DataFrame({"policy": policy, "seed": seed, "kind": kind, "number": exchanges.index})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +107,6 @@ def judge(
     >>> table["who"].tolist()[0], table["runs"].tolist()[0]
     ('model', 2)
     """
-    import pandas as pd
-
     judged, training = open_runs(runs), open_runs(tuned_on)
     _refuse_shared(judged, training)
     predictor = _asked(model, judged, features, threshold, store_dir)
@@ -118,9 +116,18 @@ def judge(
     if decider.scorer is None:
         unknown = ", ".join(item.name for item in predictor.features)
         raise ForetailError(f"no replay computes all of {unknown}: judge the model in a network (foretail evaluate)")
+    return compared_runs({MODEL: (decider.policy, None, decider.scorer)}, judged, training)
+
+
+def compared_runs(
+    models: Mapping[str, Contender], judged: Sequence[Dataset], training: Sequence[Dataset]
+) -> pd.DataFrame:
+    """Return the rows of :func:`judge` for several models, which are rows by their names."""
+    import pandas as pd
+
     baselines = tuned(training)
     contenders: dict[str, Contender] = {
-        MODEL: (decider.policy, None, decider.scorer),
+        **models,
         **{str(one): one.contender for one in baselines},
         ACCEPT: ("followlqd", None, None),
         LQD: ("lqd", None, None),

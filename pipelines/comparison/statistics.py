@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from foretail.sim_bridge.packets.cost import kinds_of, slowdowns, started
+
+if TYPE_CHECKING:
+    pass
 
 PERCENTILES = (50.0, 95.0, 99.0)
 FLOW_GROUPS = ("short", "incast", "long")
@@ -136,6 +138,8 @@ def occupancy_percentiles(
 
 def mean_interval(values: Sequence[float | None], confidence: float = 0.95) -> PairedDifference:
     """Mean and Student-t interval of the values that are not None."""
+    from scipy import stats
+
     present = np.array([value for value in values if value is not None], dtype=np.float64)
     if len(present) == 0:
         return PairedDifference(None, None, None, 0)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, Generic, TypeVar
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from foretail.configs.schema.experiment import PointSettings
 from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.runs.points import Point, SoFar, measure_points
 from foretail.pipelines.runs.store import Entry, Key, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Case = TypeVar("Case")
 
@@ -39,6 +40,8 @@ class Measured(Generic[Case]):
 
     def rows(self, row: Callable[[Case, Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
         """A table of the fields of every case, with what `row` makes of its measurement: one row, or several."""
+        import pandas as pd
+
         made: list[dict[str, Any]] = []
         for case, measurement in zip(self.cases, self.measurements, strict=True):
             rows = row(case, measurement)

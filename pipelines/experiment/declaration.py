@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
-
-import pandas as pd
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from foretail.configs.schema.experiment import RUN_SETTINGS, ExperimentSettings, PointSettings
 from foretail.configs.schema.tracking import Tracking
@@ -28,6 +25,10 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.stage import SaysVerdict, StageResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 Settings = TypeVar("Settings", bound=ExperimentSettings)
 PointsOf = TypeVar("PointsOf", bound=PointSettings)
@@ -149,6 +150,8 @@ class PointExperiment(Generic[PointsOf, Case]):
 
     def find(self, settings: PointsOf, run: Run) -> Shown:
         """Measure what the store lacks, and show the rows of all cases."""
+        import pandas as pd
+
         unmeasured = RUN_SETTINGS | set(self.varied)
         fixed = {name: value for name, value in dataclasses.asdict(settings).items() if name not in unmeasured}
         fixed["code"] = code_digest(*self.code)

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.core.summary import Summarised
@@ -24,6 +21,10 @@ from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.identity import register_trained
 from foretail.pipelines.tracking.runs import address, run_note, tracked
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)

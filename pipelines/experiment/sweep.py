@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.sweep import CHANGE, DIFFERENCE, PERCENT, VARIANT, WAY, Comparison, SweepSettings
@@ -33,6 +32,9 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.packets.simulation import PacketRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONDITION = "condition"
 
@@ -72,7 +74,7 @@ class MeasuredRun:
 
 
 Metric = Callable[[MeasuredRun], float | int | None]
-Sentences = Callable[[pd.DataFrame, SweepSettings], Sequence[str]]
+Sentences: TypeAlias = "Callable[[pd.DataFrame, SweepSettings], Sequence[str]]"
 
 
 @dataclass(frozen=True)

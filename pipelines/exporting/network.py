@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from foretail.configs.schema.model_stages import ExportConfig
 from foretail.core.errors import ForetailError
@@ -130,6 +129,8 @@ class NetworkInC:
 
     def probability(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the drop probability of each row as the score has it: float64[rows]."""
+        from scipy.special import expit
+
         logit = np.ldexp(self._library.score(x).astype(np.float64), -self.exported.certificate.score_bits)
         probability: npt.NDArray[np.float64] = expit(logit)
         return probability

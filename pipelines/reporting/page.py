@@ -22,6 +22,7 @@ from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.reporting.sweep import sweep_of, swept
 from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 
+PAGE_FILE = "report.html"
 MOST_VARIED = 8
 """Settings that differ are columns of a sweep's tables, up to so many."""
 

@@ -87,6 +87,7 @@ class RunRecord(_Written):
     sha256: str  #: of ``result.json``
     figures: tuple[RunFigure, ...]  #: in the order of the captions, then of the files; SVG, or PNG for a large one
     cards: Mapping[str, str]  #: model cards in Markdown, by their path in the folder
+    programs: Mapping[str, str]  #: texts in P4 among its files
     document: Mapping[str, Any]  #: all of ``result.json``
 
     @classmethod
@@ -143,6 +144,11 @@ class RunRecord(_Written):
             sha256=hashlib.sha256(content).hexdigest(),
             figures=figures,
             cards=cards,
+            programs={
+                name: (folder / name).read_text(encoding="utf-8", errors="replace")
+                for name in written.files
+                if name.endswith(".p4")
+            },
             document=document,
             **vars(written),
         )

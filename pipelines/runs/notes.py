@@ -87,3 +87,10 @@ def show_early(tables: Sequence[Table]) -> None:
     if notes is not None:
         show(tables)
         notes.printed += tables
+
+
+def on_page_alone(tables: Sequence[Table]) -> None:
+    """Leave tables to ``result.json`` and the page of ``foretail report``: the command does not print them."""
+    notes = _NOTES.get()
+    if notes is not None:
+        notes.printed += tables

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-
 from foretail.configs.schema.tracking import Launcher
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files
@@ -26,6 +24,7 @@ from foretail.pipelines.runs.store import Entry, Key, Store
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 POINT_FILE = "point.json"
 NAMED = 5
@@ -114,6 +113,8 @@ def write_figure(run_dir: Path, name: str, figure: Figure, numbers: pd.DataFrame
 
 def write_files(run_dir: Path, files: Mapping[str, pd.DataFrame | Figure]) -> tuple[Path, ...]:
     """Write tables (CSV, Parquet) and figures (PDF, PNG, SVG) by name into the run folder; a file appears whole."""
+    from matplotlib.figure import Figure
+
     with staged_files(run_dir) as staging, figure_style():
         for name, content in files.items():
             path = staging / name

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
-from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
@@ -59,7 +58,7 @@ def untrained(predictor: Mapping[str, Any], trainer: Trainer, window: ArrivalWin
         return kind(**given)
 
 
-def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
+def check_predictor(config: TrainConfig | SelectConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
     kind = predictor_class(predictor)
@@ -83,8 +82,6 @@ def check_predictor(config: TrainConfig | SelectConfig | DemoConfig) -> None:
             raise ForetailError(
                 f"predictor.{name} = {value} is out of range: it must be {constraints[name].describe()}"
             )
-    if isinstance(config, DemoConfig):
-        return
     if config.trainer.device == "cuda" and "device" not in constraints:
         raise ForetailError(
             f"trainer.device={config.trainer.device} is for XGBoost and PyTorch, and {predictor['name']} is neither: "

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.network.circuits import DemandConfig
-from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stage import Stage
 from foretail.core.errors import ForetailError
 from foretail.core.limits import require_within
@@ -71,11 +71,11 @@ def _nodes(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _check_names(config: Stage) -> None:
     """Check names that workloads, jobs and predictors know; each import loads what other stages may not need."""
-    if isinstance(config, (TrainConfig, SelectConfig, DemoConfig)):
+    if isinstance(config, (TrainConfig, SelectConfig)):
         from foretail.pipelines.settings.predictors import check_predictor
 
         check_predictor(config)
-    if isinstance(config, (TrainConfig, DistillConfig, DemoConfig)):
+    if isinstance(config, (TrainConfig, DistillConfig)):
         from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 
         if config.operating_point.maximise != "recovered_loss":

@@ -1,243 +1,293 @@
-"""``foretail demo``: collect, train, export and evaluate on one congested network, then evaluate on another.
+"""``foretail demo``: where a prediction pays and where it does not, in one screen and one page.
 
-A second predictor, trained for what is sent, decides by itself in both networks. On the second network, whose ports
-compete, a learned sharing rule runs too. All of them run as C in the switch.
+Two predictors train on bursts in slots, are exported to C and proven, and decide on held-out runs beside tuned
+thresholds. A third one trains on a network of TCP senders, whose policies are compared by the cost J of their flows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import Ns3Network
-from foretail.configs.schema.packet_stages import DemoConfig
+from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
+from foretail.configs.schema.policies import Policy
+from foretail.core.files import staged_folder, write_file
 from foretail.core.summary import Summarised
+from foretail.export.p4.target import P4
+from foretail.export.proof import Certificate
+from foretail.export.target import export
+from foretail.features.catalog import FEATURES
+from foretail.features.dataset.reader import Dataset
+from foretail.features.records import Outcome
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.scoring.figure_style import FIGURE_KINDS, panels, styled, with_legend
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.judging import LQD, compared_runs
 from foretail.pipelines.comparison.policy_runs import PolicyRun
-from foretail.pipelines.comparison.statistics import interval_text
+from foretail.pipelines.comparison.statistics import PairedDifference, chance_text, interval_text
 from foretail.pipelines.comparison.tracked_flows import track_flows
-from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
-from foretail.pipelines.runs.notes import show_early
+from foretail.pipelines.data.collecting import collect_runs, made_runs
+from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.predictor import NAME, ExportedPredictor, export_table, export_to_store
+from foretail.pipelines.reporting.page import PAGE_FILE, render_page
+from foretail.pipelines.reporting.run_record import RunRecord
+from foretail.pipelines.runs.notes import on_page_alone, show_early
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_policy, compose_training
-from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
-from foretail.sim_bridge.policies import ASKING
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+from foretail.sim_bridge.open_loop.replay import Contender, feed, replay_of
 from foretail.sim_bridge.policy_settings import policy_words
 
-BESIDE_LEARNED = ("cs", "dt", "dt_tuned", "lqd")
-"""Policies of the comparison that the policy learned stands beside; none of them asks."""
-WITH_SENDING = "with a predictor trained for what is sent"
-WITH_RULE = "with a learned sharing rule"
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+TCP = "forest under TCP"
+SLOTS_MODELS = SENT, LABELS = "trees for packets sent", "Credence with a forest"
+BURST_FOLDER = "slots"
+BURST_FIGURE = f"{BURST_FOLDER}/burst"
+CAPTIONS = {
+    BURST_FIGURE: "The shared buffer in the last slots of a part of a held-out run (left), and the packets lost in all "
+    "of that part, minus those that LQD loses (right)."
+}
+SLOT_NS = 1024
+NEAR_SLOTS = 200
+"""Time in the left panel of the picture."""
+P4_FILE = f"p4/{NAME}.p4"
 
 
 @dataclass(frozen=True, repr=False)
 class DemoResult(Summarised):
-    """The whole path."""
+    """Predictors in slots and under TCP."""
 
-    trained: TrainResult  #: on runs of the first network
-    exported: ExportedPredictor  #: the C of what was trained, proven
-    evaluated: FlowsResult  #: the policies on the first network
-    contended: FlowsResult  #: the same policies on the second network, of which the predictor saw nothing
-    sending: TrainResult  #: a second predictor, trained on the same runs for what is sent
-    sending_exported: ExportedPredictor  #: the C of it, proven
-    sent: tuple[FlowsResult, FlowsResult]  #: policy ``learned``, which asks it, on both networks, with `BESIDE_LEARNED`
-    rule: ExportedPredictor  #: the C of a sharing rule, proven
-    ruled: FlowsResult  #: policy ``learned``, which asks that rule, on the second network, with `BESIDE_LEARNED`
-    referee: PolicyRun | None  #: one run of `evaluated` again in ns-3; None where all runs are those of ns-3
-    #: wall time per step in this run; a step whose output was in the store takes next to nothing
-    step_seconds: dict[str, float]
+    trained: Mapping[str, TrainResult]  #: by what they are: `SENT` and `LABELS` in slots, ``tcp`` on labels under TCP
+    exported: Mapping[str, ExportedPredictor]  #: the C of each, proven
+    p4: Certificate  #: of the P4 of the trees trained for packets sent
+    compared: pd.DataFrame  #: packets sent in slots, as :func:`~foretail.pipelines.comparison.judging.judge` has them
+    flows: FlowsResult  #: policies under TCP, the tuned threshold among them
+    threshold: str  #: the policy of `flows` that is that threshold
+    referee: PolicyRun | None  #: the first run of `flows` again in ns-3, if it was wanted
+    step_seconds: Mapping[str, float]  #: wall time of each step in this run; what the store has takes next to none
 
     def document(self) -> dict[str, Any]:
         """Every figure, seed, dataset hash and timing, JSON-like."""
         return {
-            "train": self.trained.document(),
-            "export": self.exported,
-            "evaluate": self.evaluated.document(),
-            "evaluate_contended": self.contended.document(),
-            "train_sending": self.sending.document(),
-            "export_sending": self.sending_exported,
-            "evaluate_sending": self.sent[0].document(),
-            "evaluate_sending_contended": self.sent[1].document(),
-            "export_rule": self.rule,
-            "evaluate_rule": self.ruled.document(),
+            "train": {name: trained.document() for name, trained in self.trained.items()},
+            "export": {**self.exported, "p4": self.p4},
+            "slots": self.compared.to_dict("records"),
+            "tcp": self.flows.document(),
+            "tuned_threshold": self.threshold,
             "in_ns3": None
             if self.referee is None
             else {name: getattr(self.referee, name) for name in ("policy", "seed", "flows_sha256", "cpu_seconds")},
             "step_seconds": self.step_seconds,
-            "credence_cpu_over_lqd": self.credence_cpu_over_lqd(),
-            "files": self.evaluated.files,
-            "captions": self.evaluated.captions,
+            "files": (*(f"{BURST_FIGURE}.{kind}" for kind in FIGURE_KINDS), P4_FILE, *self.flows.files),
+            "captions": {**CAPTIONS, **self.flows.captions},
         }
 
     def verdict(self) -> list[str]:
-        """Sentences: worth of the forest beside tuned policies, in both networks, and cost of the sharing rule."""
+        """Sentences: where the prediction pays, where it does not, and what to do with traffic of one's own."""
+        rows = self.compared.set_index("who")
+        trees, best = rows.loc[SENT].to_dict(), str(rows.index[len(SLOTS_MODELS)])
+        gain = PairedDifference(trees["gain_percent"], trees["gain_low"], trees["gain_high"], trees["runs"])
+        pays = chance_text(gain, "run", above="so prediction pays", below="so prediction does not pay")
+        cost = self.flows.differences("cost", self.threshold)["credence"]
+        costs = chance_text(cost, "seed", above="so prediction does not pay", below="so prediction pays")
         return [
-            *self.trained.verdict()[1:],
-            *self.evaluated.verdict(),
-            *self.sending.verdict()[1:],
-            *_cost_of_learned(self.sent[0], "A predictor trained for what is sent, as C in the switch"),
-            *self._cost_where_ports_compete(),
-            *_cost_of_learned(self.sent[1], "Where ports compete, the predictor trained for what is sent"),
-            *_cost_of_learned(self.ruled, "Where ports compete, a sharing rule of four numbers, as C in the switch"),
+            f"Bursts, senders that do not react: the trees send {interval_text(gain)} % more packets than {best}, "
+            f"{pays}.",
+            f"TCP: Credence's cost minus that of {policy_words(self.threshold)} is {interval_text(cost)}, {costs}.",
             *self._same_in_ns3(),
+            "Which is your case? foretail collect source=pcap log=FILE reads a capture; foretail replay "
+            "'datasets=[outputs/collect/RUN]' model=outputs/demo/ensemble.json compares predictor and thresholds.",
         ]
 
     def tables(self) -> list[Table]:
-        """Datasets, scores, proof, policies and differences on both networks, timings."""
-        ratio = self.credence_cpu_over_lqd()
-        notes = () if ratio is None else (f"CPU time per leaf data packet, Credence over LQD: {ratio:.3f}",)
-        steps = Table(
-            "Steps", ("step", "seconds"), tuple((step, seconds) for step, seconds in self.step_seconds.items()), notes
-        )
-        parts = (
-            (self.contended, "ports compete"),
-            (self.sent[0], WITH_SENDING),
-            (self.sent[1], f"ports compete, {WITH_SENDING}"),
-            (self.ruled, f"ports compete, {WITH_RULE}"),
-        )
-        more = [replace(table, title=f"{table.title}, {words}") for part, words in parts for table in part.tables()[:2]]
-        return [*self.trained.tables(), *self.evaluated.tables(), *self.sending.tables()[:1], *more, steps]
+        """Packets sent in slots, and costs under TCP; for the page also datasets, scores, proofs and timings."""
+        steps = Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
+        more = [
+            *(
+                replace(table, title=f"{table.title}: {name}")
+                for name, one in self.trained.items()
+                for table in one.tables()
+            ),
+            *(replace(export_table(one), title=f"C, proven: {name}") for name, one in self.exported.items()),
+            *self.flows.tables(),
+            steps,
+        ]
+        return [slots_table(self.compared, self.exported), self.tcp_table(), *more]
+
+    def tcp_table(self) -> Table:
+        """Costs of policies under TCP."""
+        less = self.flows.differences("cost", self.threshold)
+        columns = {
+            "cost J": "cost",
+            "burst p95": "slowdown.incast.p95",
+            "timed out, %": "timed_out_percent",
+        }
+        means = {title: self.flows.means(metric) for title, metric in columns.items()}
+        rows = [
+            {
+                "policy": policy_words(policy),
+                **{title: each[policy].mean for title, each in means.items()},
+                "J minus tuned DT's": interval_text(less[policy]) if policy in less else None,
+            }
+            for policy in self.flows.policies
+        ]
+        seeds = len({run.seed for run in self.flows.runs})
+        note = f"{seeds} held-out seeds, the same flows under every policy; Credence asks the exported C of a forest"
+        return Table.of_rows("TCP in the native network: cost of the flows, less is better", rows, note)
+
+    def write_page(self, run_dir: Path) -> Path:
+        """Write the page of the run."""
+        write_file(run_dir / PAGE_FILE, render_page([RunRecord.open(run_dir)]))
+        return run_dir / PAGE_FILE
 
     def _same_in_ns3(self) -> list[str]:
         """Say whether ns-3's TCP ends every flow at the same time, and what that costs."""
         if self.referee is None:
             return []
         theirs = self.referee
-        (ours,) = (run for run in self.evaluated.runs if (run.policy, run.seed) == (theirs.policy, theirs.seed))
+        (ours,) = (run for run in self.flows.runs if (run.policy, run.seed) == (theirs.policy, theirs.seed))
         same = "at the same time" if ours.flows_sha256 == theirs.flows_sha256 else "at other times"
         return [
             f"ns-3's TCP ends every flow {same} under {policy_words(ours.policy)} with seed {ours.seed}, in "
             f"{theirs.cpu_seconds / ours.cpu_seconds:.3g} times the CPU time."
         ]
 
-    def _cost_where_ports_compete(self) -> list[str]:
-        """Say which policy has the least cost J on the second network, and what pushing out saves there."""
-        costs = {
-            policy: interval.mean
-            for policy, interval in self.contended.means("cost").items()
-            if interval.mean is not None
+
+def slots_table(compared: pd.DataFrame, exported: Mapping[str, ExportedPredictor]) -> Table:
+    """Return the packets that each policy sends in slots, and what is proven of the predictors among them."""
+    rows = [
+        {
+            "policy": row["who"],
+            "sent, % of LQD's": f"{row['sent_percent_of_lqd']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+            "gain over best threshold, %": f"{row['gain_percent']:+.2f} [{row['gain_low']:+.2f}, "
+            f"{row['gain_high']:+.2f}]",
         }
-        if not {"lqd", "cs"} <= costs.keys():
-            return []
-        best = min(costs, key=lambda policy: costs[policy])
-        less = interval_text(self.contended.differences("cost", "cs")["lqd"])
-        return [
-            f"Where ports compete, {policy_words(best)} has the least cost, J = {costs[best]:.3g}; LQD has "
-            f"{costs['lqd']:.3g}, Complete Sharing {costs['cs']:.3g}, LQD less Complete Sharing is {less}."
-        ]
-
-    def credence_cpu_over_lqd(self) -> float | None:
-        """CPU seconds per leaf data packet of Credence with the forest over those of LQD, all seeds together."""
-        per_packet: dict[str, float] = {}
-        for policy in ("credence", "lqd"):
-            runs = [run for run in self.evaluated.runs if run.policy == policy]
-            packets = sum((run.packets_per_cpu_second or 0.0) * run.cpu_seconds for run in runs)
-            if not packets:
-                return None
-            per_packet[policy] = sum(run.cpu_seconds for run in runs) / packets
-        return per_packet["credence"] / per_packet["lqd"]
-
-
-def _cost_of_learned(result: FlowsResult, what: str) -> list[str]:
-    """Cost of the policy ``learned``, against each policy beside it."""
-    costs = {policy: interval.mean for policy, interval in result.means("cost").items() if interval.mean is not None}
-    if LEARNED not in costs:
-        return []
-    less = {policy: interval_text(result.differences("cost", policy)[LEARNED]) for policy in result.baselines}
-    against = ", ".join(f"{policy_words(policy)} {costs[policy]:.3g} ({less[policy]})" for policy in less)
-    return [f"{what}, has J = {costs[LEARNED]:.3g}; its difference to {against}."]
+        for row in compared.sort_values("sent_percent_of_lqd", ascending=False).to_dict("records")
+    ]
+    cells = " and ".join(f"{exported[name].certificate.cells:,}" for name in SLOTS_MODELS)
+    return Table.of_rows(
+        "Bursts in slots: packets sent",
+        rows,
+        f"{compared['runs'].iloc[0]} held-out runs, 95 % intervals; alphas send most on the training runs",
+        f"the C of both predictors decides as they do on every input, proven on {cells} cells",
+    )
 
 
 def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
-    """Run every stage; what the store already has is not made again."""
-    store, steps = Store(config.store_dir), Steps()
-    with steps.timed("collect and train"):
-        training = _train_config(config)
-        trained = train_model(training)
-        trained = replace(
-            trained, registered=register(training, trained.outcome, trained.outcome["scores"], trained.model)
-        )
-    show_early(trained.tables())
-    with steps.timed("export to C and prove"):
-        exported = export_to_store(trained.ensemble, store)
-    with steps.timed("evaluate"):
-        evaluated = _evaluated(config, exported)
-    show_early(evaluated.tables())
-    with steps.timed("train for what is sent"):
-        sending = train_model(_sending_config(config, trained))
-        show_early(sending.tables()[:1])
-        sending_exported = export_to_store(sending.ensemble, store)
-    competing = replace(config, scenario=config.contended_scenario)
-    with steps.timed("evaluate where ports compete"):
-        contended = _evaluated(competing, exported)
-    with steps.timed("the predictor trained for what is sent, in both networks"):
-        sent = (_with_learned(config, sending_exported), _with_learned(competing, sending_exported))
-    with steps.timed("a learned sharing rule, where ports compete"):
-        rule = export_to_store(rule_of(config.sharing_rule).ensemble(config.scenario.features.cell_bytes), store)
-        ruled = _with_learned(competing, rule)
+    """Run every step; what the store already has is not made again."""
+    for setting, overrides in (("sent", config.sent), ("labels", config.labels)):
+        compose_training(config, overrides, setting)  # a mistake is told before anything is simulated
+    steps = Steps()
+    trained: dict[str, TrainResult] = {}
+    exported: dict[str, ExportedPredictor] = {}
+    with steps.timed("simulate bursts in slots and label every packet with the decision of LQD"):
+        training, held_out = (_slots(config, seeds) for seeds in (config.split.all_seeds, config.seeds))
+    with steps.timed("train trees for the packets sent, export them to C and P4, prove both"):
+        settings, trained[SENT], exported[SENT] = _trained(config, training, "sent")
+        outcome = trained[SENT].outcome
+        registered = register(settings, outcome, outcome["scores"], trained[SENT].model)
+        trained[SENT] = replace(trained[SENT], registered=registered)
+        trained[SENT].ensemble.save(run_dir / ENSEMBLE_FILE)
+        p4 = export(trained[SENT].ensemble, P4(), run_dir / "p4", NAME).certificate
+    with steps.timed("train a forest on LQD's decisions for Credence, export it, compare on held-out runs"):
+        _, trained[LABELS], exported[LABELS] = _trained(config, training, "labels")
+        models = {name: _contender(one) for name, one in trained.items()}
+        compared = compared_runs(models, held_out, training)
+        _write_burst(run_dir, held_out[0], tuned(training)[0], models[SENT])
+    show_early([slots_table(compared, exported)])
+    with steps.timed("the same under TCP: simulate, train the forest for Credence, export and prove"):
+        lqd = config.policy["lqd"]
+        of_tcp = [Dataset.open(run.path) for run in collect_runs(config, config.scenario, lqd, config.split.all_seeds)]
+        _, trained[TCP], exported[TCP] = _trained(config, of_tcp, "labels")
+    with steps.timed("tune a threshold, compare on held-out seeds"):
+        threshold, policy = _tuned_threshold(config)
+        policies = {**config.policy, threshold: policy}
+        flows = evaluate_policies(config, config.scenario, policies, config.seeds, exported[TCP], (threshold,))
+        flows = with_figures(track_flows(config, flows), run_dir)
     referee: PolicyRun | None = None
-    if not config.network.uses_ns3():
+    if config.referee == "ns3":
         with steps.timed("one run again in ns-3"):
-            referee = _in_ns3(config)
-    with steps.timed("draw figures"):
-        evaluated = with_figures(evaluated, run_dir)
-        trained.ensemble.save(run_dir / ENSEMBLE_FILE)
-    return DemoResult(
-        trained, exported, evaluated, contended, sending, sending_exported, sent, rule, ruled, referee, steps.seconds
-    )
+            in_ns3 = replace(config, network=Ns3Network())
+            referee = evaluate_policies(in_ns3, config.scenario, {"lqd": lqd}, config.seeds[:1]).runs[0]
+    result = DemoResult(trained, exported, p4, compared, flows, threshold, referee, steps.seconds)
+    on_page_alone(result.tables()[2:])
+    return result
 
 
-def _evaluated(config: DemoConfig, predictor: ExportedPredictor) -> FlowsResult:
-    """The policies on the scenario, tracked."""
-    baselines = tuple(config.baselines)
-    result = evaluate_policies(config, config.scenario, config.policy, config.seeds, predictor, baselines)
-    return track_flows(config, result)
+def _slots(config: DemoConfig, seeds: Sequence[int]) -> list[Dataset]:
+    """Labelled runs of the bursts."""
+    collect = compose_settings(CollectConfig, ["source=slotted"], "slotted")
+    runs = made_runs(replace(collect, slotted=config.slotted, seeds=list(seeds), store_dir=config.store_dir))
+    return [Dataset.open(run.path) for run in runs]
 
 
-def _in_ns3(config: DemoConfig) -> PolicyRun | None:
-    """The first policy that asks no predictor, with the first seed, in ns-3; None if all policies ask."""
-    without = {name: policy for name, policy in config.policy.items() if policy.name not in ASKING}
-    if not without:
-        return None
-    name = next(iter(without))
-    in_ns3 = replace(config, network=Ns3Network())
-    return evaluate_policies(in_ns3, config.scenario, {name: without[name]}, config.seeds[:1]).runs[0]
-
-
-def _with_learned(config: DemoConfig, predictor: ExportedPredictor) -> FlowsResult:
-    """The policy ``learned`` in the scenario, which asks this C; the policies beside it have run on the same flows."""
-    beside = {name: config.policy[name] for name in BESIDE_LEARNED if name in config.policy}
-    policies = {**beside, LEARNED: compose_policy(LEARNED, LEARNED)}
-    result = evaluate_policies(config, config.scenario, policies, config.seeds, predictor, tuple(beside))
-    return track_flows(config, result)
-
-
-def _sending_config(config: DemoConfig, trained: TrainResult) -> TrainConfig:
-    """Settings of the second training, on the runs of the first."""
-    runs = ",".join(str(run.path) for run in trained.collected)
+def _trained(
+    config: DemoConfig, runs: Sequence[Dataset], setting: str
+) -> tuple[TrainConfig, TrainResult, ExportedPredictor]:
+    """Return the settings of a training on runs, its predictor and the C of it."""
     sides = [f"split.{role}=[{','.join(map(str, seeds))}]" for role, seeds in config.split.roles.items()]
-    return compose_training(config, [f"datasets=[{runs}]", *sides, *config.sending], "sending")
+    given = [f"datasets=[{','.join(str(run.path) for run in runs)}]", *sides, *getattr(config, setting)]
+    training = compose_training(config, given, setting)
+    trained = train_model(training)
+    return training, trained, export_to_store(trained.ensemble, Store(config.store_dir))
 
 
-def _train_config(config: DemoConfig) -> TrainConfig:
-    return TrainConfig(
-        store_dir=config.store_dir,
-        network=config.network,
-        ns3_prefix=config.ns3_prefix,
-        scenario=config.scenario,
-        policy=config.collect_policy,
-        features=config.features,
-        predictor=config.predictor,
-        split=config.split,
-        operating_point=config.operating_point,
-        tracking=config.tracking,
-        jobs=config.jobs,
-    )
+def _contender(trained: TrainResult) -> Contender:
+    decider = decider_of(trained.ensemble)
+    return decider.policy, None, decider.scorer
+
+
+def _tuned_threshold(config: DemoConfig) -> tuple[str, Policy]:
+    """Return the name and the settings of Dynamic Thresholds whose alpha costs least on the training seeds."""
+    tried = compose_settings(
+        EvaluateConfig, [f"policy=[{','.join(f'{{name: dt, alpha: {alpha:g}}}' for alpha in config.alphas)}]"], "alphas"
+    ).policy
+    runs = evaluate_policies(config, config.scenario, tried, config.split.roles["train"])
+    costs = {name: cost.mean for name, cost in runs.means("cost").items() if cost.mean is not None}
+    best = min(costs, key=lambda name: costs[name])
+    return best, tried[best]
+
+
+def _write_burst(run_dir: Path, run: Dataset, threshold: Baseline, trees: Contender) -> None:
+    """Draw the first arrivals of a run under the best tuned threshold, the trees and LQD."""
+    arrivals = next(iter(run.arrivals()))
+    contenders: dict[str, Contender] = {str(threshold): threshold.contender, SENT: trees, LQD: ("lqd", None, None)}
+    of_buffer = 100 * run.manifest.cell_bytes / run.manifest.switches[0].buffer_bytes
+    place = [feature.name for feature in FEATURES].index("occupancy")
+    occupancy, lost = {}, {}
+    for name, (policy, parameters, scorer) in contenders.items():
+        replay = replay_of(policy, run.manifest, features=True, parameters=parameters, scorer=scorer)
+        seen = feed(replay, arrivals)
+        occupancy[name] = of_buffer * seen["features"][:, place]
+        lost[name] = np.cumsum(seen["lqd_drop"] if name == LQD else seen["outcome"] != Outcome.ACCEPTED)
+    with staged_folder(run_dir / BURST_FOLDER, replace=True) as staging:
+        figure = _burst(arrivals["time_ns"] / SLOT_NS, occupancy, lost)
+        for kind in FIGURE_KINDS:
+            figure.savefig(staging / f"burst.{kind}")
+
+
+@styled
+def _burst(slots: NDArray[Any], occupancy: Mapping[str, NDArray[Any]], lost: Mapping[str, NDArray[Any]]) -> Figure:
+    figure, (left, right) = panels(2, inches=(9, 3.2))
+    near = slots > slots[-1] - NEAR_SLOTS
+    for name in occupancy:
+        left.plot(slots[near], occupancy[name][near], label=name)
+        right.plot(slots, lost[name] - lost[LQD], label=name)
+    left.set(xlabel="slot", ylabel="buffer in use, %")
+    right.set(xlabel="slot", ylabel="packets lost beyond LQD's")
+    return with_legend(figure, left)

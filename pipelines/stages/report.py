@@ -13,11 +13,9 @@ from typing import Any
 from foretail.configs.schema.stages import ReportConfig
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised
-from foretail.pipelines.reporting.page import render_page
+from foretail.pipelines.reporting.page import PAGE_FILE, render_page
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table
-
-PAGE_FILE = "report.html"
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,7 +29,6 @@ from optuna.distributions import IntDistribution
 from optuna.samplers import TPESampler
 
 from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import DemoConfig
 from foretail.core.errors import ForetailError
 from foretail.export.p4.target import P4
 from foretail.export.target import export
@@ -49,13 +48,13 @@ from foretail.pipelines.families.conditions import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.settings.validation import typed, validate
+from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail_studies.search import trials
 from foretail_studies.search.predictors import Finished, search
 from foretail_studies.search.trials import Dimension, PlaySettings, SearchSettings, Trial, TrialSettings, open_trials
-from tests.composed import composed, experiment_settings, run_of
+from tests.composed import experiment_settings, run_of
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -363,11 +362,6 @@ def test_a_trial_stops_where_it_is_clearly_worse(asked: list[SharingCase], tmp_p
 def far_from_best(rule: str) -> int:
     """How far the first four numbers of a rule are from those that cost least."""
     return sum(abs(one - best) for one, best in zip(map(int, rule.split()[:4]), (10, 200, 150, 160), strict=True))
-
-
-def test_the_demo_has_the_rule_with_which_the_search_begins() -> None:
-    rule = typed(composed("demo"), DemoConfig).sharing_rule
-    assert rule.items() <= experiment_settings("sharing_rule", "size=full").first_numbers[1].items()
 
 
 def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_cells_are_read_back_as_they_were(cells: list[Any]) -> None:
         sha256="0" * 64,
         figures=(),
         cards={},
+        programs={},
         document={},
     )
     found: list[str] = []

@@ -226,8 +226,7 @@ REFUSED = {
     "demo": [
         ("seeds=[1]", "share seed 1"),
         ("split=by_time", "splits by run"),
-        ("sharing_rule.fill=256", "is not a sharing rule for its fill: give message_left from -1 to 254"),
-        ("+sharing_rule.alpha=2", "sharing_rule is not a sharing rule for its alpha: give"),
+        ("policy=[lqd,cs]", "leave both in policy"),
         ("tracking.alias=champion", "foretail promote"),
     ],
 }
