@@ -27,7 +27,6 @@ from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge._native import Balancer, NativeRun
 from foretail.sim_bridge.native.driver import collect_dataset, run_native
 from foretail.sim_bridge.native.network import NativeNetwork
-from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.scenarios import MILLISECOND, settings
@@ -161,20 +160,6 @@ def test_a_restored_run_goes_on_as_it_did(rule: str) -> None:
     run.restore(snapshot)
     run.advance(2**60)
     assert np.array_equal(run.flows(), first)
-
-
-@pytest.mark.ns3
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"balancing__name": "sirona"}, "setting 'balancing' has to be ecmp in ns-3"),
-        ({"topology__slow_spines": 1}, "'topology.slow_spines' = 1 is more than ns-3 has"),
-        ({"messages": columns([to(0, 4, 1, spine=1)])}, "setting 'balancing' has to be ecmp in ns-3"),
-    ],
-)
-def test_the_ns3_driver_refuses_what_it_does_not_have(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        run_driver(settings(**changes), tmp_path)
 
 
 def test_a_spine_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -241,6 +241,9 @@ def test_a_run_ends_when_all_flows_are_settled(changes: dict[str, Any], tmp_path
     [
         ({"policy__name": "nothing"}, "unknown policy 'nothing'"),
         ({"format": 2}, "setting 'format' must be 1"),
+        ({"transport__recovery": "bsd"}, r"setting 'transport\.recovery' is 'bsd'"),
+        ({"transport__recovery": "linux", "transport__name": "irn"}, "'transport.recovery' must be ns3 with irn"),
+        ({"transport__name": "timely", "transport__background_name": "roce"}, "must be a TCP or null with timely"),
     ],
 )
 def test_settings_that_are_wrong_are_refused_in_one_sentence(

@@ -353,20 +353,3 @@ def test_every_flow_that_starts_is_delivered(number: int) -> None:
     network.advance()
     flows = network.flows()
     assert (flows["fct_ns"][flows["start_ns"] >= 0] > 0).all()
-
-
-def test_the_ns3_driver_refuses_it_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.recovery' = linux is not simulated by ns-3: run it in the"):
-        run_driver(settings(transport__recovery="linux"), tmp_path)
-
-
-@pytest.mark.parametrize("transport", ["powertcp", "irn"])
-def test_it_is_that_of_a_tcp(transport: str) -> None:
-    with pytest.raises(ForetailError, match=f"'transport.recovery' must be ns3 with {transport}, not"):
-        NativeNetwork(settings(transport__recovery="linux", transport__name=transport))
-
-
-def test_another_recovery_is_one_sentence() -> None:
-    with pytest.raises(ForetailError, match=r"setting 'transport\.recovery' is 'bsd'") as refused:
-        NativeNetwork(settings(transport__recovery="bsd"))
-    assert "\n" not in str(refused.value)

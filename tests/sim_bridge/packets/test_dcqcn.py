@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
@@ -369,11 +368,6 @@ def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> Non
         marked[background_name, control] = sum(switch["marked"] for switch in summary["switches"])
     assert marked["roce", "dcqcn"] > 100
     assert marked["roce", None] == marked["newreno", None] == 0
-
-
-def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.background_name' must be a TCP or null with timely"):
-        NativeNetwork(settings(transport__name="timely", transport__background_name="roce"))
 
 
 RDMA_SEGMENT, HEADER, OVERHEAD, BPS, DELAY_NS = 1400, 40, 2, 10_000_000_000, 3000

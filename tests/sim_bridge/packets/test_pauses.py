@@ -22,7 +22,6 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_re
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
-from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
 from tests.examples import draws
 from tests.scenarios import STAR, settings
@@ -304,19 +303,6 @@ def test_arrivals_do_not_say_where_they_came_in() -> None:
         require_distinct_policies("policies", ["dt", "sonic"])
     with pytest.raises(ForetailError, match=f"policy 'sonic' {words}which these arrivals do not say: simulate a"):
         slotted(policy="sonic", ports=1, buffer=4, slot=np.array([0], np.int64), port=np.array([0], np.int32))
-
-
-@pytest.mark.ns3
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        (mixed(transport__name="dctcp"), "'queues.lossless' names a queue that may not lose, and ns-3 pauses no"),
-        (settings(policy__name="sonic"), "policy 'sonic' has to know where packets came in, and switches of ns-3 do"),
-    ],
-)
-def test_the_driver_of_ns3_refuses_them_too(document: dict[str, Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=words):
-        run_driver(document, tmp_path)
 
 
 @pytest.mark.parametrize("bps", [100_000_000, 10 * GBPS, 400 * GBPS])
