@@ -119,7 +119,7 @@ def test_p4_entries_lead_every_packet_to_its_circuit() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(2);", "a slot, rack or port out of range"),
+        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(1);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", "(9, 1, 0) : send(0);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", f"(0, {2**31}, 0) : send(0);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", f"(0, {'9' * 5000}, 0) : send(0);", "holds the line"),

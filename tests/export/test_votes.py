@@ -349,8 +349,9 @@ def test_what_is_emitted_decides_as_the_model_on_every_cell(trained: Trained) ->
     assert relate(trained.ensemble, voted, Cells.of(voted, boundaries)).default
 
 
-def test_a_branch_that_no_input_takes_is_dropped() -> None:
-    model = _ensemble(_tree((0, 5, 1, 4), (0, 9, 2, 3), 0.25, 0.5, 1.0))
+@pytest.mark.parametrize("cut", [5, 9])
+def test_a_branch_that_no_input_takes_is_dropped(cut: int) -> None:
+    model = _ensemble(_tree((0, 5, 1, 4), (0, cut, 2, 3), 0.25, 0.5, 1.0))
     assert prune_dead_branches(model).trees[0].value.tolist() == [0.0, 0.25, 1.0]
 
 

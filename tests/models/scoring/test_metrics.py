@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -184,6 +184,7 @@ def test_a_map_never_falls_and_stays_within_bounds(rows: list[tuple[float, bool]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
+@example([(0.85, True), (0.95, False)])  # the last two bins
 def test_errors_are_those_of_slow_counting(rows: list[tuple[float, bool]]) -> None:
     from sklearn.metrics import brier_score_loss
 

@@ -38,7 +38,7 @@ FULL, EMPTY = 8 * 1502, 8 * 42
 
 def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
     """One switch at 1 Gbit/s with a round trip of 4 ms, and flows of (start in ns, bytes, source, destination)."""
-    messages = [Message(start, 10**12, *row, connection=number) for number, (start, *row) in enumerate(rows)]
+    messages = [Message(row[0], 10**12, row[1], row[2], row[3], number) for number, row in enumerate(rows)]
     usual: dict[str, Any] = {
         "topology__server_link_bps": RATE_BPS,
         "topology__link_delay_ns": DELAY_NS,
