@@ -235,7 +235,7 @@ def test_the_seeds_of_a_single_run_are_refused_with_the_split_that_cuts_it() -> 
 def test_a_run_given_twice_is_refused() -> None:
     run = stored_run(1)
     copy = cast(Dataset, StoredRun(cast(SimpleNamespace, run.manifest), "copy"))
-    for datasets in ([run, run], [run, stored_run(1)], [run, copy]):
+    for datasets in ([run, run], [run, stored_run(1)], [copy, run]):
         with pytest.raises(ForetailError, match="hold the same rows: give every run once"):
             split_by_run(datasets, 0.1, 0.1, 0)
         with pytest.raises(ForetailError, match="hold the same rows: give every run once"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from foretail import testing
 from foretail.configs.schema import training
 from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.models.scoring.threshold_rules import F1, THRESHOLD_RULES, ThresholdCounts, ThresholdRule
+from foretail.models.scoring.threshold_rules import F1, THRESHOLD_RULES, ThresholdCounts
 from foretail.sim_bridge.arrivals.files import Slotted
-from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Uniform, Workload
-from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin, Scheduler
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Uniform
+from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin
 from foretail.sim_bridge.policies import OF_ARRIVALS
 from foretail.testing import check_policy, check_scheduler, check_threshold_rule, check_workload
+from tests.broken import broken
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -31,86 +31,43 @@ def test_settings_know_our_own_names() -> None:
     assert tuple(SCHEDULERS) == circuits.SCHEDULERS
 
 
-@dataclass(frozen=True)
-class _OfItsOwn(RoundRobin):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found
-
-    def matchings(self, demand: DemandMatrix, degree: int, seed: int) -> Any:
-        return self.changed(super().matchings(demand, degree, seed).copy(), demand)
+def without_demand(usual: Callable[..., Any], demand: DemandMatrix, *asked: int) -> Any:
+    demand.demand.setflags(write=True)
+    demand.demand[0] = 0
+    return usual(demand, *asked)
 
 
-class _ToItself(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        found[0, 0, 0] = 0
-        return found
+def to_itself(usual: Callable[..., Any], *asked: Any) -> Any:
+    found = usual(*asked).copy()
+    found[0, 0, 0] = 0
+    return found
 
 
-class _Far(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found.astype(np.int64) + 2**32
-
-
-class _NaN(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.where(found == 1, np.nan, found)
-
-
-class _Narrow(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found[:, :1]
-
-
-class _List(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found.tolist()
-
-
-class _Empty(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found[:0]
-
-
-class _ForgetsItsSeed(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.random.default_rng().permutation(np.repeat(found, 50, axis=0))
-
-
-class _Idle(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.full_like(found, -1)
-
-
-class _Writes(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        demand.demand.setflags(write=True)
-        demand.demand[0] = 0
-        return found
-
-
-class _Crashes(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        raise ZeroDivisionError("no demand")
+def drawn(usual: Callable[..., Any], *asked: Any) -> Any:
+    return np.random.default_rng().permutation(np.repeat(usual(*asked), 50, axis=0))
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("matchings", "clause"),
     [
-        (_ToItself, "_ToItself breaks a rule: a schedule sends .* from a node to itself"),
-        (_Far, r"matchings must be -1 or in \[0, 4\), not \[4294967297\]"),
-        (_NaN, "matchings must be whole numbers, not float64"),
-        (_Narrow, r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
-        (_List, "matchings must give an array, not a list"),
-        (_Empty, r"_Empty breaks a rule: a schedule has shape \(0, 2, 4\)"),
-        (_ForgetsItsSeed, "the same seed must give the same schedule"),
-        (_Idle, "a schedule must have a circuit"),
-        (_Writes, "_Writes breaks a rule: matchings must not change the demand"),
-        (_Crashes, "matchings must give a schedule .*_Crashes fails in matchings: ZeroDivisionError: no demand"),
+        (to_itself, "Broken breaks a rule: a schedule sends .* from a node to itself"),
+        (
+            lambda usual, *asked: usual(*asked).astype(np.int64) + 2**32,
+            r"matchings must be -1 or in \[0, 4\), not \[4294967297\]",
+        ),
+        (lambda usual, *asked: usual(*asked) / 3, "matchings must be whole numbers, not float64"),
+        (lambda usual, *asked: usual(*asked)[:, :1], r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
+        (lambda usual, *asked: usual(*asked).tolist(), "matchings must give an array, not a list"),
+        (lambda usual, *asked: usual(*asked)[:0], r"Broken breaks a rule: a schedule has shape \(0, 2, 4\)"),
+        (drawn, "the same seed must give the same schedule"),
+        (lambda usual, *asked: np.full_like(usual(*asked), -1), "a schedule must have a circuit"),
+        (without_demand, "Broken breaks a rule: matchings must not change the demand"),
+        (lambda *_: 1 // 0, "matchings must give a schedule .*Broken fails in matchings: ZeroDivisionError: "),
     ],
 )
-def test_the_contract_catches_schedulers_that_break_it(broken: type[Scheduler], clause: str) -> None:
+def test_the_contract_catches_schedulers_that_break_it(matchings: Callable[..., Any], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_scheduler(broken)
+        check_scheduler(broken(RoundRobin, matchings=matchings))
 
 
 RULE = """
@@ -178,56 +135,25 @@ def test_settings_know_our_own_names_of_threshold_rule() -> None:
     assert {*THRESHOLD_RULES, "recovered_loss"} == {*training.THRESHOLDS}
 
 
-@dataclass(frozen=True)
-class _NaN_of_threshold_rule(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        with np.errstate(invalid="ignore"):
-            return counts.tp / (counts.tp + counts.fp)
-
-
-class _Whole(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        return counts.tp
-
-
-class _Scalar(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        return 1.0
-
-
-class _Draws(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        return np.random.default_rng().random(len(counts.tp))
-
-
-class _Writes_of_threshold_rule(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        counts.fp[:] += 1
-        return super().worth(counts)
-
-
-class _Crashes_of_threshold_rule(F1):
-    def worth(self, counts: ThresholdCounts) -> Any:
-        raise ZeroDivisionError("no drop")
+def with_a_false_one(usual: Callable[..., Any], counts: ThresholdCounts) -> Any:
+    counts.fp[:] += 1
+    return usual(counts)
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("worth", "clause"),
     [
-        (_NaN_of_threshold_rule, "worth must be finite, not nan"),
-        (_Whole, "worth must be float64 or float32, not int64"),
-        (_Scalar, r"worth must give one number per threshold, shape \(1,\), not a float"),
-        (_Draws, "the same counts must have the same worth"),
-        (_Writes_of_threshold_rule, "worth must not change the fp"),
-        (
-            _Crashes_of_threshold_rule,
-            "worth must answer for any counts: .*_Crashes_of_threshold_rule fails in worth: ZeroDivisionError: no drop",
-        ),
+        (lambda usual, counts: usual(counts) * np.nan, "worth must be finite, not nan"),
+        (lambda _, counts: counts.tp, "worth must be float64 or float32, not int64"),
+        (lambda *_: 1.0, r"worth must give one number per threshold, shape \(1,\), not a float"),
+        (lambda _, counts: np.random.default_rng().random(len(counts.tp)), "the same counts must have the same worth"),
+        (with_a_false_one, "worth must not change the fp"),
+        (lambda *_: 1 // 0, "worth must answer for any counts: .*Broken fails in worth: ZeroDivisionError: "),
     ],
 )
-def test_the_contract_catches_rules_that_break_it(broken: type[ThresholdRule], clause: str) -> None:
+def test_the_contract_catches_rules_that_break_it(worth: Callable[..., Any], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_threshold_rule(broken)
+        check_threshold_rule(broken(F1, worth=worth))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -235,64 +161,33 @@ def test_workloads_keep_the_contract(name: str) -> None:
     check_workload(WORKLOADS[name])
 
 
-@dataclass(frozen=True)
-class _OfItsOwn_of_workload(Uniform):
-    def changed(self, chunk: Slotted) -> Slotted:
-        return chunk
-
-    def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
-        for chunk in super().chunks(ports, buffer, slots, draw):
-            yield self.changed(chunk)
+def changed(change: Callable[[Slotted], Any]) -> Callable[..., Any]:
+    return lambda usual, *asked: map(change, usual(*asked))
 
 
-class _Backwards(_OfItsOwn_of_workload):
-    def changed(self, chunk: Slotted) -> Slotted:
-        return Slotted(chunk.slot[::-1].copy(), chunk.port)
-
-
-class _FarPorts(_OfItsOwn_of_workload):
-    def changed(self, chunk: Slotted) -> Slotted:
-        return Slotted(chunk.slot, chunk.port + np.int32(1))
-
-
-class _WideSlots(_OfItsOwn_of_workload):
-    def changed(self, chunk: Slotted) -> Slotted:
-        return Slotted(chunk.slot.astype(np.int32), chunk.port)
-
-
-class _ForgetsItsSeed_of_workload(_OfItsOwn_of_workload):
-    def changed(self, chunk: Slotted) -> Slotted:
-        return Slotted(chunk.slot, np.random.default_rng().permutation(chunk.port))
-
-
-class _LooksAtTheEnd(_OfItsOwn_of_workload):
-    def chunks(self, ports: int, buffer: int, slots: int, draw: np.random.Generator) -> Iterator[Slotted]:
-        draw.random(slots)
-        yield from super().chunks(ports, buffer, slots, draw)
-
-
-class _Crashes_of_workload(_OfItsOwn_of_workload):
-    def changed(self, chunk: Slotted) -> Slotted:
-        raise ZeroDivisionError("no load")
+def looking_at_the_end(usual: Callable[..., Any], *asked: Any) -> Any:
+    *_, slots, draw = asked
+    draw.random(slots)
+    return usual(*asked)
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("chunks", "clause"),
     [
-        (_Backwards, "slots must never decrease"),
-        (_FarPorts, r"port must be in \[0, 4\)"),
-        (_WideSlots, "slot must be int64, not int32"),
-        (_ForgetsItsSeed_of_workload, "the same seed must give the same packets"),
-        (_LooksAtTheEnd, "a longer run of a seed must begin with the shorter one"),
+        (changed(lambda c: Slotted(c.slot[::-1].copy(), c.port)), "slots must never decrease"),
+        (changed(lambda c: Slotted(c.slot, c.port + np.int32(1))), r"port must be in \[0, 4\)"),
+        (changed(lambda c: Slotted(c.slot.astype(np.int32), c.port)), "slot must be int64, not int32"),
         (
-            _Crashes_of_workload,
-            "chunks must give packets.*_Crashes_of_workload fails in chunks: ZeroDivisionError: no load",
+            changed(lambda c: Slotted(c.slot, np.random.default_rng().permutation(c.port))),
+            "the same seed must give the same packets",
         ),
+        (looking_at_the_end, "a longer run of a seed must begin with the shorter one"),
+        (changed(lambda _: 1 // 0), "chunks must give packets.*Broken fails in chunks: ZeroDivisionError: "),
     ],
 )
-def test_the_contract_catches_workloads_that_break_it(broken: type[Workload], clause: str) -> None:
+def test_the_contract_catches_workloads_that_break_it(chunks: Callable[..., Any], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_workload(broken)
+        check_workload(broken(Uniform, chunks=chunks))
 
 
 class FitsAndScores:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.models.ensemble.rounding import framework_sum
 from foretail.models.scoring.metrics import rank
+from tests.broken import broken
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS
 
@@ -72,107 +73,62 @@ class _ForgetsToDeclare(RandomForest):
     extra: int = 1
 
 
-class _ReturnsNothing(RandomForest):
-    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
-        super().fit(x, y, weight)
-        return None  # type: ignore[return-value]
+def changes_its_input(usual: Callable[..., None], x: npt.NDArray[np.int32], *asked: Any) -> None:
+    usual(x, *asked)
+    x[0, 0] += 1
 
 
-class _ChangesItsInput(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, weight)
-        x[0, 0] += 1
+def changes_what_it_predicts(usual: Callable[..., Any], x: npt.NDArray[np.int32]) -> Any:
+    x += 1
+    return usual(x)
 
 
-class _ForgetsItsSeed(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, weight)
-        other = RandomForest(self.trees, self.depth, seed=np.random.default_rng().integers(1 << 30).item())
-        DropPredictor.fit(other, x, y, weight)
-        self.forest_ = other.forest_
-
-
-class _IgnoresWeights(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, np.ones(len(y)))
-
-
-class _ForgetsBatches(RandomForest):
-    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
-        return super().fit_batches(lambda: list(batches())[:-1], at_most)
-
-
-class _ExportsAnotherModel(RandomForest):
-    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        return RandomForest(self.trees, self.depth).fit(4096 - X, Y).to_ensemble(features)
-
-
-class _ReturnsPercent(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return 100 * super()._probability(x)
-
-
-class _Raises(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        raise KeyError("queue")
-
-
-class _ReturnsNaN(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return super()._probability(x) * np.nan
-
-
-class _ReturnsTwoColumns(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return np.stack([super()._probability(x)] * 2, axis=1)
-
-
-class _ChangesWhatItPredicts(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        x += 1
-        return super()._probability(x)
-
-
-class _RaisesInFit(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        raise RuntimeError("no licence")
-
-
-class _LooksAtTheWholeBatch(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        found = super()._probability(x)
-        return found / max(1.0, len(x) / 100)
-
-
-class _IsNoEnsemble(RandomForest):
-    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        return None  # type: ignore[return-value]
+def forgets_its_seed(usual: Callable[..., None], x: npt.NDArray[np.int32], *asked: Any) -> None:
+    usual(np.random.default_rng().permutation(x), *asked)
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("predictor", "clause"),
     [
-        (_Raises, "probability must answer for any rows: .*_Raises fails in probability: KeyError: 'queue'"),
-        (_ReturnsNaN, "probability must be finite, not nan"),
-        (_ReturnsTwoColumns, r"probability must give one number per row, shape \(2001,\), not shape \(2001, 2\)"),
-        (_ChangesWhatItPredicts, "probability must not change the features"),
-        (_RaisesInFit, "fit must learn from labelled rows: .*RuntimeError: no licence"),
-        (_LooksAtTheWholeBatch, "must not depend on the rows beside it"),
-        (_IsNoEnsemble, "to_ensemble must return an Ensemble, not a NoneType"),
+        (
+            broken(RandomForest, _probability=lambda *_: 1 // 0),
+            "probability must answer for any rows: .*Broken fails in probability: ZeroDivisionError: ",
+        ),
+        (broken(RandomForest, _probability=lambda usual, x: usual(x) * np.nan), "probability must be finite, not nan"),
+        (
+            broken(RandomForest, _probability=lambda usual, x: np.stack([usual(x)] * 2, axis=1)),
+            r"probability must give one number per row, shape \(2001,\), not shape \(2001, 2\)",
+        ),
+        (broken(RandomForest, _probability=changes_what_it_predicts), "probability must not change the features"),
+        (broken(RandomForest, _fit=lambda *_: 1 // 0), "fit must learn from labelled rows: .*ZeroDivisionError: "),
+        (
+            broken(RandomForest, _probability=lambda usual, x: usual(x) / max(1.0, len(x) / 100)),
+            "must not depend on the rows beside it",
+        ),
+        (
+            broken(RandomForest, _ensemble=lambda *_: None),
+            "to_ensemble must return an Ensemble, not a NoneType",
+        ),
         (_LearnsInConstructor, "declared|only store"),
         (_ForgetsToDeclare, "must be declared"),
-        (_ReturnsNothing, "return self"),
-        (_ChangesItsInput, "not change the features"),
-        (_ForgetsItsSeed, "same seed"),
-        (_IgnoresWeights, "heavier drops"),
-        (_ForgetsBatches, "rows in batches"),
-        (_ExportsAnotherModel, "Not equal|decide as the model"),
-        (_ReturnsPercent, "in \\[0, 1\\]"),
+        (broken(RandomForest, fit=lambda usual, *asked: usual(*asked) and None), "return self"),
+        (broken(RandomForest, _fit=changes_its_input), "not change the features"),
+        (broken(RandomForest, _fit=forgets_its_seed), "same seed"),
+        (broken(RandomForest, _fit=lambda usual, x, y, weight: usual(x, y, np.ones(len(y)))), "heavier drops"),
+        (
+            broken(RandomForest, fit_batches=lambda usual, rows, most: usual(lambda: list(rows())[:-1], most)),
+            "rows in batches",
+        ),
+        (
+            broken(RandomForest, _ensemble=lambda _, features: RandomForest().fit(4096 - X, Y).to_ensemble(features)),
+            "Not equal|decide as the model",
+        ),
+        (broken(RandomForest, _probability=lambda usual, x: 100 * usual(x)), r"in \[0, 1\]"),
     ],
 )
-def test_the_contract_catches_predictors_that_break_it(broken: type[DropPredictor], clause: str) -> None:
+def test_the_contract_catches_predictors_that_break_it(predictor: type[DropPredictor], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_predictor(broken)
+        check_predictor(predictor)
 
 
 @pytest.mark.parametrize(
