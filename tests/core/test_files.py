@@ -331,3 +331,13 @@ def test_size_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_json("[1,2,3,45]") == [1, 2, 3, 45]
     with pytest.raises(ValueError, match="larger than 10 bytes"):
         parse_json("[1,2,3,456]")
+
+
+def test_two_that_write_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with staged_folder(target, replace=True) as slow:
+        (slow / "file").write_text("slow")
+        put(target, "fast")
+        assert (slow / "file").exists()
+    assert (target / "file").read_text() == "slow"
+    assert list(tmp_path.iterdir()) == [target]

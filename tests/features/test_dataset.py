@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
@@ -401,3 +403,43 @@ def test_a_file_that_shrinks_while_read_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: 128 * 6000])
     with pytest.raises(ForetailError, match="was cut short while it was read"):
         next(chunks)
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from tests.traces import RUN, make_arrivals
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.writer import write_dataset
+folder, batches = Path(sys.argv[1]), int(sys.argv[2])
+arrivals = make_arrivals(100_000)
+length = arrivals.records["time_ns"][-1]
+with write_dataset(folder, RUN) as writer:
+    for _ in range(batches):
+        writer.write(*arrivals)
+        for field in ("time_ns", "fate_time_ns"):
+            arrivals.records[field] += length
+dataset = Dataset.open(folder)
+assert sum(batch.num_rows for batch in dataset.rows()) == dataset.manifest.rows
+assert sum(len(chunk) for chunk in dataset.arrivals()) == batches * 100_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
+    peaks_kib = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", PEAK, tmp_path / str(batches), str(batches)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for batches in (10, 40)
+    ]
+    assert peaks_kib[1] - peaks_kib[0] < 100 * 1024  # the larger trace has 264 MB of records more

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,18 @@ def test_the_example_learns_and_exports(tmp_path: Path) -> None:
     ):
         assert re.search(rf"^{policy} +{ROW}", done.stdout, re.MULTILINE), done.stdout
     assert (tmp_path / "learned_policy" / "drop_predictor.c").exists()
+
+
+def test_threads_that_share_an_environment_take_turns() -> None:
+    traffic = Generated(ports=8, buffer=64, slots=200)
+    many = BufferVectorEnv(64, traffic)
+    many.reset(seed=1)
+
+    def work(_: int) -> None:
+        for _ in range(300):
+            many.step(np.zeros(64, np.int64))
+            many.reset(seed=1)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert np.array_equal(many.reset(seed=1)[0], BufferVectorEnv(64, traffic).reset(seed=1)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -233,3 +234,51 @@ def test_pages_need_a_tracked_run(
     assert main(["ui"]) == 2
     assert "a server, which has pages of its own: open http://127.0.0.1:1" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
+def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
+    from mlflow import MlflowClient
+
+    port = free_port()
+    slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
+    assert foretail(folder, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots").returncode == 0
+    with running(folder, port) as process:
+        environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+        command = [sys.executable, "-m", "foretail.pipelines.cli", *SWEEP]
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as sweep:
+            client, end = MlflowClient(f"http://{server.LOOPBACK}:{port}"), time.monotonic() + 60
+            while not client.search_runs(["1"]) and time.monotonic() < end:
+                time.sleep(0.1)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+            assert len(children) == 2
+            for leader in children:  # the database and MLflow, each with its workers
+                os.killpg(int(leader), signal.SIGKILL)
+            error = sweep.communicate(timeout=120)[1]
+        assert sweep.returncode == 2, error
+        assert re.fullmatch(r"foretail: .*\n", error), error
+    with running(folder, port):
+        done = foretail(folder, port, *SWEEP)
+        assert done.returncode == 0, done.stderr
+        assert "models:/foretail-drop@candidate is version 1 now" in done.stdout
+        again = foretail(folder, port, *SWEEP)
+        assert "models:/foretail-drop@candidate is version 1 now, as before" in again.stdout
+        exported = foretail(folder, port, "export", "model=models:/foretail-drop@candidate", "target=c")
+        assert exported.returncode == 0, exported.stderr
+        assert "foretail-drop version 1 (candidate)" in exported.stdout
+        client = MlflowClient(f"http://{server.LOOPBACK}:{port}")
+        (version,) = client.search_model_versions("name='foretail-drop'")
+        made = [
+            run.info.run_name
+            for run in client.search_runs(["1"])
+            if run.info.status == "FINISHED"
+            and "mlflow.parentRunId" in run.data.tags
+            and "reused_run_id" not in run.data.tags
+        ]
+        assert set(made) == {f"random forest {trees}x2 paper seed 1" for trees in (1, 2)}
+        assert "validation/asked/f1" in str(version.description)
+    assert not (folder / "outputs" / "mlflow.db").exists()

@@ -116,3 +116,11 @@ def test_a_simulated_path_is_as_computed(erasure: float, n: int) -> None:
     assert counts.other_load == pytest.approx(link.other_load([1.0], [1]), abs=2 * wide)
     assert counts.mean_delay / path.round_trip == pytest.approx(link.mean_delay, abs=2 * wide)
     assert (counts.restored == 0) == (n == 50)
+
+
+def test_links_without_loss_are_a_queue_with_one_service_time() -> None:
+    """M/D/1: a packet waits load / (2 (1 - load)) on the first link, and nowhere behind it."""
+    path = LossyPath(CodedLink(0.0), other_links=2, latency=10, load=0.6)
+    counts = run_path(path, 60_000, seed=1)
+    assert counts.mean_delay == pytest.approx(path.round_trip / 2 + 0.6 / 0.8, rel=0.002)
+    assert (counts.residual_loss, counts.lossy_load, counts.restored) == (0, 1, 0)

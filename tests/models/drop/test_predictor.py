@@ -425,3 +425,9 @@ def test_other_models_are_refused(wrong: Ensemble, sentence: str) -> None:
     with pytest.raises(ForetailError) as error:
         require_alpha_tree(wrong, "m")
     assert sentence in str(error.value)
+
+
+def test_threads_do_not_change_the_model() -> None:
+    one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
+    assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
+    assert np.array_equal(one.probability(X), two.probability(X))

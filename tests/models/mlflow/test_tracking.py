@@ -7,6 +7,9 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -431,3 +434,80 @@ def test_a_path_that_sqlite_cannot_open_is_refused_before_work_begins(tmp_path: 
         else:
             with pytest.raises(ForetailError, match=rf"has {bytes_long} bytes, and SQLite takes at most .*=off"):
                 sqlite_file(f"{SQLITE}{file}")
+
+
+FIRST_RUN = (
+    "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
+)
+
+
+def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def table_count(file: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            return len(database.execute("SELECT name FROM sqlite_master").fetchall())
+    except sqlite3.Error:  # locked by who makes it
+        return 0
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
+    create_store(f"{SQLITE}{tmp_path}/mlflow.db")
+    limited = f"""
+import resource, sys
+from foretail.core.errors import ForetailError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    exec({FIRST_RUN!r})
+except ForetailError as error:
+    print(error, file=sys.stderr)
+"""
+    said = first_run(tmp_path, limited).communicate(timeout=60)[1].splitlines()
+    assert len(said) == 1, said
+    assert "disk I/O error" in said[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
+    partial = tmp_path / ".mlflow.db.partial"
+    first = first_run(tmp_path)
+    while not (partial.exists() and partial.stat().st_size > 100_000):  # in the middle of the migrations
+        assert first.poll() is None
+        time.sleep(0.005)
+    first.send_signal(stop)
+    first.communicate(timeout=60)
+    assert not (tmp_path / "mlflow.db").exists()
+    again = first_run(tmp_path)
+    assert again.communicate(timeout=60)[1] == ""
+    assert again.returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", [0, 5, 20])
+def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, tables: int) -> None:
+    file = tmp_path / "mlflow.db"
+    direct = f"import mlflow\nmlflow.MlflowClient('{SQLITE}mlflow.db').search_experiments()"
+    killed = first_run(tmp_path, direct)
+    while not file.exists() or table_count(file) < tables:
+        assert killed.poll() is None
+        time.sleep(0.002)
+    killed.kill()
+    killed.communicate(timeout=60)
+    with pytest.raises(ForetailError, match=f"models:/m@champion has no model in {SQLITE}{file} ") as refused:
+        load_ensemble("models:/m@champion", f"{SQLITE}{file}")
+    assert "\n" not in str(refused.value)
+    assert file.exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
 from foretail.models.mlflow.tracking import track
 from foretail.models.mlflow.versions import alias_holder, move_alias
@@ -461,3 +464,73 @@ def test_the_best_tuned_policy_has_to_be_beaten_by_a_whole_interval(sent: float,
     assert check.reason.startswith(
         "bytes sent, in % of LQD's, against DT, alpha 16, tuned on the runs that trained the "
     )
+
+
+KILLED = """
+import os, sys
+from mlflow import MlflowClient
+from foretail.pipelines import cli
+set_alias = MlflowClient.set_registered_model_alias
+def kill(self, name, alias, version):
+    if alias == "champion":
+        os._exit(9)
+    set_alias(self, name, alias, version)
+MlflowClient.set_registered_model_alias = kill
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_killed_promotion_leaves_the_old_champion(
+    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
+) -> None:
+    assert held(folder, "killed", "champion", trained["weak"]) == "1"
+    given = [
+        *shared(folder, *HELD_OUT),
+        "baseline=always_accept",
+        "sent_margin_percent=1",
+        f"model={STRONG}",
+        "tracking.registered_model=killed",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 9, done.stderr
+    assert holders(folder, "killed")["champion"] == "1"
+    assert load_ensemble("models:/killed@champion", uri(folder)) == trained["weak"].ensemble
+    again = promoted(folder, "killed", STRONG).promoted
+    assert again is not None
+    assert holders(folder, "killed") == {"champion": again.version, "previous_champion": "1"}
+
+
+@pytest.mark.nightly
+@pytest.mark.full
+def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "halfway", "champion", trained["weak"])
+    first = promoted(folder, "halfway", STRONG)
+    after = holders(folder, "halfway")
+    shutil.rmtree(folder / "promoted" / "halfway")
+    again = promoted(folder, "halfway", STRONG)
+    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
+    assert again.gate["held_out"] == first.gate["held_out"]
+    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
+    assert holders(folder, "halfway") == after
+    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
+    with pytest.raises(ForetailError, match="is this very model already"):
+        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
+
+
+def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "race", "champion", trained["strong"])
+    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
+        held(folder, "race", "champion", trained["weak"])
+    runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
+    with pytest.raises(ForetailError, match="no longer holds the ensemble"):
+        move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
+    assert holders(folder, "race") == {"champion": "1"}

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
@@ -416,3 +417,27 @@ def test_a_path_longer_than_a_line_stays_whole(capsys: pytest.CaptureFixture[str
         f"foretail verify {path}",
         "",
     ]
+
+
+def test_two_threads_that_build_the_same_entry_agree(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        seen = [future.result() for future in [pool.submit(_race, tmp_path, barrier) for _ in range(2)]]
+    assert sorted(seen) == [(False, "1"), (True, "1")]
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    entry = Store(tmp_path).get_or_build(KEY, write_number)
+    (entry.path.parent / "key.json").write_text("{")
+    with pytest.raises(ForetailError, match=entry.digest):
+        Store(tmp_path).get_or_build(KEY, write_number)
+
+
+def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    kept = store.get_or_build(KEY, write_number)
+    with pytest.raises(ZeroDivisionError):
+        store.get_or_build(Key("dataset", {"seed": 2}), lambda folder: print(1 // 0))
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
+    assert (kept.path / "number").exists()

@@ -344,3 +344,13 @@ def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: P
 def test_what_has_no_circuits_refuses_a_trace_of_racks(collected_of_rack_traces: CollectResult) -> None:
     with pytest.raises(ForetailError, match="an environment knows no circuits"):
         _ = FromDatasets([collected_of_rack_traces.runs[0].path]).episodes
+
+
+def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
+    log = tmp_path / "cut"
+    log.write_bytes(etalon_log.read_bytes()[:-10])
+    done = foretail(tmp_path, "collect", "source=etalon", f"log={log}")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "is truncated" in done.stderr
+    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []

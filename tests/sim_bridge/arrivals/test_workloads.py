@@ -426,3 +426,16 @@ def test_dt_keeps_buffer_free_that_a_single_burst_could_use(ports: int, buffer: 
     # accepted while q < alpha (B - q); a packet leaves in each slot of the filling but the last
     kept = math.ceil(alpha * buffer / (1 + alpha) - 1e-9)
     assert transmitted("dt", ports, buffer, arrivals, alpha=[alpha]) == 3 * (kept + slots - 1)
+
+
+def test_dt_s_ratio_grows_with_the_ports_when_bursts_come_at_once() -> None:
+    ratios = []
+    for ports, buffer in ((4, 80), (16, 320), (64, 1280), (144, 2880)):
+        hot = math.isqrt(ports)
+        period = (buffer - hot) // (ports - hot)
+        dt, opt = rates(DtLowerBound(at_once=True), ports, buffer, 10 * period, period, "dt", "opt")
+        assert opt == ports
+        ratios.append(float(opt / dt))
+        assert ratios[-1] == pytest.approx(ports / (hot + (ports - hot) / (1 + hot / 2)), rel=0.2)
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > 4

@@ -429,3 +429,20 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
 def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
     with pytest.raises(ForetailError, match="no tree over the columns"):
         tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
+
+
+def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
+        replay.feed(**ARRIVALS)
+
+
+def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    totals = replay.finish()
+    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
+    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
+        replay.feed(**ARRIVALS)
+    assert replay.finish() == totals

@@ -604,3 +604,23 @@ def test_what_cannot_be_assigned_is_refused(tmp_path: Path) -> None:
 def test_the_native_door_refuses(first: list[int], last: list[int], score: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _native.best_assignment(np.array(first, np.int64), np.array(last, np.int64), np.array(score))
+
+
+def test_abm_counts_no_empty_queue_even_when_the_buffer_is_full() -> None:
+    """Counted at 3072 ns, with no free byte and so a threshold of 0; 500 B have left when the last three arrive."""
+    geometry = Geometry(1000, (10**9, 10**9))
+    fill = [Packet(0, 0, 0, 500, first_rtt=True), Packet(1, 0, 0, 500, first_rtt=True), Packet(2, 3072, 1, 100)]
+    packets = [*fill, *(Packet(3 + k, 4000, 1, 100) for k in range(3))]
+    chosen = Settings(rtt=2**10, average_shift=10)
+    native = feed(begin("abm", [geometry], chosen=chosen), packets)
+    assert native["outcome"].tolist() == [0, 0, 3, 0, 0, 1]
+    assert_same(native, run_bytes("abm", geometry, packets, settings=chosen, cell_bytes=64))
+
+
+def test_a_link_does_not_give_back_the_packet_it_sends_but_a_slot_does() -> None:
+    """The difference between the models: full buffer, queues of length 1, an arrival to the later port."""
+    zero = np.zeros(2, np.int64)
+    ports = np.array([0, 1], np.int32)
+    assert slotted("lqd", 2, 1, zero, ports)["outcome"].tolist() == [4, 0]
+    replay = begin("lqd", [Geometry(1, (10**9, 10**9))])
+    assert feed(replay, [Packet(0, 0, 0, 1), Packet(1, 0, 1, 1)])["outcome"].tolist() == [0, 3]

@@ -20,7 +20,7 @@ from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, Queues
-from tests.sim_bridge.slow_models.features import Averages, TrafficFeatures
+from tests.sim_bridge.slow_models.features import NEVER, Averages, TrafficFeatures
 from tests.sim_bridge.slow_models.lqd import Rules, Settings
 from tests.sim_bridge.slow_models.slotted import (
     ACCEPTED,
@@ -522,3 +522,70 @@ def test_expulsions_cost_what_memory_bandwidth_has_to_spare(
     expelled = [packet for packet, fate in zip(packets, outcome, strict=True) if fate == PUSHED_OUT]
     assert all(packet.data for packet in expelled)
     assert sum(packet.size for packet in expelled) <= bucket + max((packet.size for packet in expelled), default=0)
+
+
+@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
+def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
+    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
+    fill = [1, 2] * (length + 10)
+    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
+    first = [1] * len(fill) + [0] * 300
+    chosen = Settings(alpha=(1.0,), rtt=10)
+    native = run_native("abm", case, first_rtt=first, chosen=chosen)
+    free = 1000 - 2 * length
+    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
+    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
+    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
+
+
+def test_time_since_a_push_out_saturates_at_never() -> None:
+    late = NEVER + 5
+    case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
+    since = run_native("lqd", case)["features"][:, COLUMNS.index("since_push_out")]
+    assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
+
+
+def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
+    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
+    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
+    port = [0] * 8 + [1] * 5
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
+    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
+
+
+def test_the_slow_rate_outlasts_the_averages_interval() -> None:
+    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
+    slot = [0] * 8 + [256, 768, 1024, 2**40]
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
+    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
+    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
+    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
+def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
+    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
+    buffer = 70_000
+    draw = np.random.default_rng(1)
+    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
+    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
+    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
+    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
+    assert small["lqd_drop"].any()
+    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
+    assert (small["outcome"] != 0).any()
+    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
+    assert vast["transmitted"] == small["transmitted"]
+
+
+def test_a_second_port_makes_room_at_the_head_of_the_first() -> None:
+    """B = 8, alpha = 1: four packets reach the threshold; with the first of port 1 it falls to 3, below queue 0."""
+    slot, port = np.zeros(7, np.int64), np.array([0, 0, 0, 0, 0, 1, 1], np.int32)
+    fixed: dict[str, Any] = {"alpha": [1.0], "labels": False}
+    assert slotted("occamy", 2, 8, slot, port, **fixed)["outcome"].tolist() == [4, 0, 0, 0, 1, 0, 0]
+    assert slotted("dt", 2, 8, slot, port, **fixed)["outcome"].tolist() == [0, 0, 0, 0, 1, 0, 0]

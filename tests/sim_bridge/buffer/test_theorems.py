@@ -606,3 +606,23 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], name)
+
+
+def test_following_lqd_falls_far_behind_it_on_its_worst_case() -> None:
+    """A full queue first, then one packet per port and slot: FollowLQD has no room for what LQD makes room for."""
+    ports, buffer = 8, 64
+    slots = [[0] * buffer] + [list(range(ports))] * (buffer // 2)
+    slot = [number for number, arrivals in enumerate(slots) for _ in arrivals]
+    port = [port for arrivals in slots for port in arrivals]
+    lqd, follow = (run(policy, ports, buffer, slot, port)["transmitted"] for policy in ("lqd", "followlqd"))
+    slow = run_slotted("followlqd", ports, buffer, slot, port).transmitted
+    assert follow == slow
+    assert follow < lqd
+
+
+def test_lqd_s_labels_are_its_own_outcomes_under_every_rule() -> None:
+    slot, port = poisson_bursts(8, 50, slots=1000, seed=3)
+    for counting, tie, victim in product(("counted", "uncounted"), ("lowest_port", "highest_port"), VICTIMS):
+        lqd = run("lqd", 8, 50, slot, port, counting=counting, tie=tie, victim=victim)
+        np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
+        assert lqd["lqd_drop"].sum() > 100

@@ -464,3 +464,12 @@ def test_impossible_sequences_are_refused() -> None:
     with pytest.raises(ForetailError, match="interval_ns"):
         repeated([phase], 4, 0, "a")
     assert isinstance(repeated([phase], 1, 1, "a"), DemandSequence)
+
+
+@pytest.mark.parametrize("nodes", [4, 9])
+def test_round_robin_on_a_permutation(nodes: int) -> None:
+    demand, capacity = permutation(nodes, 2), round_robin(nodes, 2).capacity
+    wanted = nodes / (2 * nodes - 2)
+    assert multi_hop(demand, capacity).theta == pytest.approx(wanted, abs=1e-6)
+    assert valiant(demand, capacity) == pytest.approx(wanted)
+    assert single_hop(demand, capacity) == pytest.approx(1 / (nodes - 1))

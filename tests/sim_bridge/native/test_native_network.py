@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
 from tests.composed import composed
 from tests.scenarios import settings
-from tests.sim_bridge.native.drawn_settings import drawn_racks, drawn_settings
+from tests.sim_bridge.native.drawn_settings import TCP, drawn_racks, drawn_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -319,3 +320,21 @@ def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> N
     assert datasets["ns3"].versions.keys() == {"foretail", "ns3", "driver_sha256"}
     ns3, native = (dataclasses.replace(datasets[network], versions={}) for network in ("ns3", "native"))
     assert native == ns3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(8))
+def test_heavy_loss_of_odd_segments_has_the_same_bytes(number: int, tmp_path: Path) -> None:
+    rng = random.Random(number)
+    document = settings(
+        **{**HEAVY, "background__size_bytes": [1, 2_000_000]},
+        seed=number + 1,
+        policy__name=rng.choice(["lqd", "cs", "dt"]),
+        transport__name=rng.choice(TCP),
+        transport__segment_bytes=rng.randrange(64, 1460),
+        transport__slow_start=rng.random() < 0.5,
+        transport__min_rto_ns=rng.randrange(100_000, 10_000_000),
+        transport__delayed_ack_segments=rng.randrange(1, 5),
+        traffic_ns=1_000_000,
+    )
+    assert check_same(document, tmp_path).flows()["retransmissions"].sum() > 50

@@ -417,3 +417,41 @@ def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path:
     command = [str(build_driver()), "--check", str(tmp_path / "settings.json")]
     checked = subprocess.run(command, capture_output=True, text=True, check=True)
     assert checked.stdout == "setting 'transport.name' is missing\n"
+
+
+def test_no_flow_beats_its_ideal_time(simulate: Any) -> None:
+    for policy in OF_ARRIVALS:
+        flows = simulate(policy__name=policy).flows()
+        assert np.all(flows["fct_ns"] >= flows["ideal_fct_ns"])
+
+
+def test_policies_see_the_same_flows(simulate: Any) -> None:
+    for policy in OF_ARRIVALS:
+        np.testing.assert_array_equal(planned(simulate(policy__name=policy)), planned(simulate()))
+
+
+@pytest.mark.nightly
+def test_load_and_burst_are_as_asked(simulate: Any) -> None:
+    run = simulate(traffic_ns=60_000_000, incast__queries_per_second_per_server=0.0, drain_ns=0)
+    flows = run.flows()
+    offered_bps = 8 * flows["size_bytes"].sum() / 0.06 / 2  # per leaf
+    assert offered_bps == pytest.approx(0.8 * 2 * 10e9, rel=0.1)
+    queries = simulate().flows()
+    queries = queries[queries["flow_class"] == FlowClass.INCAST]
+    leaf_buffer = 5120 * 60
+    for query in np.unique(queries["query"]):
+        responses = queries[queries["query"] == query]
+        assert len(np.unique(responses["source"])) == len(responses) == 4
+        assert len(np.unique(responses["start_ns"])) == len(np.unique(responses["destination"])) == 1
+        assert responses["size_bytes"].sum() == pytest.approx(1.5 * leaf_buffer, abs=4)
+
+
+def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
+    run = simulate(policy__name="dt")
+    flows = run.flows()
+    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
+    assert flows["retransmissions"].sum() >= dropped
+    timed_out = flows["timeouts"] > 0
+    assert timed_out.sum() > 5
+    assert np.all(flows["fct_ns"][timed_out] > 10_000_000)  # one minimum timeout at least
+    assert np.all(flows["timeouts"][flows["retransmissions"] == 0] == 0)

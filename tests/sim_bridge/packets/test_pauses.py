@@ -323,3 +323,16 @@ def test_headroom_is_what_links_need(bps: int) -> None:
         )
         with pytest.raises(ForetailError, match=f"headroom of a switch takes {4 * needed_headroom(delay_ns, bps)} of"):
             NativeNetwork(lossless)
+
+
+def test_a_hundred_senders_answer_at_once() -> None:
+    star = star_of(101, 50_000, 3000)
+    messages = incast_of(100, 15_000)
+    flows, summary = finished(star_document(star, messages))
+    lossless = summary["switches"][0]["lossless"]
+    assert lossless["drops"]["packets"] == 0
+    assert lossless["most_headroom_bytes"] <= 100 * star.headroom_bytes
+    assert lossless["pauses"] >= 100
+    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
+    assert (flows["fct_ns"] > 0).all()
+    assert flows["fct_ns"].max() < 1.2 * 100 * 11 * packet_ns  # its link never waits for long

@@ -6,7 +6,10 @@ Costs 10 s: a switch in this process takes the place of BMv2; test_deploy_bmv2.p
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -417,3 +420,45 @@ def test_banks_that_a_chip_has_no_room_for_are_refused(tmp_path: Path) -> None:
             tmp_path / "out",
             any_tau=False,
         )
+
+
+def _live_bank(update: p4r.Update, live: int) -> int | None:
+    """The bank that an update makes the live one; None where it is of another table."""
+    entry = update.entity.table_entry
+    return int.from_bytes(entry.action.action.params[0].value, "big") if entry.table_id == live else None
+
+
+def test_a_swap_that_is_acknowledged_and_ignored_is_said(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(files[0])
+    live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
+    monkeypatch.setattr(
+        switch,
+        "_update",
+        lambda one: None if _live_bank(one, live) not in (None, before) else update(one),
+    )
+    with pytest.raises(ForetailError, match=r"took the write of the live bank a, and bank b decides: deploy again"):
+        deploy(files[1])
+    assert decided(switch, MODELS[0])
+
+
+@pytest.mark.nightly
+def test_a_killed_swap_leaves_the_old_model(
+    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+) -> None:
+    deploy(files[0])
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kills(number: int, update: p4r.Update) -> None:
+        if update.type == p4r.Update.INSERT:
+            running[0].kill()
+
+    switch.before_update = kills
+    running.append(subprocess.Popen([*command, "tracking=off"], cwd=tmp_path, stdout=subprocess.DEVNULL))
+    assert running[0].wait(timeout=120) == -signal.SIGKILL
+    assert decided(switch, MODELS[0])
+    switch.before_update = lambda number, update: None
+    deploy(files[1])
+    assert decided(switch, MODELS[1])
