@@ -140,7 +140,7 @@ clean: ## remove build products and caches; .venv and outputs stay
 
 .venv/.package: .venv/.tools pyproject.toml $(EXTENSION)
 	@echo "installing foretail and building its native core (the first time takes a few minutes)"
-	@$(PIP) --no-build-isolation --editable '.[onnx,xgboost]'
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 .venv/.dev: pyproject.toml studies/pyproject.toml constraints.txt | .venv/.package

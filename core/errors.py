@@ -87,3 +87,14 @@ def users_code(failure: Callable[[str], ForetailError]) -> Iterator[None]:
     if sys.stdout is not None and sys.stdout.closed:
         sys.stdout = io.StringIO()  # for what the process still prints
         raise failure("it closed the standard output")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, which no package index has: it works in a clone.
+
+    Examples
+    --------
+    >>> install_command("gym")
+    "pip install '.[gym]' in Foretail's folder"
+    """
+    return f"pip install '.[{extra}]' in Foretail's folder"

@@ -12,14 +12,12 @@ network whose senders react. In ``foretail/ClosedLoopAlpha-v0`` an action sets t
 
 from __future__ import annotations
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 
 try:
     import gymnasium
 except ImportError:
-    raise ForetailError(
-        "environments need the package gymnasium: install it with pip install 'foretail[gym]'"
-    ) from None
+    raise ForetailError(f"environments need the package gymnasium: {install_command('gym')}") from None
 
 from foretail.gym.alphas import ClosedLoopAlphaEnv
 from foretail.gym.closed_loop import ClosedLoopEnv, ClosedLoopVectorEnv

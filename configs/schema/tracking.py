@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from foretail.configs.schema.fields import setting
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 
 SWEEP_RUN = "FORETAIL_SWEEP_RUN"
 """Environment variable with the MLflow run around the jobs of a sweep."""
@@ -67,7 +67,7 @@ class Launcher:
     def check(self, where: str) -> None:
         """Raise ForetailError on an address of no cluster, or without Ray."""
         if self.name == "ray" and importlib.util.find_spec("ray") is None:
-            raise ForetailError("launcher=ray needs Ray, which is not installed: pip install 'foretail[ray]'")
+            raise ForetailError(f"launcher=ray needs Ray, which is not installed: {install_command('ray')}")
         address = re.fullmatch(r"[\w.-]+:(\d{1,5})", self.address)
         if self.name == "ray" and (address is None or int(address[1]) > 65_535):
             raise ForetailError(f"{where}.address = {self.address} is not HOST:PORT: give what ray start names")

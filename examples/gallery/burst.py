@@ -34,7 +34,8 @@ with file.open("w", newline="") as lines:
 # An environment stops at each packet, and we decide. Complete Sharing accepts every packet that fits. Dynamic
 # Thresholds (DT) with alpha 1 refuse a packet if its queue is as long as the free part of the buffer. The feature
 # ``threshold`` is the length of the queue under LQD with this packet. LQD pushes out packets of the longest queue.
-env = BufferEnv(FromFile(file, PORTS, BUFFER), features=("queue", "occupancy", "threshold"), labels=True)
+traffic = FromFile(file, PORTS, BUFFER, cell_bytes=1024)  # one cell per packet, in which features count
+env = BufferEnv(traffic, features=("queue", "occupancy", "threshold"), labels=True)
 ALPHAS = {"Complete Sharing": float("inf"), "DT, alpha 1": 1.0}
 lengths: dict[str, list[dict[int, int]]] = {name: [{} for _ in BURSTS] for name in (*ALPHAS, "LQD")}
 drops = {name: [0 for _ in BURSTS] for name in lengths}

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, checker, helper, numpy_helper
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import check_name
@@ -22,16 +25,6 @@ from foretail.models.ensemble.boxes import leaf_boxes
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, Ensemble, FeatureInput
 from foretail.models.ensemble.tree import Tree, cuts_of
 from foretail.models.onnx_session import session_of
-
-try:
-    import onnx
-    import onnxruntime  # noqa: F401  # missing, it is named here
-    from google.protobuf.message import DecodeError
-    from onnx import TensorProto, checker, helper, numpy_helper
-except ImportError:
-    raise ForetailError(
-        "the ONNX target needs the packages onnx and onnxruntime: install them with pip install 'foretail[onnx]'"
-    ) from None
 
 IntArray = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, finite_array, windows
 from foretail.models.drop.predictor import parameter
 
@@ -108,7 +108,5 @@ def _import_torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise ForetailError(
-            "neural demand predictors need the package torch: install it with pip install 'foretail[nn]'"
-        ) from None
+        raise ForetailError(f"neural demand predictors need the package torch: {install_command('nn')}") from None
     return torch

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, finite_array, windows
 from foretail.models.drop.predictor import parameter
 from foretail.models.ensemble.ensemble import FLOAT32_BITS, MAX_TREES, Ensemble, FeatureInput
@@ -93,12 +92,8 @@ class BoostedEntries(DemandPredictor):
     seed: int = parameter(1, low=0, high=2**31 - 1)  #: same seed and runs, same trees
 
     def _fit(self, runs: list[FloatArray]) -> None:
-        try:
-            import xgboost
-        except ImportError:
-            raise ForetailError(
-                "boosted demand predictors need the package xgboost: install it with pip install 'foretail[xgboost]'"
-            ) from None
+        import xgboost
+
         pairs = ~np.eye(runs[0].shape[1], dtype=bool)
         past, following = examples(runs, self.window)
         busiest = max(float(max(run.sum(axis=1).max(), run.sum(axis=2).max())) for run in runs)

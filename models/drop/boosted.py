@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.predictor import DEVICES, TreePredictor, checked_rows, parameter
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.frontends import from_xgboost, import_xgboost
+from foretail.models.ensemble.frontends import from_xgboost
 
 
 @dataclass(eq=False)
@@ -46,13 +45,9 @@ class BoostedTrees(TreePredictor):
     @classmethod
     def device_here(cls) -> str:
         """Return ``cuda`` where XGBoost finds a GPU."""
-        return "cuda" if _finds_gpu(import_xgboost()) else "cpu"
+        import xgboost
 
-    @classmethod
-    def require_packages(cls) -> None:
-        """Raise ForetailError without XGBoost, which is not loaded for that."""
-        if importlib.util.find_spec("xgboost") is None:
-            import_xgboost()
+        return "cuda" if _finds_gpu(xgboost) else "cpu"
 
     #: trees one after the other, each on what the others leave; or all at once, each on its own draw of rows
     mode: Literal["boosted", "forest"] = parameter("boosted", choices=("boosted", "forest"))
@@ -84,17 +79,20 @@ class BoostedTrees(TreePredictor):
         XGBoost goes four times through the batches on a CPU, to count, to find the quantiles and to bin. Of more than
         `rows_in_memory` rows it keeps the bins in files, and the trees are the same.
         """
+        import xgboost
+
         self.check_parameters()
         if self.device == "cpu" and at_most > self.rows_in_memory:
             with TemporaryDirectory(prefix="foretail-bins-") as folder:
-                passes = _passes(import_xgboost(), batches, self, cache_prefix=f"{folder}/bins")
+                passes = _passes(xgboost, batches, self, cache_prefix=f"{folder}/bins")
                 self._boost(lambda matrix: matrix(passes), in_files=True)
         else:
-            self._boost(lambda matrix: matrix(_passes(import_xgboost(), batches, self)))
+            self._boost(lambda matrix: matrix(_passes(xgboost, batches, self)))
         return self
 
     def _boost(self, matrix: Callable[[Callable[..., Any]], Any], *, in_files: bool = False) -> None:
-        xgboost = import_xgboost()
+        import xgboost
+
         kind = xgboost.ExtMemQuantileDMatrix if in_files else xgboost.QuantileDMatrix
         if self.device == "cuda" and not _finds_gpu(xgboost):
             raise ForetailError(
@@ -130,9 +128,10 @@ class BoostedTrees(TreePredictor):
         self.booster_.set_param({"device": "cpu", "nthread": 1})
 
     def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+        import xgboost
         from scipy.special import expit
 
-        margin = self.booster_.predict(import_xgboost().DMatrix(x, nthread=1), output_margin=True)
+        margin = self.booster_.predict(xgboost.DMatrix(x, nthread=1), output_margin=True)
         probability: npt.NDArray[np.float64] = expit(margin.astype(np.float64))
         return probability
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
@@ -27,15 +29,6 @@ from foretail.core.summary import Summarised
 from foretail.models.drop.predictor import DropPredictor, checked_features
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.onnx_session import session_of
-
-try:
-    import onnx
-    import onnxruntime  # noqa: F401  # missing, it is named here
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError:
-    raise ForetailError(
-        "neural networks need the packages onnx and onnxruntime: install them with pip install 'foretail[nn]'"
-    ) from None
 
 OPSET, IR_VERSION = 17, 8
 BATCH_ROWS = 1 << 16

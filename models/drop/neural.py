@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.models.drop.network import Layer, Network, NetworkPredictor, network_columns
 from foretail.models.drop.predictor import DEVICES, parameter
 from foretail.models.ensemble.ensemble import FeatureInput
@@ -20,9 +20,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 try:
     import torch
 except ImportError:
-    raise ForetailError(
-        "neural predictors need the package torch: install it with pip install 'foretail[nn]'"
-    ) from None
+    raise ForetailError(f"neural predictors need the package torch: {install_command('nn')}") from None
 
 BATCH_ROWS = 1 << 16
 

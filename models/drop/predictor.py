@@ -154,10 +154,6 @@ class DropPredictor(Parameterised, ABC):
         """Return where this machine trains it fastest, as ``trainer.device=auto`` asks: ``cuda`` only with a GPU."""
         return "cpu"
 
-    @classmethod
-    def require_packages(cls) -> None:
-        """Raise ForetailError when a package is missing without which nothing can be trained; none by default."""
-
     def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
         """Learn from labelled arrivals.
 

@@ -195,8 +195,8 @@ def from_xgboost(
     rows : integer array [rows, features], optional, on which decisions are compared, beside zeros and thresholds
     """
     import treelite
+    import xgboost
 
-    xgboost = import_xgboost()
     kind = type(booster).__name__
     if isinstance(booster, xgboost.XGBClassifier):
         if not booster.__sklearn_is_fitted__():
@@ -327,7 +327,9 @@ def regressor_from_xgboost(booster: Any, features: Sequence[FeatureInput]) -> En
     (base,) = np.ravel(json.loads(learner["learner_model_param"]["base_score"])).tolist()
     read = treelite.frontend.from_xgboost(booster)
     trees = tuple(read_tree(read.get_tree_accessor(index), 1, features, rounds=True) for index in range(read.num_tree))
-    origin = {"framework": f"xgboost {import_xgboost().__version__}"}
+    import xgboost
+
+    origin = {"framework": f"xgboost {xgboost.__version__}"}
     return Ensemble(tuple(features), trees, Fraction(0), float(np.float32(base)), "value", origin=origin)
 
 
@@ -482,15 +484,6 @@ def require_memory(error: Exception) -> None:
     """Raise MemoryError when the error of a C++ library says that there was too little memory."""
     if "bad_alloc" in str(error):
         raise MemoryError from None
-
-
-def import_xgboost() -> Any:
-    """Return XGBoost; ForetailError where it is not installed."""
-    try:
-        import xgboost
-    except ModuleNotFoundError:
-        raise ForetailError("XGBoost models need XGBoost: pip install 'foretail[xgboost]'") from None
-    return xgboost
 
 
 def _first_line(error: BaseException) -> str:

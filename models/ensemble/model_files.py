@@ -231,7 +231,6 @@ def _read_foreign(
         from_lightgbm,
         from_treelite,
         from_xgboost,
-        import_xgboost,
         lightgbm_columns,
         named_columns,
         require_memory,
@@ -244,10 +243,12 @@ def _read_foreign(
     content = path.read_bytes()
     origin = {"file_sha256": hashlib.sha256(content).hexdigest()}
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
+        import xgboost
+
         booster = _booster(path, content, kind)
         try:
             return from_xgboost(booster, named(booster), origin, rows)
-        except import_xgboost().core.XGBoostError as error:  # some damage shows only when the trees are written again
+        except xgboost.core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
             raise _damaged(path, kind) from None
     if kind is Format.LIGHTGBM:
@@ -398,9 +399,10 @@ def _address_space() -> int:
 
 
 def _booster(path: Path, content: bytes, kind: Format) -> Any:
-    from foretail.models.ensemble.frontends import import_xgboost, require_memory
+    import xgboost
 
-    xgboost = import_xgboost()
+    from foretail.models.ensemble.frontends import require_memory
+
     booster = xgboost.Booster()
     try:
         booster.load_model(bytearray(content))  # recognises both forms

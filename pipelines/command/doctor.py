@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.export.c.build import find_compiler
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 from foretail.pipelines.runs.result import Table
@@ -19,15 +19,13 @@ from foretail.sim_bridge.builds import compiler
 from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3
 
 EXTRAS = {
-    "xgboost": (("xgboost-cpu", "xgboost"), "boosted trees (predictor=boosted_trees)"),
-    "onnx": (("onnx", "onnxruntime"), "target=onnx, models in ONNX"),
-    "nn": (("torch", "onnxruntime"), "neural predictors (predictor=mlp, sequence), live modules"),
+    "nn": (("torch",), "neural predictors (predictor=mlp, sequence), live modules"),
     "gym": (("gymnasium",), "foretail.gym: the switch as an environment"),
     "rl": (("stable-baselines3",), "foretail run rule_by_ppo: a policy that learns by PPO"),
     "ray": (("ray",), "launcher=ray: points of an experiment on several machines"),
     "server": (("psycopg2-binary",), "make tracking-server: MLflow with PostgreSQL"),
 }
-"""Extra -> its packages, any one of them for ``xgboost``, and what it is for."""
+"""Extra -> its packages, and what it is for."""
 TUN = "/dev/net/tun"
 P4_TOOLS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
 
@@ -82,9 +80,8 @@ def _tried(what: str, find: Callable[[], str | None], fix: str, needed: bool = F
 def _extras() -> Iterator[Finding]:
     for extra, (packages, purpose) in EXTRAS.items():
         versions = [f"{package} {version}" for package in packages if (version := version_of(package)) is not None]
-        whole = bool(versions) if extra == "xgboost" else len(versions) == len(packages)
-        fix = f"pip install 'foretail[{extra}]', for {purpose}"
-        yield Finding(f"extra {extra}", ", ".join(versions) if whole else None, fix)
+        fix = f"{install_command(extra)}, for {purpose}"
+        yield Finding(f"extra {extra}", ", ".join(versions) or None, fix)
 
 
 def _outputs(folder: Path) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.model_stages import DeployConfig
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.core.summary import Summarised
 from foretail.export.p4.banks import over
 from foretail.export.p4.bmv2 import compile_p4
@@ -102,7 +102,7 @@ def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
     try:
         from foretail.export.p4.runtime import BANKS, BankedProgram, BankedSwitch, P4RuntimeSwitch, tag_of
     except ImportError:
-        raise ForetailError("deploy needs the package finsy: pip install 'foretail[deploy]'") from None
+        raise ForetailError(f"deploy needs the package finsy: {install_command('deploy')}") from None
     store = Store(config.store_dir)
     model = None
     if config.model is not None:

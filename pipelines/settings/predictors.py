@@ -62,7 +62,6 @@ def check_predictor(config: TrainConfig | SelectConfig) -> None:
     """Raise ForetailError on settings that the predictor, its trainer or its window cannot have."""
     predictor = config.predictor
     kind = predictor_class(predictor)
-    kind.require_packages()
     if not (hasattr(kind, "to_ensemble") or hasattr(kind, "to_network")):
         raise ForetailError(
             f"{named(kind)} is neither trees nor a network, so it has no form to be saved in: subclass TreePredictor "

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
 
 LOOPBACK = "127.0.0.1"
@@ -142,7 +142,7 @@ def _require_driver() -> None:
     try:
         import psycopg2  # noqa: F401
     except ImportError:
-        raise ForetailError("psycopg2 is missing: pip install 'foretail[server]'") from None
+        raise ForetailError(f"psycopg2 is missing: {install_command('server')}") from None
 
 
 def _require_free(port: int) -> None:

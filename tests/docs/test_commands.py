@@ -60,11 +60,9 @@ class Rule:
 
 RULES = [
     # README
-    Rule(r"README.md: train ", "run", ("scenario=tiny", "tracking.alias=candidate"), ns3=True),
-    Rule(r"README.md: evaluate model=", "run", ("scenario=tiny", "seeds=[11]", "jobs=1"), ns3=True),
-    Rule(r"README.md: export ", "run"),
-    Rule(r"README.md: replay arrivals=", "run"),
-    Rule(r"README.md: schedule demand=", "run"),
+    Rule(r"README.md: collect ", "run", SLOTTED),
+    Rule(r"README.md: train ", "run", ("datasets=[outputs/slots]", *SIDES, "objective.trials=24")),
+    Rule(r"README.md: (replay|export) ", "run"),
     Rule(r"CHANGELOG.md: (train objective.name=sent|collect network=emulator)", "compose", ("scenario=rack",)),
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
     # docs/guide/install.md
@@ -72,7 +70,7 @@ RULES = [
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
-    Rule(r"predictors.md: train predictor=", "compose"),  # README's, which runs there
+    Rule(r"predictors.md: train predictor=", "compose"),  # those of predictors.md with datasets run
     Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
     Rule(
         r"predictors.md: run tradeoff",

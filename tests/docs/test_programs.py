@@ -29,7 +29,7 @@ WITH_PROGRAMS = [
     for page in PAGES
     if page.name
     in (
-        *("README.md", "how-do-i.md", "imports.md", "live.md", "metrics.md", "native.md", "p4-tofino.md"),
+        *("how-do-i.md", "imports.md", "live.md", "metrics.md", "native.md", "p4-tofino.md"),
         *("other-systems.md", "python.md", "switch-config.md"),
     )
 ]

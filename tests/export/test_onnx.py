@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +22,7 @@ from foretail.export.target import export, prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from tests.examples import draws
-from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
+from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump
 
 if TYPE_CHECKING:
     import onnx
@@ -304,14 +303,3 @@ def test_float32_sums_that_could_round_are_not_read() -> None:
 
     with pytest.raises(ProofError, match="float32"):
         read_onnx(_changed(content, change), ensemble.features)
-
-
-# ---- what is refused -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "foretail.export.onnx.graph")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ForetailError, match=r"pip install 'foretail\[onnx\]'"):
-        export(stumps([0.0, 1.0]), Onnx(), tmp_path / "out")

@@ -21,7 +21,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Records
 from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost
+from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.data.simulation import Simulator, scratch_run
@@ -294,7 +294,8 @@ def fit_cost_trees(
     gains = np.asarray(gain, np.float64)
     if gains.shape != (len(columns),) or not np.isfinite(gains).all():
         raise ForetailError(f"the gains have shape {gains.shape}: pass {len(columns)} finite numbers, one for each row")
-    xgboost = import_xgboost()
+    import xgboost
+
     unit = 2.0 ** np.ceil(
         np.log2(max(np.abs(gains).max(), 2.0**-60))
     )  # a power of two, so that the leaves scale exactly

@@ -32,7 +32,7 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import policy_name
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, install_command
 from foretail.features.catalog import feature
 from foretail.gym import ClosedLoopVectorEnv
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -261,7 +261,7 @@ def _rounds(settings: PpoSettings, plan: SharingPlan, store: Store, cell_bytes: 
     try:
         from stable_baselines3 import __version__ as version
     except ImportError as error:
-        raise ForetailError("Stable-Baselines3 is not installed: pip install 'foretail[rl]'") from error
+        raise ForetailError(f"Stable-Baselines3 is not installed: {install_command('rl')}") from error
     from foretail_studies.search.ppo import Episodes, play_round
 
     episodes = Episodes(list(plan.scenarios.values()), settings)

@@ -24,7 +24,7 @@ from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, load, save, to_json
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.ensemble.ensemble import FeatureInput
-from foretail.models.ensemble.frontends import import_xgboost, regressor_from_xgboost
+from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.models.ensemble.rounding import framework_sum
 from tests.examples import draws
 
@@ -144,7 +144,8 @@ def test_a_kind_without_a_name_has_no_file() -> None:
 @settings(max_examples=draws(20), deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 5))
 def test_trees_of_the_front_end_are_those_of_xgboost(seed: int, trees: int, depth: int) -> None:
-    xgboost = import_xgboost()
+    import xgboost
+
     random = np.random.default_rng(seed)
     rows = random.integers(0, 1 << 24, (60, 3))
     booster = xgboost.train(

@@ -29,7 +29,6 @@ from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import stage_command
 from foretail.pipelines.stages import STAGES
 from tests.composed import foretail
-from tests.forests import paper_forest
 
 pytestmark = pytest.mark.slow
 
@@ -504,13 +503,13 @@ def test_the_doctor_names_what_is_missing_and_how_to_get_it(
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setitem(doctor.EXTRAS, "xgboost", (("no-such-package",), "boosted trees"))
+    monkeypatch.setitem(doctor.EXTRAS, "gym", (("no-such-package",), "environments"))
     monkeypatch.setattr(doctor, "TUN", str(tmp_path / "tun"))
     assert cli.main(["doctor"]) == 2
     printed = capsys.readouterr().out
     assert "TUN interfaces: for foretail evaluate network=emulator: modprobe tun" in printed
     assert "C++ compiler (needed): install g++ 10" in printed
-    assert "extra xgboost: pip install 'foretail[xgboost]', for boosted trees" in printed
+    assert "extra gym: pip install '.[gym]' in Foretail's folder, for environments" in printed
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:
@@ -525,13 +524,9 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("module", "arguments", "extra"),
     [
-        ("xgboost", ("train", "predictor=boosted_trees"), "xgboost"),
         ("torch", ("train", "predictor=mlp"), "nn"),
-        ("onnxruntime", ("train", "predictor=mlp"), "nn"),
-        ("xgboost", ("demand", "demand_predictor=boosted_entries"), "xgboost"),
         ("torch", ("demand", "demand_predictor=history_attention"), "nn"),
         ("ray", ("run", "competitive_ratio", "size=small", "launcher=ray"), "ray"),
-        ("onnx", ("export", "target=onnx", "model=ensemble.json"), "onnx"),
     ],
 )
 def test_a_missing_extra_is_named_before_any_work(
@@ -545,13 +540,11 @@ def test_a_missing_extra_is_named_before_any_work(
             "raise ModuleNotFoundError('No module named torch', name='torch')\n"
         )
     program = f"import sys; {hidden}; from foretail.pipelines.cli import main; sys.exit(main())"
-    if arguments[0] == "export":
-        paper_forest(trees=1, depth=2).ensemble.save(tmp_path / "ensemble.json")
     before = list(tmp_path.iterdir())
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
-    assert f"pip install 'foretail[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert list(tmp_path.iterdir()) == before  # neither a run nor a store nor a dataset
 
