@@ -380,6 +380,7 @@ def test_the_example_learns_and_exports(tmp_path: Path) -> None:
     assert (tmp_path / "learned_policy" / "drop_predictor.c").exists()
 
 
+@pytest.mark.nightly
 def test_threads_that_share_an_environment_take_turns() -> None:
     traffic = Generated(ports=8, buffer=64, slots=200)
     many = BufferVectorEnv(64, traffic)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as drawing
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
@@ -29,6 +30,7 @@ from foretail.sim_bridge.native.driver import collect_dataset, run_native
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
+from tests.examples import draws
 from tests.scenarios import MILLISECOND, settings
 from tests.sim_bridge.slow_models.balancer import SlowBalancer
 
@@ -36,6 +38,7 @@ RULES = ("spray", "uss", "rss", "sirona", "flowbender")
 GIVEN = settings()["balancing"]
 
 
+@drawing(max_examples=draws(400))
 @given(
     st.sampled_from([("uss", "mean"), ("sirona", "mean"), ("flowbender", "mean")])
     | st.sampled_from(["mean", "max", "ewma", "marks", "fed_back"]).map(lambda metric: ("rss", metric)),
