@@ -69,6 +69,7 @@ lint: .venv/.dev ## check style, types, words and the layers between the rooms
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tests.words
+	@$(BIN)/python -m tests.lines
 
 format: .venv/.dev ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix-only --quiet .

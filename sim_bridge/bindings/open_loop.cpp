@@ -152,71 +152,35 @@ public:
                      const nb::kwargs& keywords) const {
         const auto run =
             begin(policy, scorer, keywords, teacher ? features_of(more) | teacher->features() : features_of(more));
-        return drawn("margin", *run, *scorer, share, seed,
-                     [&](std::size_t) { return (teacher ? teacher : scorer)->margin(run->seen()); });
-    }
-
-    /// Of some packets about which the policy asks and which fit, by how much more is sent in the end when they are
-    /// accepted than when they are refused, all later packets as the predictor says. A comparison ends when both runs
-    /// have equal queues, or after `horizon` arrivals. `more` as in `visited`.
-    nb::dict advantages(const std::string& policy, const std::shared_ptr<Scorer>& scorer, double share,
-                        std::uint64_t seed, Integer horizon, const std::vector<std::string>& more,
-                        const nb::kwargs& keywords) const {
-        const FeatureSet remembering{Feature::queue_average,     Feature::occupancy_average, Feature::queue_tracked,
-                                     Feature::occupancy_tracked, Feature::gap_tracked,       Feature::pressure_tracked};
-        if ((features_of(more) | scorer->features()).has_any(remembering)) {
-            throw std::invalid_argument(
-                "advantages compare runs until their queues are equal, and averages and tracked queues remember "
-                "longer: give features without them");
-        }
-        const auto limit = checked<std::size_t>("horizon", horizon, 1, std::int64_t{1} << 40);
-        const auto run = begin(policy, scorer, keywords, features_of(more));
-        return drawn("advantage", *run, *scorer, share, seed,
-                     [&](std::size_t i) { return advantage(*run, i, std::min(arrivals_.size(), i + 1 + limit)); });
-    }
-
-    [[nodiscard]] std::size_t size() const { return arrivals_.size(); }
-
-private:
-    struct Rows {
         std::vector<std::int64_t> row, value;
         std::vector<FeatureVector> features;
-
-        void add(std::size_t at, const FeatureVector& seen, std::int64_t worth) {
-            row.push_back(static_cast<std::int64_t>(at));
-            value.push_back(worth);
-            features.push_back(seen);
-        }
-        nb::dict to_dict(const char* name) {
-            const std::size_t n = row.size();
-            auto copy = std::make_unique_for_overwrite<FeatureVector[]>(n);
-            std::copy(features.begin(), features.end(), copy.get());
-            nb::dict out;
-            out["row"] = owned(std::move(row), {n});
-            out["features"] = owned(std::move(copy), n);
-            out[name] = owned(std::move(value), {n});
-            return out;
-        }
-    };
-
-    /// Some of the packets about which the policy asks and which fit: rows, features, and what `worth(row)` gives.
-    template <class Worth>
-    nb::dict drawn(const char* name, RecordedRun& run, const Scorer& scorer, double share, std::uint64_t seed,
-                   Worth&& worth) const {
-        Rows rows;
         {
             nb::gil_scoped_release release;
             std::mt19937_64 random(seed);
             std::bernoulli_distribution chosen(share);
             for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-                if (!run.offer(arrivals_[i])) continue;
-                if (chosen(random) && run.fits(arrivals_[i].size)) rows.add(i, run.seen(), worth(i));
-                run.answer(scorer.drops(run.seen()));
+                if (!run->offer(arrivals_[i])) continue;
+                if (chosen(random) && run->fits(arrivals_[i].size)) {
+                    row.push_back(static_cast<std::int64_t>(i));
+                    value.push_back((teacher ? teacher : scorer)->margin(run->seen()));
+                    features.push_back(run->seen());
+                }
+                run->answer(scorer->drops(run->seen()));
             }
         }
-        return rows.to_dict(name);
+        const std::size_t n = row.size();
+        auto copy = std::make_unique_for_overwrite<FeatureVector[]>(n);
+        std::copy(features.begin(), features.end(), copy.get());
+        nb::dict out;
+        out["row"] = owned(std::move(row), {n});
+        out["features"] = owned(std::move(copy), n);
+        out["margin"] = owned(std::move(value), {n});
+        return out;
     }
 
+    [[nodiscard]] std::size_t size() const { return arrivals_.size(); }
+
+private:
     template <class Rest>
     void take(const Column<std::int64_t>& time, const Column<std::int32_t>& port, Rest&& rest) {
         const std::size_t n = time.shape(0);
@@ -245,21 +209,6 @@ private:
         auto run = recorded_run(policy, given.policy, settings);
         if (scorer) run->ask(scorer);
         return run;
-    }
-
-    /// Of the packet that is offered to the run: what is sent when it is accepted less what is sent when it is refused.
-    [[nodiscard]] std::int64_t advantage(const RecordedRun& run, std::size_t offered, std::size_t end) const {
-        const auto accepting = run.clone(), refusing = run.clone();
-        accepting->answer(false);
-        refusing->answer(true);
-        for (std::size_t i = offered + 1; i < end; ++i) {
-            accepting->feed(&arrivals_[i], 1, nullptr);
-            refusing->feed(&arrivals_[i], 1, nullptr);
-            if (accepting->has_queues_of(*refusing)) break;
-        }
-        accepting->drain();
-        refusing->drain();
-        return accepting->transmitted_data() - refusing->transmitted_data();
     }
 
     Units units_ = Units::slots;
@@ -300,12 +249,7 @@ void add_open_loop(nb::module_& m) {
         .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
              "teacher"_a.none() = nb::none(), "features"_a = std::vector<std::string>(), "settings"_a,
              "Rows, features and margins of some packets; the margins are those of the teacher if there is one. "
-             "Features that nobody reads and `features` does not name are 0.")
-        .def(
-            "advantages", &KnownArrivals::advantages, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
-            "horizon"_a, "features"_a = std::vector<std::string>(), "settings"_a,
-            "Rows, features and advantages of some packets: what is sent when they are accepted less what is sent when "
-            "they are refused.");
+             "Features that nobody reads and `features` does not name are 0.");
 }
 
 }  // namespace foretail::bindings

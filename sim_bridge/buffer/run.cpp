@@ -5,16 +5,6 @@ namespace foretail::buffer {
 
 namespace {
 
-/// Whether the queues of two switches of one shape are equally long.
-template <class Queues>
-bool equally_long(const Queues& left, const Queues& right) {
-    if (left.occupancy() != right.occupancy()) return false;
-    for (QueueIndex queue = 0; queue < left.queues(); ++queue) {
-        if (left.length(queue) != right.length(queue)) return false;
-    }
-    return true;
-}
-
 struct RecordedPacket {
     Row row = no_row;
     bool data = false;
@@ -58,12 +48,6 @@ public:
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }
     [[nodiscard]] std::int64_t transmitted_packets() const override { return packets_; }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return switch_.threshold_deficits(); }
-    [[nodiscard]] std::unique_ptr<RecordedRun> clone() const override {
-        return std::make_unique<RecordedSwitch>(*this);
-    }
-    [[nodiscard]] bool has_queues_of(const RecordedRun& other) const override {
-        return equally_long(switch_.queues(), static_cast<const RecordedSwitch&>(other).switch_.queues());
-    }
     [[nodiscard]] bool fits(Bytes size) const override { return switch_.queues().fits(size); }
 
     // Sink of the switch.
@@ -170,10 +154,6 @@ public:
         return accepted_ - (pushes_out ? lqd_->queues().occupancy() : own_.occupancy());
     }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return threshold_deficits_; }
-    [[nodiscard]] std::unique_ptr<RecordedRun> clone() const override { return std::make_unique<SlottedSwitch>(*this); }
-    [[nodiscard]] bool has_queues_of(const RecordedRun& other) const override {
-        return equally_long(own_, static_cast<const SlottedSwitch&>(other).own_);
-    }
     [[nodiscard]] bool fits(Bytes size) const override { return own_.fits(size); }
 
 private:

@@ -51,10 +51,6 @@ public:
     }
     /// What the policy may know of the arrival that was taken last, which a scorer answers from.
     [[nodiscard]] const FeatureVector& seen() const { return seen_; }
-    /// The same run in the same state.
-    [[nodiscard]] virtual std::unique_ptr<RecordedRun> clone() const = 0;
-    /// Whether the queues of both are equally long.
-    [[nodiscard]] virtual bool has_queues_of(const RecordedRun& other) const = 0;
     /// Whether the buffer has room for so much more.
     [[nodiscard]] virtual bool fits(Bytes size) const = 0;
     /// Sends what is still queued at the end of a run at `now`, as part of the batch.
