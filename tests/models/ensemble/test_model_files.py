@@ -361,7 +361,7 @@ def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
         load_model_file(path, TWO)
 
 
-@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "-1", "[1E400]", "[]", "[5E-1,5E-1]"])
+@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "[5E-1,5E-1]"])
 def test_a_base_score_that_is_no_probability_is_the_fault_of_the_file(
     base_score: str, files: dict[str, bytes], tmp_path: Path
 ) -> None:
