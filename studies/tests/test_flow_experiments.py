@@ -93,7 +93,6 @@ def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> N
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -121,7 +120,6 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_points_figures_and_files(found: FlowFindings, folder: Path) -> None:
     assert found.failed == {}
     assert len(found.points) == 6

@@ -116,7 +116,6 @@ ROWS: dict[str, dict[str, int]] = {
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_at_its_small_size(name: str, tmp_path: Path) -> None:
     reason = why_not_here() if name == "emulator" else None

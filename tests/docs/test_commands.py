@@ -282,7 +282,6 @@ def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monke
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(("command", "rule"), cases("run"))
 def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -290,7 +289,6 @@ def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: p
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
 def test_commands_run_on_ns3(

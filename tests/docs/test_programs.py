@@ -92,7 +92,7 @@ print(len(matplotlib.pyplot.get_fignums()))
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(one, id=one.stem, marks=[] if one.stem == "burst" else [pytest.mark.nightly, pytest.mark.full])
+        pytest.param(one, id=one.stem, marks=[] if one.stem == "burst" else [pytest.mark.nightly])
         for one in (*STEPS, *GALLERY)
     ],
 )

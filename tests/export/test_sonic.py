@@ -116,7 +116,6 @@ def test_a_configuration_that_says_something_else_is_noticed() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @given(trees(), st.integers(0, 2**32))
 def test_what_the_files_say_is_what_the_model_says(tree: Ensemble, seed: int) -> None:
     lowered = lower(tree)

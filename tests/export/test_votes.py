@@ -199,7 +199,6 @@ def beside(cuts: list[int], bits: int) -> np.ndarray:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("max_cells", [10**6, 0])
 @pytest.mark.parametrize(("shape", "batch"), FORMS)

@@ -252,7 +252,6 @@ def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @settings(max_examples=draws(60))
 @given(
     arrivals_strategy(min_arrivals=3, max_arrivals=40, max_step_ns=50),

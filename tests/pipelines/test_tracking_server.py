@@ -86,7 +86,6 @@ ROUNDS = 50
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
 def test_jobs_that_write_the_same_at_once_both_succeed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets, experiments, models, versions, aliases and tags, each as two jobs of a sweep write it."""
@@ -237,7 +236,6 @@ def test_pages_need_a_tracked_run(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
 def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
     from mlflow import MlflowClient

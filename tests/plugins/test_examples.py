@@ -117,7 +117,6 @@ def result(guest: Guest, run: str) -> dict[str, object]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest: Guest) -> None:
     (guest.folder / "contracts.py").write_text(CONTRACTS)
     guest.run("python", "contracts.py")
@@ -137,7 +136,6 @@ def test_catboost_keeps_its_contract_and_its_trees_are_the_model_to_the_last_bit
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest: Guest) -> None:
     guest.run("foretail", "collect", "source=slotted", *SLOTS, "seeds=[1,2,3]", "hydra.run.dir=traces")
     train = ("train", "datasets=[traces]", *SPLIT, "features=switch", "allow_constant_features=true")

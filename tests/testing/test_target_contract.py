@@ -28,7 +28,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("target", [pytest.param(C, marks=pytest.mark.slow), P4, Onnx])
 def test_targets_keep_the_contract(target: type[Target]) -> None:
     check_target(target, changes=4)

@@ -208,7 +208,6 @@ def test_a_violated_guarantee_is_reported_with_its_matrix(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("experiment", NOISE)
 def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder: Path) -> None:
     document = json.loads((folder / experiment / "result.json").read_text(encoding="utf-8"))

@@ -188,7 +188,6 @@ def test_a_run_that_loses_nothing_has_no_cost_labels(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 def test_costs_are_measured_learned_exported_and_put_on_the_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -89,7 +89,6 @@ def found(folder: Path) -> Studied:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: Studied) -> None:
     assert {(run.candidate, run.condition, run.seen) for run in found.held_out} == {
         (candidate, condition, seen)

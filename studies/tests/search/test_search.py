@@ -127,7 +127,6 @@ def found(folder: Path, candidate: list[str]) -> Finished:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     found: Finished, folder: Path, candidate: list[str]
 ) -> None:
@@ -195,7 +194,6 @@ searched(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "o
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[str]) -> None:
     here = folder / "killed"
@@ -340,7 +338,6 @@ def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_trial_stops_where_it_is_clearly_worse(asked: list[SharingCase], tmp_path: Path) -> None:
     trials = trials_of(searched_of_rule_search(tmp_path, 12, "stop_percent=10"))
     best = trials[0]["losses"]

@@ -85,7 +85,6 @@ def figures(document: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("experiment", TINY)
 def test_an_experiment_leaves_points_figures_tables_and_nested_runs(experiment: str, tmp_path: Path) -> None:
     document = ran(experiment, tmp_path, "run", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}")
@@ -267,7 +266,6 @@ def arrivals(seed: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_files_rows_seeds_and_settings_are_there(folder: Path, document: dict[str, Any]) -> None:
     kinds = ("", "_flips", "_thresholds")
     figures = [f"tradeoff{kind}.{suffix}" for kind in kinds for suffix in ("pdf", "png", "svg")]

@@ -75,7 +75,7 @@ def test_one_command_gives_every_row_of_a_system(name: str, tmp_path: Path) -> N
             assert row["low"] <= row["ours"] <= row["high"]
 
 
-LONG = [pytest.mark.nightly, pytest.mark.full]
+LONG = [pytest.mark.nightly]
 
 
 @pytest.mark.slow
@@ -224,7 +224,6 @@ def test_completion_times_are_those_of_all_flows() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_sirona_is_before_hashing_and_beside_rss_in_small() -> None:
     measured = SIRONA.measure("small", 1, lambda words: None)
     published = {figure.quantity for figure in SIRONA.published}

@@ -159,7 +159,6 @@ NEVER_ENDS = {
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("fault", NEVER_ENDS)
 def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> None:
     content, limits, says = NEVER_ENDS[fault]

@@ -378,7 +378,6 @@ def test_an_alias_that_is_not_there_is_told_without_mlflow(tmp_path: Path, monke
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "outputs").mkdir()
@@ -457,7 +456,6 @@ def table_count(file: Path) -> int:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
     create_store(f"{SQLITE}{tmp_path}/mlflow.db")
@@ -476,7 +474,6 @@ except ForetailError as error:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
@@ -495,7 +492,6 @@ def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tm
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("tables", [0, 5, 20])
 def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, tables: int) -> None:

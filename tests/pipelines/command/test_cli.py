@@ -316,7 +316,6 @@ def test_all_of_the_help_lists_every_setting_with_its_default(stage: str, capsys
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("words", [*([stage] for stage in STAGES), *(["run", name] for name in experiments())])
 def test_help_fits_a_screen_and_begins_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--help"]) == 0
@@ -520,7 +519,6 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("module", "arguments", "extra"),
     [

@@ -253,7 +253,6 @@ def test_a_package_that_ends_its_import_is_one_sentence(tmp_path: Path, traces: 
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
@@ -300,7 +299,6 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, traces: str) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
     offered = (
         "[foretail.targets]\nmy_table = table:Table\nfails = table:Fails\nwrong = table:Other\nnone = table:Nothing\n"
@@ -321,7 +319,6 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.demand_predictors]\ntwice = twice:Twice\n", twice=DEMAND)
     tiny = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]", "tracking.enabled=false"]
@@ -337,7 +334,6 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
     slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")
@@ -356,7 +352,6 @@ def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
     np.save(tmp_path / "demand.npy", ring(6, 2).demand)
@@ -382,7 +377,6 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
     package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)
     chosen = {}

@@ -481,7 +481,6 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_killed_promotion_leaves_the_old_champion(
     folder: Path, trained: dict[str, TrainResult], tmp_path: Path
@@ -506,7 +505,6 @@ def test_a_killed_promotion_leaves_the_old_champion(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
     folder: Path, trained: dict[str, TrainResult]
 ) -> None:

@@ -186,7 +186,6 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_stopped_resumed_and_without_a_node_that_was_killed_the_results_are_the_same(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -63,7 +63,6 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_everything_that_stages_wrote_is_whole_and_ours(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = verify([str(made)])
     assert (found.damaged, found.without_digest, found.foreign) == ([], [], [])

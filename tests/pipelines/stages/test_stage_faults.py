@@ -121,7 +121,6 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, cli.EXIT_TERMINATED)]

@@ -125,7 +125,6 @@ def evaluated(folder: Path, *overrides: str) -> FlowsResult:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
     result = evaluated(folder)
     assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
@@ -220,7 +219,6 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
     conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")

@@ -202,7 +202,6 @@ def test_a_changed_include_is_another_policy(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -337,7 +337,6 @@ def test_dctcp_holds_the_queue_at_its_threshold_where_cubic_fills_it(
     assert np.median(cubic) > 3 * MARK_BYTES
 
 
-@pytest.mark.full
 def test_dctcp_gives_up_less_than_half_where_reno_gives_up_half(
     emulator_of_emulator_control: Path, tmp_path: Path
 ) -> None:
@@ -368,7 +367,6 @@ def use_of_the_circuit(executable: Path, folder: Path, control: str) -> tuple[fl
     return circuit_use(log, 2, 3, circuit_bps=80_000_000_000, skipped_weeks=2).utilisation_percent, run
 
 
-@pytest.mark.full
 def test_retcp_fills_more_of_a_circuit_that_it_is_told_of(emulator_of_emulator_control: Path, tmp_path: Path) -> None:
     reason = why_not_here(emulator_of_emulator_control, control="retcp")
     if reason is not None:

@@ -380,7 +380,6 @@ def bursts_of_emulator_loop(seed: int, packets: int, factor: int) -> list[Sent]:
     return found
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("policy", ["cs", "lqd", "dt"])
 def test_every_packet_is_due_when_the_slow_network_says(
     check_of_emulator_loop: Check_of_emulator_loop, policy: str

@@ -80,7 +80,6 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, policy: str) -> None:

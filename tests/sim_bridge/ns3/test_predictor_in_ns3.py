@@ -341,7 +341,6 @@ def library_of_counters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 def test_a_log_of_counters_is_what_came(simulate: Callable[..., DriverRun]) -> None:
     run = simulate(trace=True, counters=True, features__cell_bytes=1, transport__name="cubic", transport__mark_bytes=0)
