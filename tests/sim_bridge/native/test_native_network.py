@@ -183,7 +183,7 @@ def test_predicted_alphas_have_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("number", [*range(60), *range(60, 212)])
+@pytest.mark.parametrize("number", range(212))
 def test_drawn_settings_have_the_same_bytes(number: int, tmp_path: Path) -> None:
     check_same(drawn_settings(number), tmp_path)
 
