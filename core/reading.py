@@ -48,10 +48,11 @@ _LISTENER: ContextVar[Callable[[Reading], None] | None] = ContextVar("readings",
 
 
 @contextmanager
-def telling(listener: Callable[[Reading], None]) -> Iterator[None]:
-    """Hand every reading meanwhile to `listener`."""
-    token = _LISTENER.set(listener)
+def telling(listener: Callable[[Reading], None] | None = None) -> Iterator[list[Reading]]:
+    """Hand every reading meanwhile to `listener`, or else add it to the list."""
+    readings: list[Reading] = []
+    token = _LISTENER.set(listener or readings.append)
     try:
-        yield
+        yield readings
     finally:
         _LISTENER.reset(token)

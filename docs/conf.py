@@ -165,6 +165,7 @@ Ensemble file <docs/reference/ensemble>
 :hidden:
 :caption: Python API
 
+docs/reference/generated/api
 docs/reference/api/core
 docs/reference/api/features
 docs/reference/api/models

@@ -5,11 +5,14 @@ An extension of Sphinx, which ``docs/conf.py`` names. Git ignores what it writes
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
+import foretail.api
 from foretail.pipelines.cli import COMMANDS
 from foretail.pipelines.command.reference import SettingHelp, features_table, groups_of, settings_of
 from foretail.pipelines.experiment.catalog import command_of, experiments, sizes_of
@@ -42,6 +45,7 @@ def write_pages(folder: Path) -> None:
         "experiments": experiments_page(),
         "features": features_page(),
         "policies": policies_page(),
+        "api": api_page(),
         **{f"command-{stage}": stage_page(stage) for stage in STAGES if stage != "run"},
     }
     for name, lines in pages.items():
@@ -68,6 +72,23 @@ def commands_page() -> Iterator[str]:
     )
     links = "\n".join(f"command-{stage}" for stage in STAGES if stage != "run")
     yield f"\n```{{toctree}}\n:hidden:\n\n{links}\n```"
+
+
+def api_page() -> Iterator[str]:
+    """Every name of ``foretail.api`` with what it is, and a link to its page."""
+    yield "# foretail.api"
+    yield (
+        "\nPrograms import these names, as in `from foretail.api import judge`; the tutorial and the gallery import "
+        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal: their names move.\n"
+    )
+    rows = []
+    for name in sorted(foretail.api.__all__, key=str.lower):
+        thing = getattr(foretail.api, name)
+        first = (inspect.getdoc(thing) or "").partition("\n")[0] if callable(thing) or inspect.ismodule(thing) else ""
+        where = getattr(thing, "__module__", None)
+        link = f"{{py:obj}}`~{where}.{name}`" if where and callable(thing) else code(name)
+        rows.append((link, re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", lambda m: code(m[1] or m[2]), first)))
+    yield from table(("name", "what it is"), rows)
 
 
 def stage_page(stage: str) -> Iterator[str]:

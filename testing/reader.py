@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from foretail.core.errors import ForetailError
-from foretail.core.reading import Reading, telling
+from foretail.core.reading import telling
 from foretail.models.drop.parameters_contract import holds
 
 
@@ -23,22 +23,20 @@ def check_reader(read: Callable[[Any], object], plain: Any, unknown: Any, named:
     named : a word by which a sentence has to name that part
     """
     assert callable(read), f"a reader must be a function of an input, not {read!r}"
-    with holds("a reader must be able to read an input of which it uses everything"):
-        left = [reading for reading in _told(read, plain) if reading.left_out]
+    with holds("a reader must be able to read an input of which it uses everything"), telling() as of_plain:
+        read(plain)
+    left = [reading for reading in of_plain if reading.left_out]
     assert not left, f"a reader must tell nothing as left out where it uses everything, not: {left[0].sentence()}"
     try:
-        sentences = [reading.sentence() for reading in _told(read, unknown)]
-        assert sentences == [reading.sentence() for reading in _told(read, unknown)], "it must tell the same each time"
+        with telling() as readings:
+            read(unknown)
+        with telling() as again:
+            read(unknown)
+        assert readings == again, "it must tell the same each time"
+        sentences = [reading.sentence() for reading in readings]
     except ForetailError as error:
         sentences = [str(error)]
     of_part = [sentence for sentence in sentences if named in sentence]
     assert of_part, f"{named}, which a reader does not use, must be named, or the input refused by it, not: {sentences}"
     assert "\n" not in of_part[0], "it must tell in one sentence"
     return of_part[0]
-
-
-def _told(read: Callable[[Any], object], given: Any) -> list[Reading]:
-    readings: list[Reading] = []
-    with telling(readings.append):
-        read(given)
-    return readings

@@ -16,8 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy import stats
 
-from foretail.api import Policy, driver_config, run_native, scenarios
-from foretail.sim_bridge.packets.cost import cost_of_run
+from foretail.api import Policy, cost_of_run, driver_config, run_native, scenarios
 
 scenario = scenarios.Scenario(
     name="two racks",

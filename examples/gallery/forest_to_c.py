@@ -16,9 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
-from foretail.api import C, FeatureInput, export
-from foretail.export.c.build import PredictorLibrary
-from foretail.models.ensemble.frontends import from_sklearn
+from foretail.api import C, FeatureInput, PredictorLibrary, export, from_estimator
 
 BITS = 9
 VALUES = 1 << BITS
@@ -32,7 +30,7 @@ forest = RandomForestClassifier(n_estimators=8, max_depth=5, random_state=1).fit
 # box of inputs on which the forest is constant.
 inputs = [FeatureInput(name, "cell_bytes=256", BITS) for name in ("queue", "occupancy")]
 with TemporaryDirectory() as scratch:
-    made = export(from_sklearn(forest, inputs), C(), Path(scratch) / "c")
+    made = export(from_estimator(forest, inputs), C(), Path(scratch) / "c")
     library = PredictorLibrary(made.file(".so"))
     lines = made.file(".c").read_text().splitlines()
 _, tau = made.ensemble.require_votes()

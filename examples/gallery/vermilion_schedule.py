@@ -12,10 +12,7 @@ Vermilion gives more time to the pairs whose demand is predicted to be large, an
 import matplotlib.pyplot as plt
 import numpy as np
 
-from foretail.api import vermilion
-from foretail.sim_bridge.circuits.demand import permutation, skewed_ring
-from foretail.sim_bridge.circuits.schedules import round_robin
-from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
+from foretail.api import multi_hop, permutation, round_robin, single_hop, skewed_ring, vermilion
 
 RACKS, UPLINKS = 16, 4
 demand = skewed_ring(RACKS, UPLINKS, skew=0.7)

@@ -12,8 +12,7 @@ the predictions, and compares Credence with two policies that need no predictor.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from foretail.api import SlotParameters, compare, workloads
-from foretail.sim_bridge.open_loop.slotted import flipped, packets_sent
+from foretail.api import SlotParameters, compare, flipped, packets_sent, workloads
 
 PORTS, BUFFER, SLOTS = 20, 1000, 5000
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -30,10 +30,7 @@ for seed in (1, 2, 3):
 # %%
 # **Rows.** A whole run goes to one side of the split, so that training and test share no traffic. The features come
 # from the catalog. This set is what a switch with a virtual LQD beside it can count.
-from foretail.features.catalog import FEATURE_GROUPS, training_columns
-from foretail.features.rows.labelled_rows import read_rows
-from foretail.features.rows.splits import split_by_seed
-from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.api import FEATURE_GROUPS, FeatureInput, read_rows, split_by_seed, training_columns
 
 known = {feature.name: feature for feature in runs[1].manifest.features}
 
@@ -51,8 +48,7 @@ train, validation = (read_rows(side, columns) for side in (split.train, split.va
 
 # %%
 # **A model of the labels.** It is a small forest. The validation runs choose its threshold, never the test runs.
-from foretail.models.drop.forest import RandomForest
-from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.api import RandomForest, choose_operating_point
 
 forest = RandomForest(trees=4, depth=4).fit(train.x, train.lqd_drop)
 ensemble = forest.to_ensemble(inputs_of(NAMES))
@@ -62,7 +58,7 @@ print(f"drop above a probability of {point.probability:.3f}")
 
 # %%
 # **Scores.** The test runs are new to the model. LQD drops few packets, so accuracy says little: look at F1.
-from foretail.models.scoring.metrics import Confusion
+from foretail.api import Confusion
 
 test = read_rows(split.test, columns)
 predicted = model.exceeds(test.x)
@@ -84,9 +80,7 @@ print(judge(model, test_runs, tuned_on=others)[["who", "sent_percent_of_lqd", "r
 # **A model that is worth more.** DT sends more than the forest, and needs no model. So train a model for what is sent.
 # First a search finds a threshold that adapts to the state of the switch. Then trees learn this threshold, also on the
 # arrivals that they meet under their own decisions. They decide about every packet during the run.
-from foretail.configs.schema.training import Objective
-from foretail.models.drop.boosted import BoostedTrees
-from foretail.pipelines.training.sending import train_for_sending
+from foretail.api import BoostedTrees, Objective, train_for_sending
 
 trained = train_for_sending(
     Objective(name="sent"),

@@ -12,14 +12,11 @@ commands can use.
 # others. Dynamic Thresholds have alpha 16, the alpha that sends most on seeds 1 and 2.
 import numpy as np
 
-from foretail.features.catalog import FEATURES
-from foretail.sim_bridge.arrivals.workloads import Incast
-from foretail.sim_bridge.open_loop.slotted import Labelled, Predicted, compare
-from foretail.sim_bridge.policy_settings import SlotParameters
+from foretail.api import FEATURES, Labelled, Predicted, SlotParameters, compare, workloads
 
 PORTS, BUFFER, SLOTS = 20, 1000, 4000
 PLACE = {feature.name: place for place, feature in enumerate(FEATURES)}
-traffic = Incast(fan_in=5, background_load=0.6)
+traffic = workloads.Incast(fan_in=5, background_load=0.6)
 
 
 def twice_fair(batch: Labelled) -> Predicted:
@@ -41,9 +38,7 @@ print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f} with the function, {dt:.
 # column.
 from sklearn.tree import DecisionTreeClassifier
 
-from foretail.models.ensemble.ensemble import FeatureInput
-from foretail.models.ensemble.frontends import from_sklearn
-from foretail.sim_bridge.open_loop.slotted import labelled
+from foretail.api import FeatureInput, from_estimator, labelled
 
 NAMES = ("queue", "occupancy")
 COLUMNS = [PLACE[name] for name in NAMES]
@@ -51,7 +46,7 @@ batches = list(labelled(traffic.batches(PORTS, BUFFER, SLOTS, seed=1), PORTS, BU
 x = np.concatenate([batch.features[:, COLUMNS] for batch in batches if batch.features is not None])
 y = np.concatenate([batch.lqd_drop for batch in batches]) != 0
 tree = DecisionTreeClassifier(max_depth=3, random_state=1).fit(x, y)
-ensemble = from_sklearn(tree, [FeatureInput(name, "", 24) for name in NAMES])
+ensemble = from_estimator(tree, [FeatureInput(name, "", 24) for name in NAMES])
 print(f"{len(ensemble.trees)} tree of depth {ensemble.trees[0].depth}, {len(ensemble.trees[0].leaves)} leaves")
 
 
@@ -77,8 +72,7 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from foretail.models.drop.predictor import TreePredictor, parameter
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.api import Ensemble, TreePredictor, parameter
 
 
 @dataclass(eq=False)
@@ -94,7 +88,7 @@ class OneTree(TreePredictor):
         return np.asarray(self.tree_.predict_proba(x)[:, 1], np.float64)
 
     def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        return from_sklearn(self.tree_, features, self.origin())
+        return from_estimator(self.tree_, features, self.origin())
 
 
 # %%

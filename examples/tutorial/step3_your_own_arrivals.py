@@ -12,8 +12,7 @@ This program runs policies on arrivals of your own: from a table, and from a pac
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from foretail.sim_bridge.arrivals.files import ArrivalFile
-from foretail.sim_bridge.open_loop.slotted import compare
+from foretail.api import ArrivalFile, compare
 
 scratch = TemporaryDirectory()
 folder = Path(scratch.name)
@@ -27,8 +26,7 @@ print(f"{found.arrivals} packets; sent: {found.transmitted}; no policy could sen
 # %%
 # **A capture** (pcap or pcapng) has the packets of a real switch. This program writes one itself, so that it runs
 # anywhere. ``ports.csv`` says which destination is behind which port.
-from foretail.sim_bridge.imports.pcap.log import read_captures
-from foretail.sim_bridge.imports.pcap.synthetic import write_switch
+from foretail.api import read_captures, write_switch
 
 write_switch(folder, ports=4, packets=6000, seed=1)
 capture = read_captures(folder / "ingress.pcap", {}, folder / "ports.csv", ports=4)
@@ -37,9 +35,7 @@ print(capture.figures())
 # %%
 # A capture does not contain the buffer and the port rates of the switch, so you give them: here 100 kB, and four ports
 # of 10 Gbit/s. LQD then labels the packets. No sender reacted to the drops of this buffer, which ``open_loop`` records.
-from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
-from foretail.sim_bridge.open_loop.dataset import write_open_loop_dataset
+from foretail.api import Dataset, Rules, Run, SwitchGeometry, write_open_loop_dataset
 
 run = Run(
     scenario={"name": "my capture", "open_loop": True, "topology": {"wire_overhead_bytes": 24}},
@@ -60,7 +56,7 @@ print(f"{dataset.manifest.rows:,} packets, LQD drops {dataset.manifest.drops:,}"
 # default alpha of 0.5 here. Tune alpha before you compare a model with them, as step 1 does.
 import numpy as np
 
-from foretail.sim_bridge.open_loop.replay import compare_replays
+from foretail.api import compare_replays
 
 told = dataset.frame(["lqd_drop"])["lqd_drop"].to_numpy() != 0
 for what, predictions in (("perfect", told), ("none", np.zeros(len(told), np.bool_))):

@@ -11,15 +11,13 @@ TCP senders react to drops, so a policy changes when flows finish. In slots no s
 # **A network.** There are two racks of four servers. Background flows of up to 1 MB load the uplinks to 80 %. Four
 # servers at a time answer a query, with as many bytes as the buffer of a leaf holds. All other settings keep their
 # defaults.
-from foretail.configs.schema.policies import Policy
-from foretail.configs.schema.scenario import Background, Incast, Scenario, Topology
-from foretail.pipelines.data.scenario import driver_config
+from foretail.api import Policy, driver_config, scenarios
 
-scenario = Scenario(
+scenario = scenarios.Scenario(
     name="two racks",
-    topology=Topology(leaves=2, spines=2, servers_per_leaf=4),
-    background=Background(size_bytes=[0, 10_000, 100_000, 1_000_000], cumulative=[0, 0.4, 0.9, 1], load=0.8),
-    incast=Incast(queries_per_second_per_server=1000, burst_fraction=1.0, fan_in=4),
+    topology=scenarios.Topology(leaves=2, spines=2, servers_per_leaf=4),
+    background=scenarios.Background(size_bytes=[0, 10_000, 100_000, 1_000_000], cumulative=[0, 0.4, 0.9, 1], load=0.8),
+    incast=scenarios.Incast(queries_per_second_per_server=1000, burst_fraction=1.0, fan_in=4),
     traffic_ns=2_000_000,
     drain_ns=40_000_000,
 )
@@ -34,7 +32,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from foretail.sim_bridge.native.driver import run_native
+from foretail.api import run_native
 
 for policy in ("lqd", "dt"):
     with TemporaryDirectory() as folder:
@@ -51,12 +49,11 @@ for policy in ("lqd", "dt"):
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from foretail.sim_bridge.arrivals.files import Slotted
-from foretail.sim_bridge.arrivals.workloads import Workload
+from foretail.api import Slotted, workloads
 
 
 @dataclass(frozen=True)
-class TurnByTurn(Workload):
+class TurnByTurn(workloads.Workload):
     """A burst for the next port, once every ``every`` slots."""
 
     every: int = 50
@@ -73,8 +70,7 @@ class TurnByTurn(Workload):
 # %%
 # All buffer policies run on this pattern, with their default settings. The numbers are the shares of the packets that
 # they send. Policies that need a predictor have none here.
-from foretail.sim_bridge.open_loop.slotted import compare
-from foretail.sim_bridge.policies import OF_ARRIVALS
+from foretail.api import OF_ARRIVALS, compare
 
 traffic = TurnByTurn().batches(ports=8, buffer=200, slots=5000, seed=1)
 found = compare(traffic, 8, 200, OF_ARRIVALS)

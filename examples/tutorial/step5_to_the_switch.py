@@ -9,8 +9,7 @@ This program exports a model as C and as P4, each with a proof that it decides a
 # **A model.** It has two features and three trees. The labels are invented, because only the export matters here.
 import numpy as np
 
-from foretail.models.drop.forest import RandomForest
-from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.api import FeatureInput, RandomForest
 
 draw = np.random.default_rng(1)
 x = draw.integers(0, 1000, (5000, 2))
@@ -26,8 +25,7 @@ model = forest.to_ensemble(
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from foretail.export.c.target import C
-from foretail.export.target import export
+from foretail.api import C, export
 
 scratch = TemporaryDirectory()
 made = export(model, C(), Path(scratch.name) / "c")
@@ -41,7 +39,7 @@ print("\n".join((made.folder / "drop_predictor.h").read_text().splitlines()[:12]
 
 # %%
 # The compiled library decides as the model does, here on random rows.
-from foretail.export.c.build import PredictorLibrary
+from foretail.api import PredictorLibrary
 
 library = PredictorLibrary(made.file(".so"))
 rows = draw.integers(0, 1 << 16, (100_000, 2))
@@ -51,7 +49,7 @@ print(f"{same.sum():,} of {len(same):,} random rows decide alike")
 # %%
 # **P4.** The program has tables of ranges for the features, and tables of votes for combinations of these ranges. The
 # report counts what they take in a switch.
-from foretail.export.p4.target import P4
+from foretail.api import P4
 
 made = export(model, P4(), Path(scratch.name) / "p4")
 print({name: value for name, value in made.report.items() if isinstance(value, int)})

@@ -11,7 +11,7 @@ if the prediction is wrong.
 # random. The rest goes to the next rack, so that these parts form a ring.
 import numpy as np
 
-from foretail.sim_bridge.circuits.demand import permutation, skewed_ring
+from foretail.api import permutation, skewed_ring
 
 NODES, DEGREE = 8, 2
 demand = skewed_ring(NODES, DEGREE, skew=0.8)
@@ -21,8 +21,7 @@ print(np.round(demand.demand[:3], 2))
 # **Four schedules.** A schedule is a period of matchings that repeats. In one period a rack has k circuits per rack of
 # the network. With k = 1 every pair of racks gets one circuit, for all demands. With k = 4, three of four circuits
 # follow the demand.
-from foretail.sim_bridge.circuits.schedules import single_hop_guarantee, vermilion
-from foretail.sim_bridge.circuits.throughput import single_hop
+from foretail.api import single_hop, single_hop_guarantee, vermilion
 
 for k in (1, 2, 4, 8):
     schedule = vermilion(demand, DEGREE, k)
@@ -41,8 +40,7 @@ for k in (2, 4, 8):
 # **Learning the demand.** A training job repeats itself: two intervals of even input, and three of gradients along a
 # ring. The last matrix is a poor guess whenever the demand changes. A seasonal predictor learns the period from other
 # runs.
-from foretail.models.demand.averages import LastValue, Seasonal
-from foretail.sim_bridge.circuits.demand import data_parallel, repeated
+from foretail.api import LastValue, Seasonal, data_parallel, repeated
 
 runs = [
     repeated(data_parallel(NODES, DEGREE), 40, 1_000_000, f"run {seed}", seed, placed_at_random=True, noise=0.1)
@@ -57,7 +55,7 @@ for predictor in (LastValue(), Seasonal(longest=8)):
 # %%
 # **To the switch.** Foretail exports the schedule as JSON, as a C table, or as P4 entries for each rack. It reads each
 # file back and compares it with the schedule.
-from foretail.export.schedule import PlannedSchedule, render_schedule
+from foretail.api import PlannedSchedule, render_schedule
 
 schedule = vermilion(demand, DEGREE, 4)
 planned = PlannedSchedule(schedule, 4, 1, single_hop(demand, schedule.capacity), None)

@@ -97,8 +97,7 @@ def read_demand_logs(paths: Sequence[Path], steps: Steps) -> tuple[DemandSequenc
         raise ForetailError(f"a log has the node {named - 1}, and racks={nodes} are numbered from 0: raise racks")
     for size, path in fixed.items():
         if size != nodes:
-            other = "another log" if steps.racks is None else "racks"
-            raise ForetailError(f"{path} has {size} nodes and {other} {nodes}: give logs of the same nodes")
+            raise ForetailError(f"{path} has {size} nodes, and another log or racks {nodes}: give the same nodes")
     if not fixed:
         if steps.racks is None:
             _require_numbers(paths, runs.values(), nodes)

@@ -45,11 +45,9 @@ class DemandPredictor(Parameterised, ABC):
                 f"least one, all alike"
             )
         if max(map(len, sequences)) < 2:
-            step_ns = sequences[0].interval_ns
-            of, or_else = "", ""
-            if step_ns > 1:
-                of, or_else = f" of interval_ns={step_ns:,}", ", times in nanoseconds, or a lower interval_ns"
-            raise ForetailError(f"no training sequence has a second step{of} to predict: give longer runs{or_else}")
+            step = f" of interval_ns={sequences[0].interval_ns:,}" if sequences[0].interval_ns > 1 else ""
+            remedy = "give longer runs" + (", times in nanoseconds, or a lower interval_ns" if step else "")
+            raise ForetailError(f"no training sequence has a second step{step} to predict: {remedy}")
         with running(self, "fit"):  # a sequence is read-only, so nothing can change it
             self._fit([sequence.demand for sequence in sequences])
         self.nodes_ = sequences[0].nodes

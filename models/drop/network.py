@@ -268,10 +268,6 @@ class Network(Summarised):
         return session_of(self.content, "network", "train")
 
 
-_ROUNDING = 2e-3
-"""Probabilities differ less where only the order of additions in float32 does."""
-
-
 def network_columns(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """Return features and their logarithms, log(1 + x), before they are standardised: float32[rows, 2 features]."""
     values = x.astype(np.float32)
@@ -298,12 +294,12 @@ class NetworkPredictor(DropPredictor):
         if not is_foreign(type(self)):
             return network
         rows = tried_rows([feature.bits for feature in features]).astype(np.int32)
-        off = np.abs(network.probability(rows) - self.probability(rows))
+        off, rounding = np.abs(network.probability(rows) - self.probability(rows)), 2e-3  # of additions in float32
         require(
             self,
-            bool((off <= _ROUNDING).all()),
+            bool((off <= rounding).all()),
             "its network must give its probabilities",
-            f"others on {np.count_nonzero(off > _ROUNDING):,} of {len(rows):,} rows, by up to {off.max():.3f}",
+            f"others on {np.count_nonzero(off > rounding):,} of {len(rows):,} rows, by up to {off.max():.3f}",
         )
         return network
 

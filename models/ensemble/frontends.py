@@ -370,8 +370,7 @@ def from_treelite(model: treelite.Model, features: Sequence[FeatureInput], origi
     ensemble = _from_treelite(model, features, origin, rounds=model.input_type == "float32")
 
     def predict(x: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        probability: npt.NDArray[Any] = treelite.gtil.predict(model, x.astype(model.input_type), nthread=1)
-        return probability[:, 0, -1] > 0.5
+        return np.asarray(treelite.gtil.predict(model, x.astype(model.input_type), nthread=1)[:, 0, -1] > 0.5)
 
     require_agreement(ensemble, "treelite model", predict)
     return ensemble

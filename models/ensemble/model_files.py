@@ -171,11 +171,9 @@ def _told(ensemble: Ensemble, path: Path) -> Ensemble:
             f"no split of {path} can be reached on both sides by whole numbers of the declared bits: declare more "
             "bits, or train on the columns as a switch has them"
         )
-    guess = (
-        f"whole numbers reach the thresholds of {fractions}, which are neither such numbers nor in their middle, as of "
-        "a model that learned on scaled columns: train on the columns as a switch has them"
-    )
     lost = f"tests of {beyond} beyond the bits that were declared (declare more)"
+    guess = f"whole numbers reach the thresholds of {fractions}, which are neither such numbers nor in their middle, "
+    guess += "as of a model that learned on scaled columns: train on the columns as a switch has them"
     Reading(str(path), (lost,) if beyond else (), (guess,) if fractions else ()).tell()
     return ensemble
 

@@ -36,9 +36,7 @@ _RACE = re.compile(
 _NO_ANSWER = re.compile(
     "Max retries exceeded|Connection (refused|reset)|[Cc]ould not connect|(Read|[Cc]onnection) timed out"
 )
-_OTHER_SCHEMA = re.compile(
-    r"found version (\w+), but expected|Can't locate revision identified by '(\w+)'|more than one head"
-)
+_OTHER_SCHEMA = re.compile(r"found version (\w+), but expected|revision identified by '(\w+)'|more than one head")
 _FOLDER = "mlartifacts"
 """Artifacts of an SQLite store lie in this folder beside its file."""
 Answer = TypeVar("Answer")

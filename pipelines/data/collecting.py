@@ -115,8 +115,7 @@ def _collected(
         depends_on, make = dataset_of(seed)
 
         def build(folder: Path) -> None:
-            readings: list[Reading] = []
-            with telling(readings.append):  # stored, so that a reused dataset has them too
+            with telling() as readings:  # stored, so that a reused dataset has them too
                 figures = make(folder / DATASET, report)
             if figures is not None:
                 write_file(folder / FIGURES_FILE, json.dumps(figures, indent=1) + "\n")

@@ -124,7 +124,7 @@ def test_nodes_are_counted_over_all_files(tmp_path: Path) -> None:
     assert (small.nodes, large.nodes) == (3, 3)
     assert np.array_equal(small.demand[0], np.pad(SEQUENCE[0, :2, :2], ((0, 1), (0, 1))))
     np.save(tmp_path / "c.npy", SEQUENCE[:, :2, :2])
-    with pytest.raises(ForetailError, match=r"c\.npy has 2 nodes and another log 3"):
+    with pytest.raises(ForetailError, match=r"c\.npy has 2 nodes, and another log or racks 3"):
         read_demand_logs([tmp_path / "c.npy", tmp_path / "b.npy"], Steps())
 
 
@@ -140,7 +140,7 @@ def test_racks_settle_what_the_numbers_of_nodes_mean(tmp_path: Path) -> None:
     path.write_text("step,source,destination,demand\n0,0,202,0.5\n")
     assert "or give racks=203" in complaint_about(path, Steps())
     np.save(tmp_path / "a.npy", SEQUENCE)
-    with pytest.raises(ForetailError, match="has 3 nodes and racks 4: give logs of the same nodes"):
+    with pytest.raises(ForetailError, match="has 3 nodes, and another log or racks 4: give the same nodes"):
         read_demand_logs([tmp_path / "a.npy"], Steps(racks=4))
 
 

@@ -39,15 +39,8 @@ LARGEST_FILE_BYTES = 1 << 26
 
 _POOL_FIELDS = {"type": "ingress", "mode": "dynamic", "size": "size_bytes", "xoff": "xoff_bytes"}
 _PROFILE_FIELDS = {
-    "pool": "pool",
-    "size": "size_bytes",
-    "dynamic_th": "dynamic_th",
-    "static_th": "static_th_bytes",
-    "xoff": "xoff_bytes",
-    "xon": "xon_bytes",
-    "xon_offset": "xon_offset_bytes",
-    "headroom_type": "headroom_type",
-    "packet_discard_action": "packet_discard_action",
+    **{name: name for name in ("pool", "dynamic_th", "headroom_type", "packet_discard_action")},
+    **{name: f"{name}_bytes" for name in ("size", "static_th", "xoff", "xon", "xon_offset")},
 }
 """The attribute that has the value of a field."""
 
@@ -115,9 +108,11 @@ def parse_config(content: bytes) -> SonicBuffers:
         in_brackets |= text.startswith("[")
         return referred(row, text, table)
 
-    pools = {key: _pool(Row("BUFFER_POOL", key, row, tuple(_POOL_FIELDS))) for key, row in _rows(document, 0)}
+    pools = {
+        key: _pool(Row("BUFFER_POOL", key, row, tuple(_POOL_FIELDS))) for key, row in _rows(document, "BUFFER_POOL")
+    }
     profiles = {}
-    for key, fields in _rows(document, 1):
+    for key, fields in _rows(document, "BUFFER_PROFILE"):
         row = Row("BUFFER_PROFILE", key, fields, tuple(_PROFILE_FIELDS))
         pool = row.needed(row.text("pool"), "pool", _DYNAMIC_MODEL)
         profiles[key] = _profile(row, name_in(row, pool, "BUFFER_POOL"))
@@ -174,12 +169,11 @@ def _finite(text: str) -> float:
     return number
 
 
-def _rows(document: Mapping[str, Any], place: int) -> Iterator[tuple[str, Any]]:
-    for key, fields in table_of(document, _BUFFER_TABLES[place]).items():
+def _rows(document: Mapping[str, Any], table: str) -> Iterator[tuple[str, Any]]:
+    for key, fields in table_of(document, table).items():
         if not re.fullmatch(r"[\w.-]{1,255}", key, re.ASCII):
-            raise ForetailError(
-                f"{_BUFFER_TABLES[place]} names a row {ascii(key)[:100]}: use letters, digits, _, . and - in names"
-            )
+            kind = "port" if table == "PORT" else "row"
+            raise ForetailError(f"{table} names a {kind} {ascii(key)[:100]}: use letters, digits, _, . and - in names")
         yield key, fields
 
 
@@ -219,10 +213,7 @@ def _port_names(document: Mapping[str, Any]) -> dict[str, Row]:
         raise ForetailError("it has keys such as PORT|Ethernet0, as the database does: give what config save writes")
     if not 0 < len(table) <= MOST_PORTS:
         raise ForetailError(f"PORT has {len(table):,} ports: give a configuration with 1 to {MOST_PORTS:,}")
-    for name in table:
-        if not re.fullmatch(r"[\w.-]{1,255}", name, re.ASCII):
-            raise ForetailError(f"PORT names a port {ascii(name)[:100]}: use letters, digits, _, . and - in names")
-    return {name: Row("PORT", name, fields) for name, fields in table.items()}
+    return {name: Row("PORT", name, fields) for name, fields in _rows(document, "PORT")}
 
 
 def _known(row: Row, port: str, names: Mapping[str, Any]) -> str:

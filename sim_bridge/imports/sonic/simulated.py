@@ -215,14 +215,14 @@ def _reading(buffers: SonicBuffers, pairs: Mapping[str, list[_Pair]], profiles: 
         *(f"{field} of PORT_QOS_MAP" for field in sorted(fields - {*QOS_FIELDS})),
         *([f"{len(rest)} tables that queue no packet ({', '.join(sorted(rest)[:3])} and so on)"] if rest else []),
     ]
-    guesses = []
     called = {name for port in pairs for name in buffers.ports[port].queues.values() if "lossless" in name}
     if called and not any(pair.ingress.lossless for of_port in pairs.values() for pair in of_port):
-        guesses.append(
+        guess = (
             f"no class is lossless, although queues have {min(called)}: buffermgrd adds their rows of BUFFER_PG when "
-            "the switch runs, so save the configuration of the running switch"
         )
-    return Reading("the configuration", tuple(left), tuple(guesses))
+        guess += "the switch runs, so save the configuration of the running switch"
+        return Reading("the configuration", tuple(left), (guess,))
+    return Reading("the configuration", tuple(left))
 
 
 def usual_priorities(buffers: SonicBuffers, ports: Sequence[str] = ()) -> dict[str, int]:
