@@ -218,7 +218,7 @@ def test_two_sizes_have_the_mean_of_one() -> None:
     run = traffic.run(1)
     assert sum(map(len, run.switches)) == len(records)
     assert run.sent("cs") <= run.lqd <= records["size_bytes"].sum()
-    assert traffic.told(1) >= run.lqd
+    assert traffic.sent_with_perfect_predictions(1) >= run.lqd
 
 
 def test_recorded_arrivals_are_those_of_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_recorded_arrivals_are_those_of_the_dataset(tmp_path: Path, monkeypatch:
     traffic = traffic_of(Cell("recorded", "tiny"), experiment_settings("prediction_map", "+recorded.tiny=[]"))
     assert isinstance(traffic, Recorded)
     monkeypatch.setattr(Recorded, "dataset", lambda self, seed: dataset)
-    assert traffic.run(1).lqd == KnownRun.of(dataset).lqd <= traffic.told(1)
+    assert traffic.run(1).lqd == KnownRun.of(dataset).lqd <= traffic.sent_with_perfect_predictions(1)
 
 
 @pytest.mark.ns3
