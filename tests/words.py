@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("benchmarks", "configs", "core", "foretail", "gym", "models", "pipelines", "testing")
+ROOMS = (
+    "benchmarks",
+    "configs",
+    "core",
+    "foretail",
+    "gym",
+    "models",
+    "pipelines",
+    "studies/foretail_studies",
+    "testing",
+)
 STARTS = frozenset({"What", "Whether", "Of", "Those", "Who", "As", "Where", "And"})
 NAMES = frozenset({"found", "asked", "told", "kept", "said", "wheres"})
 DATA = frozenset(
@@ -19,6 +29,7 @@ DATA = frozenset(
         "pipelines/comparison/datasets.py",
         "pipelines/comparison/policy_runs.py",
         "pipelines/training/scores.py",
+        "studies/foretail_studies/predictors/held_out.py",
     )
 )
 
