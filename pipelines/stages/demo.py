@@ -40,8 +40,8 @@ from foretail.pipelines.exporting.predictor import NAME, ExportedPredictor, expo
 from foretail.pipelines.reporting.page import PAGE_FILE, render_page
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.pipelines.runs.notes import on_page_alone, show_early
+from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import train_model
