@@ -78,8 +78,8 @@ def api_page() -> Iterator[str]:
     """Every name of ``foretail.api`` with what it is, and a link to its page."""
     yield "# foretail.api"
     yield (
-        "\nPrograms import these names, as in `from foretail.api import judge`; the tutorial and the gallery import nothing"
-        " else but `foretail.gym` and `foretail.testing`. Other modules are internal: their names move.\n"
+        "\nPrograms import these names, as in `from foretail.api import judge`; the tutorial and the gallery import "
+        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal: their names move.\n"
     )
     rows = []
     for name in sorted(foretail.api.__all__, key=str.lower):

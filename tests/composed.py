@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import subprocess
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from omegaconf import DictConfig
 
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stages import register
+from foretail.pipelines import cli
 from foretail.pipelines.experiment.catalog import USUAL_SIZE, declared, register_experiment
 from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
 from foretail.pipelines.settings.validation import typed
@@ -58,3 +62,11 @@ def options(group: str) -> list[str]:
     """Return the names of a group's files."""
     folder = resources.files("foretail.configs") / group
     return sorted(path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
+
+
+def foretail(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process as a shell would in a folder."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(arguments)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

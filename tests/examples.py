@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def draws(count: int) -> int:
-    """Half of `count` in the profile `ci`; a tenth, at least 3, in `quick`; ten times as many in `nightly`."""
+    """A quarter of `count` in the profile `ci`; a tenth, at least 3, in `quick`; three times as many in `nightly`."""
     return max(3, count * (settings.default or settings()).max_examples // 100)

@@ -34,20 +34,22 @@ MODULES = (
 )
 # Tests that notice changes of a module, besides those of its name.
 ALSO = {
+    "boxes": "ensemble",
     "catalog": "dataset feature_selection",
-    "cells": "equivalence votes passes",
-    "digest": "dataset_faults",
-    "ensemble": "rounding equivalence",
+    "cells": "votes",
+    "effort": "ensemble",
+    "ensemble": "votes",
     "ensemble_json": "ensemble",
     "frontends": "model_files",
-    "labelled_rows": "history",
     "matrix": "demand_sequences demand_files demand_scores",
-    "proof": "equivalence votes passes c onnx",
-    "reader": "dataset labelled_rows splits demand_sequences dataset_faults",
+    "nested": "votes",
+    "proof": "votes c onnx",
+    "reader": "dataset labelled_rows demand_sequences dataset_faults",
     "records": "dataset",
-    "rounding": "votes",
-    "schema": "dataset dataset_faults manifest",
-    "staging": "dataset_faults",
+    "rounding": "ensemble votes",
+    "schema": "dataset dataset_faults",
+    "splits": "labelled_rows",
+    "tree": "ensemble votes",
     "writer": "dataset dataset_faults",
 }
 # Loaded once: each mutant then starts in a fork, without the seconds that these take.

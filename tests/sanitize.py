@@ -43,7 +43,6 @@ MODULE = (  # the native module in pytest's own process
     "tests/sim_bridge/buffer/test_native_doors.py",
     "tests/sim_bridge/buffer/test_slotted.py",
     "tests/sim_bridge/buffer/test_replay.py",
-    "tests/sim_bridge/buffer/test_push_outs.py",
     "studies/tests/engines/test_cell_fabric.py",
     "tests/sim_bridge/native/test_native_snapshots.py",
     "tests/gym/test_environment.py",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
+from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.policy_settings import SwitchParameters
 
 MILLISECOND = 1_000_000
@@ -150,6 +152,21 @@ def settings(**changes: Any) -> dict[str, Any]:
             node = node[group]
         node[key] = value
     return document
+
+
+STAR: dict[str, Any] = {
+    "topology__leaves": 1,
+    "topology__spines": 0,
+    "background__destinations": "other_servers",
+    "incast__responders": "other_servers",
+}
+SILENT: dict[str, Any] = {"background__load": 0.0, "incast__queries_per_second_per_server": 0.0, "incast__fan_in": 1}
+
+
+def star_of_messages(messages: Sequence[Message], servers: int, **changes: Any) -> dict[str, Any]:
+    """Nothing but messages between servers below one switch."""
+    usual = STAR | SILENT | {"topology__servers_per_leaf": servers, "messages": columns(messages)}
+    return settings(**(usual | changes))
 
 
 RACKS: dict[str, Any] = {

@@ -11,19 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
-from foretail.pipelines import cli
 from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.experiment.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.running import run_experiment
-from foretail.pipelines.runs.jobs import Report, run_points
 from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.compose import compose_settings
 from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled
 from foretail_studies.flows.experiment import (
     CLAIMS,
@@ -33,7 +28,6 @@ from foretail_studies.flows.experiment import (
     Claim,
     FlowFindings,
     FlowSettings,
-    Plan,
     find,
     judge,
     tolerance_table,
@@ -52,9 +46,6 @@ TINY = (
     "seeds=[101]",
     "tracking=off",
 )
-POINTS = ["base: lqd, seed 101", "base: dt, seed 101", "base: credence, ours, seed 101"]
-FLIPPED = "base: credence, ours, 0.1 inverted, seed 101"
-GUARDED = ["base: guarded, ours, seed 101", "base: guarded, ours, 0.1 inverted, seed 101"]
 
 
 def settings_of(name: str, *overrides: str) -> FlowSettings:
@@ -81,22 +72,6 @@ def test_there_is_an_experiment_for_every_figure() -> None:
     assert set(EXPERIMENTS) == CLAIMS.keys()
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_size_composes(experiment: str) -> None:
-    for size, servers in {"medium": 32, "full": 256}.items():
-        sweep = settings_of(experiment, f"size={size}")
-        assert sweep.experiment == experiment
-        overrides = [*sweep.shared, *list(sweep.conditions.values())[-1]]
-        topology = compose_settings(CollectConfig, overrides, "test").scenario.topology
-        assert topology.leaves * topology.servers_per_leaf == servers
-    trained = compose_settings(TrainConfig, [*sweep.shared, *sweep.train, *sweep.models["paper"]], "test")
-    assert trained.features.own_queues
-    assert trained.scenario.background.load == 0.8
-    assert trained.scenario.incast.burst_fraction == 0.75
-
-
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -118,7 +93,6 @@ def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> N
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
@@ -146,7 +120,6 @@ def test_what_cannot_be_simulated_is_said_before_anything_runs(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_points_figures_and_files(found: FlowFindings, folder: Path) -> None:
     assert found.failed == {}
     assert len(found.points) == 6
@@ -186,34 +159,6 @@ def test_models_train_on_other_seeds(found: FlowFindings) -> None:
     assert trained.outcome["tracked"] is None
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_point_that_fails_is_named_and_repeated_alone(
-    found: FlowFindings, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    keys = dict(zip([*POINTS, FLIPPED, *GUARDED], found.points["key"], strict=True))
-    flows = folder / "store" / "flows"
-    (flows / keys[POINTS[1]] / "content" / "summary.json").write_text("{")  # written by another version, or damaged
-    (flows / keys[FLIPPED] / "key.json").write_text("[]")
-    arguments = ["run", "credence_fig10", *TINY, f"store_dir={folder / 'store'}"]
-    assert cli.main([*arguments, f"hydra.run.dir={folder / 'again'}"]) == cli.EXIT_INCOMPLETE
-    captured = capfd.readouterr()
-    assert len(captured.err.strip().splitlines()) == 1
-    assert "2 of 6 points failed" in captured.err
-    assert POINTS[1] in captured.err
-    assert FLIPPED in captured.err
-    document = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
-    assert document["failed"].keys() == {POINTS[1], FLIPPED}
-    assert [row["reused"] for row in document["rows"]] == [True] * 4
-    assert {row["policy"] for row in document["figures"]} == {"lqd", "credence, ours", "guarded, ours"}
-    for key in (keys[POINTS[1]], keys[FLIPPED]):
-        (flows / key).rename(folder / key)
-    assert cli.main([*arguments, f"hydra.run.dir={folder / 'third'}"]) == 0
-    document = json.loads((folder / "third" / "result.json").read_text(encoding="utf-8"))
-    assert [row["reused"] for row in document["rows"]] == [True, False, True, False, True, True]
-    assert [row["key"] for row in document["rows"]] == list(keys.values())
-
-
 def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, folder: Path, tmp_path: Path) -> None:
     (trained,) = found.models.values()
     assert trained is not None
@@ -240,26 +185,6 @@ def test_flows_that_differ_cannot_be_compared(found: FlowFindings, folder: Path)
     check_same_flows([Run("lqd", "a"), Run("dt", "a")])  # type: ignore[list-item]
     with pytest.raises(ForetailError, match="lqd and dt were offered different flows on seed 101"):
         check_same_flows([Run("lqd", "a"), Run("dt", "b")])  # type: ignore[list-item]
-
-
-def test_points_run_on_when_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    def bad(report: Report) -> int:
-        raise ForetailError("it is broken")
-
-    def good(report: Report) -> int:
-        report(0.5, "half")
-        return 1
-
-    found, failed = run_points("sweep", {"a": good, "b": bad, "c": good}, 2)
-    assert found == {"a": 1, "c": 1}
-    assert failed == {"b": "it is broken."}
-    assert run_points("sweep", {}, 2) == ({}, {})
-
-    def defect(report: Report) -> int:
-        raise KeyError("a defect of Foretail")
-
-    with pytest.raises(KeyError):
-        run_points("sweep", {"a": defect, "b": good}, 1)
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------
@@ -329,12 +254,3 @@ def test_the_error_that_is_tolerated() -> None:
     assert tolerance_table(never, {"credence, x": {0.1: "a"}}).notes[0] == (
         "Credence, x: short p95 of LQD is 0, of which nothing is a percentage"
     )
-
-
-@pytest.mark.nightly
-def test_a_policy_of_a_header_runs_beside_ours() -> None:
-    header = Path(__file__).parents[2] / "examples" / "policy_header" / "half_and_half.hpp"
-    given = settings_of("credence_fig6", *TINY[:1], f"policies=[lqd,{header}:HalfAndHalf]")
-    plan = Plan.of(given, Store(given.store_dir))
-    assert list(plan.policies) == ["lqd", "HalfAndHalf", "credence"]
-    assert plan.policies["HalfAndHalf"].name == f"{header}:HalfAndHalf"

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import foretail
@@ -15,12 +14,6 @@ from foretail.core import summary
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.contract import synthetic_arrivals
-from foretail.pipelines.comparison.flows import FlowsResult
-from foretail.pipelines.experiment.declaration import Shown
-from foretail.pipelines.experiment.running import ExperimentResult
-from foretail.pipelines.runs.result import Table
-from foretail.pipelines.stages.schedule import ScheduleResult
-from foretail.pipelines.training.outcome import TrainResult
 from tests.traces import write_bursts
 
 X, Y = synthetic_arrivals(rows=2000, seed=1)
@@ -56,12 +49,3 @@ def test_no_value_with_arrays_prints_them() -> None:
     with_arrays = [api.DemandMatrix, api.DemandSequence, api.Rows, api.Schedule]
     assert [kind for kind in with_arrays if not issubclass(kind, summary.Summarised)] == []
     assert repr(api.DemandMatrix(np.zeros((3, 3)))) == "DemandMatrix(demand=float64[3, 3])"
-
-
-def test_results_of_commands_stay_short() -> None:
-    rows = pd.DataFrame(np.zeros((50, 3)))
-    shown = Shown(rows, [Table("Many", ("a",), tuple((number,) for number in range(900)))], details={"text": "x" * 999})
-    assert repr(shown).startswith("Shown(rows=DataFrame[50, 3], tables=1 Table, figures={}, frames={}, ")
-    assert len(repr(shown)) < 700
-    for kind in (TrainResult, FlowsResult, ScheduleResult, ExperimentResult):
-        assert issubclass(kind, summary.Summarised)

@@ -1,7 +1,6 @@
 """Every command of the pages does what its page says: it runs on tiny inputs, or its settings compose and are checked.
 
-``RULES`` says of every command which of the two it is; a command that no rule knows fails, and so does a rule that no
-command needs.
+``RULES`` says which commands run, and what is swapped for something else; the settings of any other are composed.
 """
 
 from __future__ import annotations
@@ -68,13 +67,8 @@ RULES = [
     Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
     # docs/guide/install.md
     Rule(r"install.md: doctor", "run"),
-    # docs/reference/ensemble.md
-    Rule(r"ensemble.md: export model=(forest.skops|model.json)", "compose"),
     # docs/guide/predictors.md
     Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
-    Rule(r"driver.md: evaluate network=ns3", "compose"),
-    Rule(r"native.md: (evaluate|run) ", "compose"),  # tests/sim_bridge/native/test_native_network.py runs the stages
-    Rule(r"predictors.md: collect --multirun", "compose"),
     Rule(r"predictors.md: train .*sweep-TIME", "compose"),
     Rule(r"predictors.md: train predictor=", "compose"),  # those of predictors.md with datasets run
     Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
@@ -89,7 +83,6 @@ RULES = [
     Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
     Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
     Rule(r"predictors.md: export model=outputs/mlp ", "run"),
-    Rule(r"predictors.md: run message_end", "compose"),  # studies/tests/benchmark/test_message_end.py runs it
     Rule(
         r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
         "compose",
@@ -101,24 +94,6 @@ RULES = [
     Rule(r"predictors.md: promote .*@sent ", "run", ("to=challenger", "p4=false"), codes=GATE),
     Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
     Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
-    Rule(r"predictors.md: select ", "compose"),
-    Rule(r"predictors.md: run predictor_", "compose"),
-    # docs/results/closed-loop.md, sharing-map.md and findings.md: minutes to hours of ns-3 or of linear programs
-    Rule(r"closed-loop.md: run ", "compose"),
-    Rule(r"closed-loop.md: evaluate policy=", "compose"),
-    Rule(r"worst-cases.md: run ", "compose"),
-    Rule(r"prediction-errors.md: run ", "compose"),  # studies/tests/slots/test_prediction_errors.py runs it
-    Rule(r"sharing-map.md: train scenario=star", "compose"),
-    Rule(r"sharing-map.md: (run |report run=)", "compose"),
-    # studies/tests runs these
-    Rule(r"(prediction-map|promise|referees|lossless|loss-recovery|systems|other-systems).md: run ", "compose"),
-    Rule(r"sharing-rule.md: run ", "compose"),
-    Rule(r"sharing-rule.md: (export|promote) ", "compose"),
-    Rule(r"oracles.md: (train|evaluate) ", "compose"),
-    Rule(r"drop-costs.md: (run|export) ", "compose"),
-    Rule(r"slow-settings.md: run ", "compose"),  # studies/tests/search/test_alpha_search.py runs
-    Rule(r"slow-settings.md: export ", "compose"),
-    Rule(r"findings.md: run ", "compose"),  # studies/tests/networks/test_recovery.py runs one of them
     # docs/guide/schedule.md
     Rule(r"schedule.md: schedule demand=", "run"),
     Rule(r"schedule.md: schedule forecast=", "run"),
@@ -132,100 +107,61 @@ RULES = [
         "run",
         ("slots=300", "drain_slots=300", "seeds=[1]"),
     ),
-    Rule(r"schedule.md: run vermilion_fig8_6", "compose"),
     Rule(
         r"schedule.md: demand demand_predictor=\S*seasonal",
         "run",
         ("collectives=[ring]", "steps=10", "warm_up=4", "trusts=[2,3]", "nodes=4"),
     ),
-    Rule(r"schedule.md: collect scenario=tiny", "compose"),  # ten runs of ns-3
-    Rule(r"schedule.md: demand datasets=", "compose"),
     Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
-    Rule(r"schedule.md: export model=RUN/predictors/", "compose"),
-    # docs/guide/deploy.md; tests/export/p4/runtime/test_deploy.py and test_deploy_bmv2.py put models into switches
-    Rule(r"deploy.md: (deploy|export) ", "compose"),
-    # docs/guide/emulator.md; tests/pipelines/stages/test_emulate.py runs the stages
-    Rule(r"emulator.md: (run|collect|train|evaluate|replay) ", "compose"),
-    # docs/results/circuits-emulated.md; studies/tests/circuits/test_voqs.py and test_rack_traces.py run the stages
-    Rule(r"circuits-emulated.md: (run|schedule|collect|train) ", "compose"),
     # docs/guide/imports.md
     Rule(r"imports.md: collect source=pcap", "run"),
     Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
-    Rule(r"imports.md: train datasets=\[DATASET\]", "compose"),
-    Rule(r"imports.md: demand datasets=", "compose"),
     Rule(r"imports.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
     Rule(r"imports.md: collect source=credence_artifact", "run"),
-    Rule(r"imports.md: train datasets=\[D1,D2,D3\]", "compose"),
     # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
     Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
     Rule(r"plugins.md: train scenario=tiny predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
     Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
     Rule(r"plugins.md: replay arrivals=", "run"),
-    Rule(r"plugins.md: evaluate policy=", "compose"),
     Rule(r"plugins.md: run c", "run", ("slots=500", "ports=[4]")),
-    Rule(r"plugins.md: run worst_cases ", "compose"),  # studies/tests/slots/test_worst_cases_study.py runs it
     Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
     Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
     Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
     Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
     Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
-    # docs/guide/choosing.md
-    Rule(r"choosing.md: evaluate ", "compose"),
     # docs/guide/how-do-i.md
     Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
-    Rule(
-        r"how-do-i.md: (evaluate|run credence_fig7|run vermilion_fig8_7|run retcp|run tune) ",
-        "compose",
-    ),
     Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),
     Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
     Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
     Rule(r"how-do-i.md: replay .*model=", "compose"),  # predictors.md replays a model
     Rule(r"how-do-i.md: (verify|replay) ", "run"),
-    Rule(r"how-do-i.md: run (prediction_map|promise|predictor_search)", "compose"),  # studies/tests runs them
-    Rule(r"how-do-i.md: (train .*objective.name=sent|train --multirun|select )", "compose"),
-    Rule(r"how-do-i.md: train scenario=(tiny|leafspine_small) ", "compose"),  # those of README and predictors.md run
     Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
-    Rule(r"how-do-i.md: (export|distill|deploy) ", "compose"),
     Rule(r"how-do-i.md: collect source=pcap", "run"),
-    Rule(r"how-do-i.md: benchmark ", "compose"),  # studies/tests/benchmark runs a policy in Python
     # docs/guide/scenario.md
     Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
     Rule(r"scenario.md: train --config-dir", "run", ns3=True),
     Rule(r"scenario.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
     # docs/guide/switch-config.md; tests/pipelines/settings/test_sonic_config.py runs such commands
-    Rule(r"switch-config.md: (evaluate|train) ", "compose"),
     Rule(
         r"CHANGELOG.md: evaluate config=",
         "compose",
         ("scenario=star", "scenario.topology.servers_per_leaf=8", "scenario.incast.fan_in=6"),
     ),
-    # docs/results/lossless.md
-    Rule(r"lossless.md: (train|evaluate) ", "compose"),
-    # docs/guide/other-systems.md
-    Rule(r"other-systems.md: (demand|schedule) ", "compose"),
-    Rule(r"other-systems.md: evaluate ", "compose"),  # tests/sim_bridge/native/test_balancing.py runs such networks
-    # docs/guide/tracking.md
-    Rule(r"tracking.md: (train |report run=)", "compose"),
-    Rule(r"tracking.md: promote", "compose"),  # tests/pipelines/promotion/test_promote.py runs them
     # elsewhere
     Rule(r"reliability.md: verify ", "run"),
-    Rule(r"speed.md: (schedule|train|replay) ", "compose"),
-    Rule(r"benchmark.md: |(CHANGELOG|sharing-rule).md: benchmark ", "compose"),
-    Rule(r"message-end.md: run message_end", "compose"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
-    Rule(r"cluster.md: ", "compose"),  # Ray on several machines
-    Rule(r"design.md: collect ", "compose"),
     Rule(r"p4-tofino.md: (train|collect|evaluate|export model=rule.json) ", "compose"),
     Rule(r"p4-tofino.md: export .*arch=tna", "run", swap={"@champion": "@candidate"}),
-    Rule(r"p4(-demo|-tofino)?.md: export ", "compose"),
 ]
+
+COMPOSED = Rule("", "compose")
 
 COMMANDS = [command for page in PAGES for command in commands_of(page)]
 
 
-def rule_of(command: Command) -> Rule | None:
-    return next((rule for rule in RULES if re.search(rule.pattern, f"{command.page}: {plain(command)}")), None)
+def rule_of(command: Command) -> Rule:
+    return next((rule for rule in RULES if re.search(rule.pattern, f"{command.page}: {plain(command)}")), COMPOSED)
 
 
 def plain(command: Command) -> str:
@@ -299,9 +235,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(here)
         for command in COMMANDS:  # what later commands read
             rule = rule_of(command)
-            if rule is not None and (
-                rule.tiny == SLOTTED or ("outputs/slots" in command.text and "train" in command.words)
-            ):
+            if rule.tiny == SLOTTED or ("outputs/slots" in command.text and "train" in command.words):
                 assert cli.main(with_overrides(command, rule)) == 0, command.text
     return here
 
@@ -327,9 +261,8 @@ def write_scenario(folder: Path) -> None:
     file.write_text(text)
 
 
-def test_every_command_has_a_rule_and_every_rule_a_command() -> None:
-    assert [command.text for command in COMMANDS if rule_of(command) is None] == []
-    needed = {rule.pattern for command in COMMANDS if (rule := rule_of(command)) is not None}
+def test_every_rule_has_a_command() -> None:
+    needed = {rule_of(command).pattern for command in COMMANDS}
     assert [rule.pattern for rule in RULES if rule.pattern not in needed] == []
 
 
@@ -337,7 +270,7 @@ def cases(how: str, ns3: bool = False) -> list[object]:
     return [
         pytest.param(command, rule, id=f"{command.page}: {command.text}")
         for command in COMMANDS
-        if (rule := rule_of(command)) is not None and rule.how == how and rule.ns3 == ns3
+        if (rule := rule_of(command)).how == how and rule.ns3 == ns3
     ]
 
 
@@ -349,7 +282,6 @@ def test_settings_are_accepted(command: Command, rule: Rule, folder: Path, monke
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(("command", "rule"), cases("run"))
 def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -357,7 +289,6 @@ def test_commands_run(command: Command, rule: Rule, folder: Path, monkeypatch: p
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(("command", "rule"), cases("run", ns3=True))
 def test_commands_run_on_ns3(

@@ -17,7 +17,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("case", cases(len(FRONT_ENDS), seed=7), ids=lambda c: f"{c.front_end}-{c.trees}x{c.depth}")
 def test_every_target_is_proven_and_decides_as_the_framework(case: Case, dataset: Dataset) -> None:
     outcome = run(case, dataset, 20_000, max_cells=100_000)

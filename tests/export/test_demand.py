@@ -149,7 +149,6 @@ IN_C: list[DemandPredictor] = [
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("predictor", IN_C, ids=repr)
 def test_c_is_written_proven_and_integer_only(predictor: DemandPredictor, tmp_path: Path) -> None:
     trained = copy.deepcopy(predictor).fit(runs())

@@ -21,9 +21,8 @@ from foretail.export.proof import ProofError
 from foretail.export.target import export, prove_files
 from foretail.models.ensemble.boxes import difference, leaf_boxes
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
-from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
-from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
+from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump
 
 if TYPE_CHECKING:
     import onnx
@@ -136,15 +135,6 @@ def test_votes_that_fill_64_bits_are_refused() -> None:
     ensemble = Ensemble((FeatureInput("f0", "", 8),), trees, Fraction(0), 0.0, "logit", 58, 0)
     with pytest.raises(ForetailError, match="use fewer vote bits"):
         render_onnx(ensemble)
-
-
-def test_a_tree_without_a_test_is_a_constant() -> None:
-    from foretail.export.onnx.graph import render_onnx
-
-    base = stumps([0.0, 1.0])
-    leaf = Tree(np.array([-1]), np.array([0]), np.array([-1]), np.array([-1]), np.array([0.75]))
-    voted = lower(replace(base, trees=(leaf, *base.trees))).ensemble
-    prove_files(voted, Onnx(), {"p.onnx": render_onnx(voted)})
 
 
 def test_inputs_outside_their_range_count_as_the_nearest_value(lowered: Ensemble, content: bytes) -> None:
@@ -300,30 +290,6 @@ def test_any_other_change_is_caught(change: Change, lowered: Ensemble, content: 
         prove_files(lowered, Onnx(), {"p.onnx": broken}, max_cells=0)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: _set_constant(model, "radix", 1 << 20),
-        lambda model: _set_constant(model, "radix", 1),
-        lambda model: _set_constant(model, "radix", 0),
-        lambda model: _set_constant(model, "place_1", 0),
-        lambda model: _attribute(1, "n_targets")(model).__setattr__("i", 1),
-        lambda model: _attribute(1, "n_targets")(model).__setattr__("i", 10**9),
-        lambda model: _set("target_weights", 0, _list(model, "target_weights")[0] + 1)(model),
-        lambda model: _set("target_weights", 1, _list(model, "target_weights")[1] + 1)(model),
-        lambda model: next(node for node in model.graph.node if node.op_type == "Add").__setattr__("op_type", "Sub"),
-    ],
-)
-def test_a_change_in_the_digits_is_caught(change: Change) -> None:
-    from foretail.export.onnx.graph import render_onnx
-
-    ensemble = lower(wide(40, 5).with_threshold(Fraction(0)), max_cells=0).ensemble
-    content = render_onnx(ensemble)
-    prove_files(ensemble, Onnx(), {"p.onnx": content}, max_cells=0)
-    with pytest.raises(ProofError):
-        prove_files(ensemble, Onnx(), {"p.onnx": _changed(content, change)}, max_cells=0)
-
-
 def test_float32_sums_that_could_round_are_not_read() -> None:
 
     from foretail.export.onnx.graph import read_onnx, render_onnx
@@ -337,53 +303,3 @@ def test_float32_sums_that_could_round_are_not_read() -> None:
 
     with pytest.raises(ProofError, match="float32"):
         read_onnx(_changed(content, change), ensemble.features)
-
-
-@pytest.mark.parametrize("junk", [b"", b"\x00", b"not a protobuf", b"\x08\x08"])
-def test_another_file_is_not_read(junk: bytes, lowered: Ensemble) -> None:
-    from foretail.export.onnx.graph import OnnxPredictor, read_onnx
-
-    with pytest.raises(ProofError, match="cannot be read back"):
-        read_onnx(junk, lowered.features)
-    with pytest.raises(ForetailError, match="onnxruntime refuses"):
-        OnnxPredictor(junk + b"\x01")
-
-
-def test_a_file_of_other_features_is_not_read(lowered: Ensemble, content: bytes) -> None:
-    from foretail.export.onnx.graph import read_onnx
-
-    with pytest.raises(ProofError, match="more than a sum of trees"):
-        read_onnx(content, (*lowered.features[1:], lowered.features[0]))
-    with pytest.raises(ProofError, match="states another ensemble"):
-        prove_files(replace(lowered, origin={"a": 1}), Onnx(), {"p.onnx": content})
-
-
-# ---- what is refused -----------------------------------------------------------------------------------------------
-
-
-def test_a_failed_proof_writes_nothing(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretail.export.onnx import graph as onnx_graph
-    from foretail.export.onnx.graph import render_onnx
-
-    def broken(ensemble: Ensemble, name: str) -> bytes:
-        return _changed(render_onnx(ensemble, name), lambda model: _list(model, "target_weights").__setitem__(3, 5.0))
-
-    monkeypatch.setattr(onnx_graph, "render_onnx", broken)
-    with pytest.raises(ProofError):
-        export(trained.ensemble, Onnx(), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_names_folders_and_models_are_refused(trained: Trained, tmp_path: Path) -> None:
-    from foretail.export.onnx.graph import render_onnx
-
-    with pytest.raises(ForetailError, match="lower-case"):
-        export(trained.ensemble, Onnx(), tmp_path / "out", "../escape")
-    with pytest.raises(ForetailError, match="lower-case"):
-        render_onnx(lower(trained.ensemble).ensemble, 'a"b')
-    with pytest.raises(ForetailError, match="no integer votes"):
-        render_onnx(trained.ensemble)
-    (tmp_path / "mine").write_text("precious")
-    with pytest.raises(ForetailError, match="not an earlier export"):
-        export(trained.ensemble, Onnx(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

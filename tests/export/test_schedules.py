@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.export import schedule as export
 from foretail.export.c.build import find_compiler
 from foretail.export.p4.bmv2 import SimpleSwitch, compile_p4
 from foretail.export.schedule import (
@@ -26,7 +25,7 @@ from foretail.export.schedule import (
     render_schedule,
     tor_entries,
 )
-from foretail.sim_bridge.circuits.demand import random_hose, ring
+from foretail.sim_bridge.circuits.demand import ring
 from foretail.sim_bridge.circuits.schedules import IDLE, Schedule, vermilion
 from tests.export.p4.bmv2 import needs_p4_tools
 
@@ -42,14 +41,6 @@ def test_every_output_reads_back_as_the_schedule(nodes: int, degree: int, k: int
     files = render_schedule(made, outputs)
     assert len(files) == len(outputs) - 1 + nodes
     assert np.array_equal(read_json(files["schedule.json"]).matchings, made.schedule.matchings)
-
-
-def test_what_does_not_read_back_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = vermilion(random_hose(6, 2), 2, 4)
-    for output, reader in (("json", "read_json"), ("c", "read_c_table"), ("p4", "read_tor_entries")):
-        monkeypatch.setattr(export, reader, lambda _: other)
-        with pytest.raises(ForetailError, match=f"the {output} output does not read back as the schedule"):
-            render_schedule(planned(), [output])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +119,7 @@ def test_p4_entries_lead_every_packet_to_its_circuit() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "complaint"),
     [
-        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(2);", "a slot, rack or port out of range"),
+        ("(0, 1, 0) : send(0);", "(0, 1, 0) : send(1);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", "(9, 1, 0) : send(0);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", f"(0, {2**31}, 0) : send(0);", "a slot, rack or port out of range"),
         ("(0, 1, 0) : send(0);", f"(0, {'9' * 5000}, 0) : send(0);", "holds the line"),
@@ -229,8 +220,3 @@ def test_the_emulator_gets_sources_by_destination_in_dilated_time() -> None:
 def test_another_string_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ForetailError, match=complaint):
         read_emulator_schedule(text, Emulator())
-
-
-def test_the_emulator_has_one_circuit_per_rack() -> None:
-    with pytest.raises(ForetailError, match="degree 2 and a rack in Etalon one circuit at a time"):
-        render_schedule(planned(), ["etalon"])

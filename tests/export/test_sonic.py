@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.tables import Profile
-from tests.models.drop.test_alpha_tree import model as stump
+from tests.models.drop.test_predictor import model as stump
 
 LEAF = Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json"
 READ = ("queue_dropped", "switch_marked", "queue_flows")
@@ -103,32 +102,6 @@ def test_a_configuration_is_written_whole(tmp_path: Path) -> None:
     assert read_config(tmp_path / "again" / "slow_config_db.json") == after
 
 
-@pytest.mark.parametrize(
-    ("target", "sentence"),
-    [
-        (Sonic("mine", 1536), "no lossy queue draws on mine: name the egress pool of the lossy queues in sonic.pool"),
-        (Sonic("egress_lossless_pool", 1536), "no lossy queue draws on egress_lossless_pool"),
-        (Sonic(), "the lossy queues reserve 1,536 bytes each, and sonic.size_bytes = 0: set sonic.size_bytes=1536"),
-    ],
-)
-def test_profiles_for_other_queues_than_the_configurations_are_refused(target: Sonic, sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        replace(target, config=read_config(LEAF)).render(lower(TREE), "slow", 10**6)
-
-
-def test_a_profile_of_the_configuration_keeps_its_name() -> None:
-    before = read_config(LEAF)
-    taken = replace(before.profiles["egress_lossless_profile"])
-    queues = {**before.ports["Ethernet0"].queues, **dict.fromkeys((3, 4), "slow_alpha_16")}
-    port = replace(before.ports["Ethernet0"], queues=queues)
-    config = replace(
-        before, profiles={**before.profiles, "slow_alpha_16": taken}, ports={**before.ports, "Ethernet0": port}
-    )
-    sentence = r"BUFFER_QUEUE\|Ethernet0\|3 has slow_alpha_16 and is no lossy queue .*: export with another name"
-    with pytest.raises(ForetailError, match=sentence):
-        Sonic(size_bytes=1536, config=config).render(lower(TREE), "slow", 10**6)
-
-
 def test_a_configuration_that_says_something_else_is_noticed() -> None:
     lowered, target = lower(TREE), Sonic(size_bytes=1536, config=read_config(LEAF))
     files = dict(target.render(lowered, "slow", 10**6).files)
@@ -143,7 +116,6 @@ def test_a_configuration_that_says_something_else_is_noticed() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @given(trees(), st.integers(0, 2**32))
 def test_what_the_files_say_is_what_the_model_says(tree: Ensemble, seed: int) -> None:
     lowered = lower(tree)

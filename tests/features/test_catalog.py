@@ -6,8 +6,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
-    FLOW_FEATURES,
-    LOSSLESS_FEATURES,
     PAPER_FEATURES,
     REAL_FEATURES,
     SHADOW_COLUMNS,
@@ -92,10 +90,6 @@ def test_bad_names_are_refused(names: list[str], message: str) -> None:
         training_columns(names, own_queues=False)
 
 
-def test_lookup_by_name() -> None:
-    assert feature("occupancy") is FEATURES[2]
-
-
 def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("threshold").cost == FeatureCost(0, 0, 1)
     assert feature("threshold_average").cost == FeatureCost(80, 0, 19)
@@ -128,13 +122,6 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
     assert selection_cost([name], ports=7) == SelectionCost(
         7 * cost.queue_bits + cost.switch_bits, cost.operations + 7 * cost.operations_per_queue
     )
-
-
-def test_all_has_no_approximations_of_others() -> None:
-    assert FEATURE_GROUPS["tofino"] == (*TRACKED_FEATURES, "first_rtt", "message_left")
-    beside = {"queue_share", "active_queues", "gap", "threshold_headroom", "until_circuit"}
-    beside |= {"arrivals_rate_slow", "peak_arrival_rate", *FLOW_FEATURES, *LOSSLESS_FEATURES}
-    assert set(FEATURE_GROUPS["all"]) == set(NAMES) - {*TRACKED_FEATURES, *beside}
 
 
 def test_what_no_switch_can_know_has_no_cost() -> None:

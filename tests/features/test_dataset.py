@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +19,30 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
+import foretail.sim_bridge
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import writer
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import CONTROL_SCHEMA, DROP_COSTS_SCHEMA, ROWS_SCHEMA, SCHEMAS
-from foretail.features.records import REPLAY_DTYPE, Asked, Outcome
+from foretail.features.dataset.schema import (
+    CONTROL_SCHEMA,
+    DROP_COSTS_SCHEMA,
+    ROWS_SCHEMA,
+    Manifest,
+    PartFile,
+)
+from foretail.features.records import (
+    ARRIVAL_DTYPE,
+    FLOW_DTYPE,
+    OCCUPANCY_DTYPE,
+    REPLAY_DTYPE,
+    Asked,
+    FlowClass,
+    Outcome,
+    count_records,
+    iterate_records,
+    read_records,
+)
 from tests.examples import draws
 from tests.strategies import arrivals as arrivals_strategy
 from tests.traces import RUN, Arrivals, make_arrivals, write_trace
@@ -186,12 +208,6 @@ def test_an_impossible_shadow_is_refused(tmp_path: Path) -> None:
         write_trace(tmp_path / "run", arrivals)
 
 
-def test_arrays_of_different_length_are_refused(tmp_path: Path) -> None:
-    records, shadow, shadow_asked = make_arrivals(100)
-    with pytest.raises(ForetailError, match="do not fit together"):
-        write_trace(tmp_path / "run", Arrivals(records, shadow[:99], shadow_asked))
-
-
 def test_a_run_that_contradicts_itself_is_refused_before_the_first_arrival(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"^the run to be written to .*run contradicts itself at cell_bytes"):
         write_trace(tmp_path / "run", make_arrivals(1), cell_bytes=100)
@@ -208,53 +224,6 @@ def test_a_missing_arrival_is_noticed_by_the_replay(tmp_path: Path) -> None:
     pq.write_table(table.slice(1) if lost else shifted, path)
     with pytest.raises(ForetailError, match=f"run lacks arrival {lost}: "):
         list(dataset.arrivals())
-
-
-PEAK = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-from tests.traces import RUN, make_arrivals
-from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.writer import write_dataset
-folder, batches = Path(sys.argv[1]), int(sys.argv[2])
-arrivals = make_arrivals(100_000)
-length = arrivals.records["time_ns"][-1]
-with write_dataset(folder, RUN) as writer:
-    for _ in range(batches):
-        writer.write(*arrivals)
-        for field in ("time_ns", "fate_time_ns"):
-            arrivals.records[field] += length
-dataset = Dataset.open(folder)
-assert sum(batch.num_rows for batch in dataset.rows()) == dataset.manifest.rows
-assert sum(len(chunk) for chunk in dataset.arrivals()) == batches * 100_000
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
-    peaks_kib = [
-        int(
-            subprocess.run(
-                [sys.executable, "-c", PEAK, tmp_path / str(batches), str(batches)],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
-        for batches in (10, 40)
-    ]
-    assert peaks_kib[1] - peaks_kib[0] < 100 * 1024  # the larger trace has 264 MB of records more
-
-
-def test_run_is_kept_in_the_manifest(tmp_path: Path) -> None:
-    manifest = write_trace(tmp_path / "run", make_arrivals(10)).manifest
-    assert {name: getattr(manifest, name) for name in vars(RUN)} == vars(RUN)
-    assert set(SCHEMAS["trace"]) == {path.name for path in (tmp_path / "run").iterdir() if path.is_dir()}
-    assert Dataset.open(tmp_path / "run").manifest == manifest
 
 
 def drop_costs(tmp_path: Path) -> pd.DataFrame:
@@ -282,15 +251,6 @@ def test_drop_costs_come_back(tmp_path: Path) -> None:
     assert Dataset.open(tmp_path / "again").manifest.content_sha256 == dataset.manifest.content_sha256
 
 
-def test_drop_costs_are_no_trace(tmp_path: Path) -> None:
-    writer.write_drop_costs(tmp_path / "costs", RUN, drop_costs(tmp_path))
-    dataset = Dataset.open(tmp_path / "costs")
-    with pytest.raises(ForetailError, match="holds sampled arrivals with what dropping them costs, and so no column"):
-        list(dataset.rows(["lqd_drop"]))
-    with pytest.raises(ForetailError, match="and so cannot be replayed: replay a trace"):
-        list(dataset.arrivals())
-
-
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_drop_cost_that_is_none_is_refused(tmp_path: Path, wrong: float) -> None:
     rows = drop_costs(tmp_path)
@@ -298,3 +258,187 @@ def test_a_drop_cost_that_is_none_is_refused(tmp_path: Path, wrong: float) -> No
     with pytest.raises(ForetailError, match=r"row 3 for .* has drop_cost"):
         writer.write_drop_costs(tmp_path / "costs", RUN, rows)
     assert not (tmp_path / "costs").exists()
+
+
+FILES = (
+    PartFile("rows/part-00000.parquet", 10, "a" * 64),
+    PartFile("rows/part-00001.parquet", 3, "b" * 64),
+    PartFile("control/part-00000.parquet", 5, "c" * 64),
+)
+MANIFEST = Manifest.of(RUN, FILES, drops=2)
+
+
+def test_content_hash_depends_on_every_file_and_their_order() -> None:
+    hashes = {Manifest.of(RUN, files, 0).content_sha256 for files in (FILES, FILES[:2], FILES[::-1], ())}
+    assert len(hashes) == 4
+
+
+def _changed(path: list[str | int], value: Any) -> str:
+    plain = json.loads(MANIFEST.to_json())
+    inner = plain
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return json.dumps(plain)
+
+
+@pytest.mark.parametrize("text", ["", "{", b"\xff", "[" * 100_000, '{"scenario":' * 200 + "1" + "}" * 200])
+def test_what_is_no_json_is_refused_in_one_sentence(text: str | bytes) -> None:
+    with pytest.raises(ForetailError, match=r"^m\.json is not valid JSON \(.*\): collect the trace again$"):
+        Manifest.from_json(text, "m.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            ["schema_version"],
+            1,
+            r"^m\.json has schema_version 1 but this Foretail reads version 2: collect the trace again",
+        ),
+        (["schema_version"], None, r"^m\.json is not a valid manifest at schema_version: Field required$"),
+        (["seed"], None, r"at seed: Field required"),
+        (["seed"], "1", r"at seed: Input should be a valid integer"),
+        (["seed"], True, r"at seed: Input should be a valid integer"),
+        (["seed"], -1, r"at seed: "),
+        (["mood"], 1, r"at mood: "),
+        (["kind"], "model", r"at kind: "),
+        (["rules", "tie"], "coin", r"at rules\.tie: Input should be 'lowest_port' or 'highest_port'"),
+        (["switches"], [], r"at switches: "),
+        (["switches", 0, "buffer_bytes"], 0, r"at switches\.0\.buffer_bytes: "),
+        (["switches", 1, "port_rates_bps"], [10], r"contradicts itself at switches\.port_rates_bps"),
+        (["files", 0, "path"], "../../etc/passwd", r"at files\.0\.path: "),
+        (["files", 0, "sha256"], "A" * 64, r"at files\.0\.sha256: "),
+        (["files", 0, "sha256"], "0" * 64, r"contradicts itself at content_sha256"),
+        (["cell_bytes"], 100, r"contradicts itself at cell_bytes"),
+        (["average_shift"], 12, r"contradicts itself at features"),
+        (["features", 0, "name"], "mood", r"contradicts itself at features"),
+        (["rows"], 14, r"contradicts itself at rows"),
+        (["control_rows"], 6, r"contradicts itself at control_rows"),
+        (["drops"], 14, r"contradicts itself at drops"),
+    ],
+)
+def test_a_wrong_manifest_is_refused_in_one_sentence(path: list[str | int], value: Any, message: str) -> None:
+    with pytest.raises(ForetailError, match=message) as caught:
+        Manifest.from_json(_changed(path, value), "m.json")
+    assert "m.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", b"\xff\xfe"])
+def test_a_file_that_is_no_manifest_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ForetailError, match=r"^m\.json is not (a )?valid ") as caught:
+        Manifest.from_json(text, "m.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), object()])
+def test_a_run_that_json_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(ForetailError, match="cannot be described in a manifest"):
+        Manifest.of(replace(RUN, scenario={"load": value}), (), 0).to_json()
+
+
+@pytest.mark.parametrize("dtype", [ARRIVAL_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, REPLAY_DTYPE])
+def test_layout_has_natural_alignment_and_no_hidden_padding(dtype: np.dtype[np.void]) -> None:
+    assert dtype.itemsize % 8 == 0
+    assert dtype.fields is not None
+    end = 0
+    for kind, offset, *_ in dtype.fields.values():
+        assert offset == end
+        assert offset % kind.base.itemsize == 0
+        assert kind.base.byteorder in "<|" or np.little_endian
+        end += kind.itemsize
+    assert end == dtype.itemsize
+
+
+@pytest.mark.parametrize("codes", [FlowClass, Asked, Outcome])
+def test_codes_are_those_that_the_headers_write(codes: type[IntEnum]) -> None:
+    assert foretail.sim_bridge.__file__
+    headers = sorted(Path(foretail.sim_bridge.__file__).parent.glob("buffer/*.hpp"))
+    text = "".join(header.read_text() for header in headers)
+    (names,) = re.findall(rf"enum class {codes.__name__} : std::uint8_t {{ (.*?) }}", text)
+    assert [(code.name.lower(), code.value) for code in codes] == list(zip(names.split(", "), range(9), strict=False))
+
+
+def test_records_come_back_in_chunks(tmp_path: Path) -> None:
+    records = make_arrivals(1000).records
+    path = tmp_path / "arrivals.bin"
+    records.tofile(path)
+    assert count_records(path, ARRIVAL_DTYPE) == 1000
+    chunks = list(iterate_records(path, ARRIVAL_DTYPE, 300))
+    assert [len(chunk) for chunk in chunks] == [300, 300, 300, 100]
+    assert np.concatenate(chunks).tobytes() == records.tobytes()
+    assert read_records(path, ARRIVAL_DTYPE).tobytes() == records.tobytes()
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "flows.bin"
+    path.touch()
+    assert read_records(path, FLOW_DTYPE).shape == (0,)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.bin"
+    path.write_bytes(make_arrivals(10).records.tobytes()[:-1])
+    size = ARRIVAL_DTYPE.itemsize
+    with pytest.raises(
+        ForetailError, match=rf"arrivals\.bin is truncated: {10 * size - 1} bytes are not a multiple of the {size}-byte"
+    ):
+        read_records(path, ARRIVAL_DTYPE)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"^cannot read .*flows\.bin: No such file"):
+        read_records(tmp_path / "flows.bin", FLOW_DTYPE)
+
+
+def test_a_file_that_shrinks_while_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.bin"
+    make_arrivals(10_000).records.tofile(path)
+    chunks = iterate_records(path, ARRIVAL_DTYPE, 5000)
+    next(chunks)
+    path.write_bytes(path.read_bytes()[: 128 * 6000])
+    with pytest.raises(ForetailError, match="was cut short while it was read"):
+        next(chunks)
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from tests.traces import RUN, make_arrivals
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.writer import write_dataset
+folder, batches = Path(sys.argv[1]), int(sys.argv[2])
+arrivals = make_arrivals(100_000)
+length = arrivals.records["time_ns"][-1]
+with write_dataset(folder, RUN) as writer:
+    for _ in range(batches):
+        writer.write(*arrivals)
+        for field in ("time_ns", "fate_time_ns"):
+            arrivals.records[field] += length
+dataset = Dataset.open(folder)
+assert sum(batch.num_rows for batch in dataset.rows()) == dataset.manifest.rows
+assert sum(len(chunk) for chunk in dataset.arrivals()) == batches * 100_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
+    peaks_kib = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", PEAK, tmp_path / str(batches), str(batches)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for batches in (10, 40)
+    ]
+    assert peaks_kib[1] - peaks_kib[0] < 100 * 1024  # the larger trace has 264 MB of records more

@@ -9,8 +9,16 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
-from foretail.features.demand.matrix import DemandSequence, Racks, carried_demand, offered_demand, split_sequences
+from foretail.features.demand.matrix import (
+    DemandMatrix,
+    DemandSequence,
+    Racks,
+    carried_demand,
+    offered_demand,
+    split_sequences,
+)
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, FlowClass, Records
+from foretail.sim_bridge.circuits.schedules import vermilion
 from tests.traces import make_arrivals, write_trace
 
 RACKS = Racks(leaves=3, servers_per_leaf=2, uplink_bps=8_000_000_000)  # 1 byte per ns
@@ -156,11 +164,6 @@ def test_a_split_never_parts_a_run() -> None:
             split_sequences(sequences, validation, test, seed=1)
 
 
-def test_matrices_lie_in_rows_whatever_they_came_from() -> None:
-    turned = np.arange(8.0).reshape(2, 2, 2).T * (1 - np.eye(2))
-    assert all(matrix.flags.c_contiguous for matrix in DemandSequence(turned.transpose(0, 2, 1), 1, "a").demand)
-
-
 def test_messages_that_never_started_are_no_demand(tmp_path: Path) -> None:
     flows = make_flows((700, 1, 1, 0, 2), (5_699, 1, 1, 3, 1))
     with_others = np.concatenate([flows, make_flows((NEVER_STARTED, 1, 1, 0, 2))])
@@ -168,3 +171,52 @@ def test_messages_that_never_started_are_no_demand(tmp_path: Path) -> None:
         offered_demand(with_others, RACKS, 1000, None, "a").demand, offered_demand(flows, RACKS, 1000, None, "a").demand
     )
     assert len(carried_demand(trace(tmp_path / "a", with_others), 1000, None).demand) == 4
+
+
+@pytest.mark.parametrize(
+    ("demand", "complaint"),
+    [
+        ([[0, 1]], "shape (1, 2)"),
+        ([[0]], "shape (1, 1)"),
+        ([0, 1], "shape (2,)"),
+        ([[0, np.nan], [1, 0]], "from node 0 to node 1, nan, is not a finite number"),
+        ([[0, np.inf], [1, 0]], "is not a finite number"),
+        ([[0, 1], [-2, 0]], "from node 1 to node 0, -2, is negative"),
+        ([[0, 1], [2, 0.5]], "from node 1 to node 1, 0.5, is on the diagonal"),
+    ],
+)
+def test_malformed_matrices_are_refused(demand: object, complaint: str) -> None:
+    with pytest.raises(ForetailError) as refusal:
+        DemandMatrix(np.array(demand))
+    assert complaint in str(refusal.value)
+
+
+def test_the_hose_model_is_checked_by_rows_and_columns() -> None:
+    DemandMatrix(np.array([[0, 2.0], [2.0, 0]])).require_hose(2)
+    with pytest.raises(ForetailError, match="row 0 of the demand matrix sums to 3, more than the 2 uplinks"):
+        DemandMatrix(np.array([[0, 3.0], [2.0, 0]])).require_hose(2)
+    with pytest.raises(ForetailError, match="column 2 of the demand matrix sums to 4"):
+        DemandMatrix(np.array([[0, 0, 2.0], [0, 0, 2.0], [0, 0, 0]])).require_hose(2)
+
+
+def test_scaling_fills_the_largest_sum() -> None:
+    scaled = DemandMatrix(np.array([[0, 1, 2], [0, 0, 3], [1, 0, 0]])).scaled_to(4)
+    assert scaled.largest_sum == pytest.approx(4)
+    assert scaled.demand[0, 2] == pytest.approx(2 * 4 / 5)
+    with pytest.raises(ForetailError, match="the demand matrix is zero"):
+        DemandMatrix(np.zeros((3, 3))).scaled_to(1)
+
+
+def test_the_matrix_cannot_be_changed() -> None:
+    given = np.array([[0, 1.0], [1.0, 0]])
+    matrix = DemandMatrix(given)
+    given[0, 1] = 5
+    assert matrix.demand[0, 1] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        matrix.demand[0, 1] = 2
+
+
+def test_columns_first_is_no_other_matrix() -> None:
+    demand = np.asfortranarray(np.array([[0, 1.0, 2.0], [3.0, 0, 1.0], [0.5, 2.0, 0]]))
+    assert DemandMatrix(demand).demand.flags.c_contiguous
+    assert vermilion(DemandMatrix(demand), 1, 3).nodes == 3

@@ -24,12 +24,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     shutil.rmtree(folder)  # pytest keeps folders of earlier sessions, and this one holds half a gigabyte
 
 
+OF_NS3 = [pytest.mark.ns3, pytest.mark.nightly]  # a minute; by day others compare ns-3 with the native network
+
+
 @pytest.mark.parametrize(
     "group",
-    [
-        pytest.param(group, id=f"{group.kind}-{group.name}", marks=[pytest.mark.ns3] if group.ns3 else [])
-        for group in GROUPS
-    ],
+    [pytest.param(group, id=f"{group.kind}-{group.name}", marks=OF_NS3 if group.ns3 else []) for group in GROUPS],
 )
 def test_results_are_those_that_were_accepted(group: Group, place: Place) -> None:
     lines = changes(group.accepted(), group.fingerprints(place))

@@ -21,8 +21,9 @@ from sklearn.tree import DecisionTreeClassifier
 from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
-from foretail.features.catalog import feature
-from foretail.gym import ACCEPT, ClosedLoopEnv, ClosedLoopVectorEnv
+from foretail.features.catalog import COUNTERS, feature
+from foretail.gym import ACCEPT, ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv, alphas
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
@@ -171,19 +172,6 @@ def test_without_autoreset_what_has_ended_waits_for_the_others() -> None:
     many.step(accept)
 
 
-def test_a_scenario_may_be_made_for_a_seed() -> None:
-    made: list[int] = []
-
-    def scenario(seed: int) -> dict[str, Any]:
-        made.append(seed)
-        return learned(seed=seed)
-
-    first, _ = ClosedLoopEnv(scenario).reset(seed=3)
-    second, _ = ClosedLoopEnv(learned()).reset(seed=3)
-    assert made == [3]
-    assert (first == second).all()
-
-
 @pytest.mark.parametrize(
     ("scenario", "complaint"),
     [
@@ -213,3 +201,87 @@ def test_what_is_wrong_is_one_sentence() -> None:
     with pytest.raises(ForetailError, match=r"^the predictor .* fails on 1 rows .ZeroDivisionError"):
         run_live_native([learned()], lambda _: 1 / 0, ("queue",))
     assert run_live_native([], lambda x: x, ("queue",)) == []
+
+
+INTERVAL_NS = 100_000
+START = 11  #: the action of alpha 16
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    start = {"policy__name": "dt", "policy__alpha": 16.0, "policy__alpha_interval_ns": INTERVAL_NS}
+    return settings(**(start | {"traffic_ns": 1_000_000} | changes))
+
+
+def in_one_piece_of_alphas(found: dict[str, Any], **policy: Any) -> tuple[Any, int]:
+    """The flows of a run in which nobody acts, and its end."""
+    network = NativeNetwork({**found, "policy": found["policy"] | policy})
+    network.advance()
+    return network.flows(), network.now_ns
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    counters = draw.integers(0, 64, (2000, len(COUNTERS)))
+    exponents = range(-3, 5)
+    costs = np.abs(counters[:, [1]] // 8 - 3 - np.array([exponents])).astype(float)
+    tree = fit_alpha_tree(counters, costs, np.ones(len(counters)), exponents, 3, INTERVAL_NS)
+    library = export(tree, C(), tmp_path / "export").file(".so")
+    changes: dict[str, Any] = (
+        {} if queues == 1 else {"queues__count": 2, "queues__quantum_bytes": [1500, 1500], "policy__alpha": 16.0}
+    )
+    found = document(**changes)
+    env = ClosedLoopAlphaEnv(found)
+    seen, _ = env.reset(seed=found["seed"])
+    action, over, earned, acted = np.full(len(seen), START), False, 0.0, set()
+    while not over:
+        seen, reward, over, _, info = env.step(action)
+        action = alpha_exponents(tree, seen.astype(np.int64)) - alphas.EXPONENTS[0]
+        acted |= set(action.tolist())
+        earned += reward
+    flows, end_ns = in_one_piece_of_alphas(found, predictor="library", library=str(library))
+    assert len(acted) > 2
+    assert env._network is not None
+    assert (env._network.flows() == flows).all()
+    assert not (in_one_piece_of_alphas(found)[0] == flows).all()
+    assert info == {"time_ns": end_ns, "cost": pytest.approx(run_cost(flows, end_ns, found).cost)}
+    assert 1 - earned == pytest.approx(info["cost"])
+
+
+def test_gymnasium_finds_nothing_wrong_with_alphas() -> None:
+    short = document(traffic_ns=500_000)
+    check_env(gymnasium.make("foretail/ClosedLoopAlpha-v0", scenario=short).unwrapped, skip_render_check=True)
+    many = gymnasium.make_vec("foretail/ClosedLoopAlpha-v0", num_envs=2, scenario=short, vectorization_mode="sync")
+    seen, _ = many.reset(seed=1)
+    assert many.observation_space.contains(seen)
+    assert not seen.any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"policy__name": "lqd"},
+            "policy 'lqd' of the scenario leaves no alpha to set: choose dt, without a predictor",
+        ),
+        ({"policy__predictor": "library"}, "leaves no alpha to set"),
+    ],
+)
+def test_a_scenario_without_alphas_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        ClosedLoopAlphaEnv(document(**changes))
+
+
+def test_bad_use_is_one_sentence() -> None:
+    env = ClosedLoopAlphaEnv(document())
+    with pytest.raises(ForetailError, match=r"call reset\(\) first"):
+        env.step(np.zeros(4, int))
+    seen, _ = env.reset(seed=1)
+    for action in (np.zeros(3, int), np.full(len(seen), 14), np.full(len(seen), 0.5), np.full(len(seen), -1)):
+        with pytest.raises(ForetailError, match=f"an action must be {len(seen)} whole numbers from 0 to 13"):
+            env.step(action)
+    with pytest.raises(ForetailError, match="render_mode"):
+        ClosedLoopAlphaEnv(document(), render_mode="human")
+    silent = document(background__load=0.0, incast__queries_per_second_per_server=0.0)
+    with pytest.raises(ForetailError, match="seed 3 has no queries, no short and no long flows"):
+        ClosedLoopAlphaEnv(silent).reset(seed=3)

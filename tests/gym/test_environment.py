@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import itertools
 import math
 import pickle  # noqa: TID251 - of an environment, to another process
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,17 +27,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass
-from foretail.gym import (
-    ACCEPT,
-    DROP,
-    BufferEnv,
-    BufferVectorEnv,
-    FromDatasets,
-    FromFile,
-    Generated,
-    Reward,
-    Traffic,
-)
+from foretail.gym import ACCEPT, DROP, BufferEnv, BufferVectorEnv, FromDatasets, FromFile, Generated, Reward, Traffic
 from foretail.gym.environment import DEFAULT_FEATURES
 from foretail.gym.traffic import Episode, RecordedEpisode, SlottedEpisode
 from foretail.models.ensemble.ensemble import Ensemble
@@ -44,6 +35,7 @@ from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from tests.docs.pages import ROOT
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet
 from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals, small_ensembles
@@ -52,7 +44,6 @@ from tests.traces import RUN, write_bursts
 LENGTHS = ("queue", "threshold")
 VIRTUAL = ("threshold", "thresholds_sum", "threshold_max", "queues_over_share", "since_push_out", "arrival_rate")
 EVERY = tuple(feature.name for feature in FEATURES)
-
 Rule = Callable[[dict[str, int], dict[str, Any], int], int]
 
 
@@ -283,24 +274,6 @@ def test_a_seed_determines_all_episodes() -> None:
     assert episodes(7) == episodes(7) != episodes(8)
 
 
-def test_labels_of_a_dataset_are_its_own(bursts: Path) -> None:
-    env = BufferEnv(FromDatasets([bursts]), labels=True)
-    records = FromDatasets([bursts]).episode(0).records
-    told, over, info = [], False, env.reset(seed=0)[1]
-    while not over:
-        told.append(info["lqd_drop"])
-        _, _, over, _, info = env.step(ACCEPT)
-    assert told == (records["lqd_drop"][records["flow_class"] != FlowClass.CONTROL] != 0).tolist()
-    assert any(told)
-
-
-def test_without_gymnasium_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "foretail.gym")
-    with pytest.raises(ForetailError, match=r"^environments need the package gymnasium: install it with"):
-        importlib.import_module("foretail.gym")
-
-
 @pytest.mark.parametrize(
     "again", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "deepcopy"]
 )
@@ -320,29 +293,6 @@ def test_a_copy_plays_the_same_episodes(again: Callable[[Any], Any]) -> None:
     assert np.array_equal(again(many).reset(seed=7)[0], many.reset(seed=7)[0])
 
 
-def test_seeds_and_actions_of_numpy_are_taken() -> None:
-    env, many = BufferEnv(Generated(slots=40)), BufferVectorEnv(2, Generated(slots=40))
-    first, _ = env.reset(seed=np.int64(5))  # type: ignore[arg-type]
-    assert np.array_equal(first, env.reset(seed=5)[0])
-    assert np.array_equal(many.reset(seed=[np.int64(5), None])[0][0], first)  # type: ignore[list-item]
-    for action in (np.int64(1), np.array([1]), np.array(1), True):
-        env.reset(seed=5)
-        assert env.step(action)[0].shape == first.shape
-
-
-def test_episodes_are_cut_alike_in_both_forms() -> None:
-    many = gymnasium.make_vec("foretail/Buffer-v0", num_envs=2, traffic=Generated(slots=60), max_episode_steps=3)
-    one = gymnasium.make("foretail/Buffer-v0", traffic=Generated(slots=60), max_episode_steps=3)
-    many.reset(seed=1)
-    one.reset(seed=1)
-    alone = [one.step(0)[3] for _ in range(3)]
-    assert [bool(many.step(np.zeros(2, np.int64))[3][0]) for _ in range(3)] == alone == [False, False, True]
-    assert np.array_equal(many.step(np.zeros(2, np.int64))[1], np.zeros(2))  # the reset
-    assert not many.step(np.zeros(2, np.int64))[3].any()
-    with pytest.raises(ForetailError, match=r"^max_episode_steps must be a whole number of at least 1, or None"):
-        BufferVectorEnv(max_episode_steps=0)
-
-
 def test_a_mask_resets_some_environments() -> None:
     many = BufferVectorEnv(3, Generated(ports=4, buffer=16, slots=60))
     first, _ = many.reset(seed=3)
@@ -353,21 +303,6 @@ def test_a_mask_resets_some_environments() -> None:
     for wrong in (np.zeros(3, np.bool_), np.ones(2, np.bool_), [0, 1, 0]):
         with pytest.raises(ForetailError, match=r"^reset_mask must be 3 booleans, at least one of them true$"):
             many.reset(options={"reset_mask": wrong})
-
-
-def test_threads_that_share_an_environment_take_turns() -> None:
-    traffic = Generated(ports=8, buffer=64, slots=200)
-    many = BufferVectorEnv(64, traffic)
-    many.reset(seed=1)
-
-    def work(_: int) -> None:
-        for _ in range(300):
-            many.step(np.zeros(64, np.int64))
-            many.reset(seed=1)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    assert np.array_equal(many.reset(seed=1)[0], BufferVectorEnv(64, traffic).reset(seed=1)[0])
 
 
 def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
@@ -423,3 +358,39 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
             BufferEnv(Generated(ports=ports))
     with pytest.raises(ForetailError, match=r"^render_mode is 'human', and there is nothing to draw: leave it out$"):
         BufferEnv(render_mode="human")
+
+
+ROW = r"J +\d+\.\d{3}, against accepting [+-]\d+\.\d % \[.+\], DT [+-]\d+\.\d % \[.+\]$"
+
+
+@pytest.mark.slow
+def test_the_example_learns_and_exports(tmp_path: Path) -> None:
+    program = ROOT / "examples" / "closed_loop" / "learn_policy.py"
+    command: list[str | Path] = [sys.executable, "-W", "error", program, "--size", "small", "--folder", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for policy in (
+        "Complete Sharing \\(always accept\\)",
+        r"Dynamic Thresholds, alpha \S+, tuned",
+        "Longest Queue Drop",
+        "the demo's sharing rule, as C",
+        "learned policy, as C",
+    ):
+        assert re.search(rf"^{policy} +{ROW}", done.stdout, re.MULTILINE), done.stdout
+    assert (tmp_path / "learned_policy" / "drop_predictor.c").exists()
+
+
+@pytest.mark.nightly
+def test_threads_that_share_an_environment_take_turns() -> None:
+    traffic = Generated(ports=8, buffer=64, slots=200)
+    many = BufferVectorEnv(64, traffic)
+    many.reset(seed=1)
+
+    def work(_: int) -> None:
+        for _ in range(300):
+            many.step(np.zeros(64, np.int64))
+            many.reset(seed=1)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert np.array_equal(many.reset(seed=1)[0], BufferVectorEnv(64, traffic).reset(seed=1)[0])

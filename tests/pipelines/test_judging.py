@@ -5,6 +5,7 @@ Runs are small, in slots, and lengths are in cells of one packet, as the slow sw
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -46,6 +47,7 @@ from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, collect_slots, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.composed import composed
+from tests.examples import draws
 from tests.sim_bridge.slow_models.slotted import run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 
@@ -98,7 +100,7 @@ def recorded(folder: Path, drawn: SlottedArrivals) -> Dataset:
     model=st.sampled_from(sorted(FEATURE_GROUPS)).flatmap(lambda group: small_ensembles(FEATURE_GROUPS[group])),
     policy=st.sampled_from(POLICIES),
 )
-@settings(max_examples=60)
+@settings(max_examples=draws(100))
 def test_a_score_is_what_a_slow_switch_sends_for_any_trees_on_any_features(
     drawn: SlottedArrivals, model: Ensemble, policy: str
 ) -> None:
@@ -162,8 +164,15 @@ def replay_document(folder: Path, model: str, runs: list[Dataset]) -> dict[str, 
     return result.document()
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS)
-@pytest.mark.parametrize("group", ["paper", "switch", "threshold", "all"])
+@pytest.mark.parametrize(
+    ("predictor", "group"),
+    [
+        pytest.param(predictor, group, marks=[] if number % 5 == 0 else pytest.mark.nightly)
+        for number, (predictor, group) in enumerate(
+            itertools.product(PREDICTORS, ("paper", "switch", "threshold", "all"))
+        )
+    ],
+)
 def test_what_commands_say_is_what_the_slow_switch_and_the_environment_send(
     predictor: str, group: str, folder: Path, runs: list[Dataset]
 ) -> None:
@@ -279,6 +288,7 @@ def test_what_cannot_be_judged_is_refused(folder: Path, runs: list[Dataset]) -> 
     assert [run.path for run in open_runs(str(runs[0].path))] == [runs[0].path]
 
 
+@pytest.mark.nightly
 def test_a_network_runs_as_the_exported_c_and_as_a_function_that_answers_alike(
     folder: Path, runs: list[Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,8 @@ import pytest
 import skops.io
 from sklearn.ensemble import RandomForestClassifier
 
+from tests.composed import foretail
 from tests.docs.pages import ROOT
-from tests.pipelines.command.test_cli import foretail
 
 pytestmark = pytest.mark.slow
 

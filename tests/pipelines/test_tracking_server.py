@@ -82,59 +82,10 @@ def without_postgresql() -> str | None:
     return None
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
-def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
-    from mlflow import MlflowClient
-
-    port = free_port()
-    slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
-    assert foretail(folder, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots").returncode == 0
-    with running(folder, port) as process:
-        environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
-        command = [sys.executable, "-m", "foretail.pipelines.cli", *SWEEP]
-        with subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as sweep:
-            client, end = MlflowClient(f"http://{server.LOOPBACK}:{port}"), time.monotonic() + 60
-            while not client.search_runs(["1"]) and time.monotonic() < end:
-                time.sleep(0.1)
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-            assert len(children) == 2
-            for leader in children:  # the database and MLflow, each with its workers
-                os.killpg(int(leader), signal.SIGKILL)
-            error = sweep.communicate(timeout=120)[1]
-        assert sweep.returncode == 2, error
-        assert re.fullmatch(r"foretail: .*\n", error), error
-    with running(folder, port):
-        done = foretail(folder, port, *SWEEP)
-        assert done.returncode == 0, done.stderr
-        assert "models:/foretail-drop@candidate is version 1 now" in done.stdout
-        again = foretail(folder, port, *SWEEP)
-        assert "models:/foretail-drop@candidate is version 1 now, as before" in again.stdout
-        exported = foretail(folder, port, "export", "model=models:/foretail-drop@candidate", "target=c")
-        assert exported.returncode == 0, exported.stderr
-        assert "foretail-drop version 1 (candidate)" in exported.stdout
-        client = MlflowClient(f"http://{server.LOOPBACK}:{port}")
-        (version,) = client.search_model_versions("name='foretail-drop'")
-        made = [
-            run.info.run_name
-            for run in client.search_runs(["1"])
-            if run.info.status == "FINISHED"
-            and "mlflow.parentRunId" in run.data.tags
-            and "reused_run_id" not in run.data.tags
-        ]
-        assert set(made) == {f"random forest {trees}x2 paper seed 1" for trees in (1, 2)}
-        assert "validation/asked/f1" in str(version.description)
-    assert not (folder / "outputs" / "mlflow.db").exists()
-
-
 ROUNDS = 50
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
 def test_jobs_that_write_the_same_at_once_both_succeed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets, experiments, models, versions, aliases and tags, each as two jobs of a sweep write it."""
@@ -223,18 +174,6 @@ def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path, monk
     assert [name for name, text in texts.items() if b"somebody" in text] == [f"{tmp_path}/server.db"]  # whose run it is
 
 
-def test_a_password_that_only_an_address_can_hold_is_refused(tmp_path: Path) -> None:
-    for given in (
-        "mysql://somebody:hidden@127.0.0.1/db",
-        "postgresql://127.0.0.1/db?PASSWORD=hidden",
-        "http://127.0.0.1/?a=1&token=hidden",
-        "databricks://dapihidden",
-    ):
-        with pytest.raises(ForetailError, match=r"comes with a password: give that in the environment$") as refused:
-            tracking_uri(given, tmp_path)
-        assert "hidden" not in str(refused.value)
-
-
 @pytest.mark.parametrize("password", ["hidden", "hid/den", "hid@den", "hid?#den", "hid den", "hid'\"den"])
 def test_whatever_a_password_has_it_is_in_the_environment_alone(
     password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -246,6 +185,7 @@ def test_whatever_a_password_has_it_is_in_the_environment_alone(
         assert tracking_uri(plain, tmp_path) == without_passwords(plain) == plain
 
 
+@pytest.mark.nightly
 def test_a_server_ends_with_the_process_that_started_it_however_that_ends() -> None:
     script = (
         "import os, time\nfrom foretail.pipelines.tracking import server\n"
@@ -293,3 +233,50 @@ def test_pages_need_a_tracked_run(
     assert main(["ui"]) == 2
     assert "a server, which has pages of its own: open http://127.0.0.1:1" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(without_postgresql() is not None, reason=f"{without_postgresql()}")
+def test_a_sweep_survives_that_the_server_is_killed_and_started_again(folder: Path) -> None:
+    from mlflow import MlflowClient
+
+    port = free_port()
+    slotted = ("collect", "source=slotted", "slotted.workload=incast", "slotted.slots=4000", "seeds=[1,2,3]")
+    assert foretail(folder, port, *slotted, "slotted.ports=8", "hydra.run.dir=slots").returncode == 0
+    with running(folder, port) as process:
+        environment = os.environ | {"MLFLOW_TRACKING_URI": f"http://{server.LOOPBACK}:{port}"}
+        command = [sys.executable, "-m", "foretail.pipelines.cli", *SWEEP]
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as sweep:
+            client, end = MlflowClient(f"http://{server.LOOPBACK}:{port}"), time.monotonic() + 60
+            while not client.search_runs(["1"]) and time.monotonic() < end:
+                time.sleep(0.1)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+            assert len(children) == 2
+            for leader in children:  # the database and MLflow, each with its workers
+                os.killpg(int(leader), signal.SIGKILL)
+            error = sweep.communicate(timeout=120)[1]
+        assert sweep.returncode == 2, error
+        assert re.fullmatch(r"foretail: .*\n", error), error
+    with running(folder, port):
+        done = foretail(folder, port, *SWEEP)
+        assert done.returncode == 0, done.stderr
+        assert "models:/foretail-drop@candidate is version 1 now" in done.stdout
+        again = foretail(folder, port, *SWEEP)
+        assert "models:/foretail-drop@candidate is version 1 now, as before" in again.stdout
+        exported = foretail(folder, port, "export", "model=models:/foretail-drop@candidate", "target=c")
+        assert exported.returncode == 0, exported.stderr
+        assert "foretail-drop version 1 (candidate)" in exported.stdout
+        client = MlflowClient(f"http://{server.LOOPBACK}:{port}")
+        (version,) = client.search_model_versions("name='foretail-drop'")
+        made = [
+            run.info.run_name
+            for run in client.search_runs(["1"])
+            if run.info.status == "FINISHED"
+            and "mlflow.parentRunId" in run.data.tags
+            and "reused_run_id" not in run.data.tags
+        ]
+        assert set(made) == {f"random forest {trees}x2 paper seed 1" for trees in (1, 2)}
+        assert "validation/asked/f1" in str(version.description)
+    assert not (folder / "outputs" / "mlflow.db").exists()

@@ -117,7 +117,6 @@ def result(guest: Guest, run: str) -> dict[str, object]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest: Guest) -> None:
     (guest.folder / "contracts.py").write_text(CONTRACTS)
     guest.run("python", "contracts.py")
@@ -137,22 +136,6 @@ def test_catboost_keeps_its_contract_and_its_trees_are_the_model_to_the_last_bit
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-@needs_catboost
-def test_catboost_goes_the_whole_way_to_c(guest: Guest) -> None:
-    guest.run("foretail", "collect", "source=slotted", *SLOTS, "seeds=[1,2,3]", "hydra.run.dir=oblivious")
-    train = ("train", "datasets=[oblivious]", *SPLIT, "features=switch", "allow_constant_features=true")
-    guest.run("foretail", *train, "predictor=catboost", "predictor.depth=2", "hydra.run.dir=catboost")
-    assert result(guest, "catboost")["parameters"] == {
-        "trees": 8, "depth": 2, "learning_rate": 0.3, "l2": 1.0, "seed": 1,
-    }  # fmt: skip
-    guest.run("foretail", "export", "model=catboost", "target=c", "hydra.run.dir=catboost_c")
-    certificate = json.loads((guest.folder / "catboost_c/c/certificate.json").read_text())
-    assert certificate["method"] in ("cells", "boxes")
-
-
-@pytest.mark.nightly
-@pytest.mark.full
 def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest: Guest) -> None:
     guest.run("foretail", "collect", "source=slotted", *SLOTS, "seeds=[1,2,3]", "hydra.run.dir=traces")
     train = ("train", "datasets=[traces]", *SPLIT, "features=switch", "allow_constant_features=true")
@@ -169,6 +152,7 @@ def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest
     assert query.startswith("SELECT CASE WHEN ")
 
 
+@pytest.mark.nightly
 def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
     random = np.random.default_rng(1)
     slots = np.sort(random.integers(0, 2000, 12_000)).tolist()

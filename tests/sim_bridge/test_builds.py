@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from foretail.core.errors import ForetailError
 from foretail.sim_bridge.builds import cached, is_cached
+from foretail.sim_bridge.python_policies import PythonPolicy
 
 
 def test_of_several_that_miss_the_same_file_one_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +49,66 @@ def test_a_build_that_fails_leaves_nothing_and_is_tried_again(tmp_path: Path, mo
     place = cached("programs", "program", ["sources"], lambda folder: (folder / "program").touch())
     assert place.is_file()
     assert is_cached("programs", "program", ["sources"])
+
+
+def test_a_function_of_a_file_reads_its_features(tmp_path: Path) -> None:
+    file = tmp_path / "half.py"
+    file.write_text("FEATURES = ['fill', 'queue']\ndef decide(rows):\n    return rows[:, 0] > 127\n")
+    policy = PythonPolicy.of(f"{file}:decide")
+    assert policy is not None
+    assert (policy.name, policy.features) == ("half.py:decide", ("fill", "queue"))
+    again = copy.copy(policy)  # as another process gets it
+    assert again == policy
+    assert again.decide(np.array([[127, 0], [128, 0]])).tolist() == [False, True]
+    before = policy.sha256
+    file.write_text(file.read_text().replace("127", "128"))
+    assert PythonPolicy(file, "decide").sha256 != before
+
+
+@pytest.mark.parametrize("name", ["dt_alpha_8", "rule.hpp:Rule", "models:/foretail-drop@x", "half.py", "x.py:a:b"])
+def test_other_names_are_of_others(name: str) -> None:
+    assert PythonPolicy.of(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, r"the policy .*rule\.py cannot be read \(No such file or directory\): name a file"),
+        ("FEATURES = ('fill',)\n", r"rule\.py has no decide: define it"),
+        ("FEATURES = ('fill',)\ndecide = 3\n", r"rule\.py:decide is no function: give one that"),
+        ("def decide(rows): ...\n", r"rule\.py has no FEATURES: name what the policy sees"),
+        ("FEATURES = 'fill'\ndef decide(rows): ...\n", r"FEATURES of rule\.py are 'fill': give a tuple of names"),
+        ("FEATURES = 7\ndef decide(rows): ...\n", r"FEATURES of rule\.py are 7: give a tuple of names"),
+        ("FEATURES = ('nothing',)\ndef decide(rows): ...\n", "unknown feature 'nothing': choose from"),
+        ("FEATURES = ()\ndef decide(rows): ...\n", "no features chosen"),
+        ("import no_such_module\n", r"rule\.py fails \(ModuleNotFoundError: No module named 'no_such_module'\): make"),
+        ("def decide(rows\n", r"rule\.py fails \(SyntaxError: .*\): make it run with this Python"),
+        ("raise SystemExit(0)\n", r"rule\.py fails \(SystemExit: 0\): make it run"),
+        ("class Stop(BaseException): ...\nraise Stop('now')\n", r"rule\.py fails \(Stop: now\): make it run"),
+        ("class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute\n", r"rule\.py fails \(Mute\): "),
+    ],
+)
+def test_every_fault_is_one_sentence(text: str | None, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "rule.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ForetailError, match=words):
+        PythonPolicy.of(f"{file}:decide")
+
+
+def test_a_fresh_policy_shares_nothing_with_another(tmp_path: Path) -> None:
+    file = tmp_path / "drawn.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport numpy as np\n"
+        "FEATURES = ('fill',)\n@dataclass\nclass Drops:\n    share: float\n"
+        "DROPS, DRAW = Drops(0.5), np.random.default_rng(1)\n"
+        "def decide(rows):\n    return DRAW.random(len(rows)) < DROPS.share\n"
+    )
+    policy = PythonPolicy.of(f"{file}:decide")
+    assert policy is not None
+    rows = np.zeros((20, 1), np.int32)
+    first = [policy.fresh().decide(rows).tolist() for _ in range(2)]
+    assert first[0] == first[1]
+    own = policy.decide(rows).tolist()
+    assert own == first[0]
+    assert policy.decide(rows).tolist() != own

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from foretail import testing
+from foretail.configs.schema import training
 from foretail.configs.schema.network import circuits
 from foretail.features.demand.matrix import DemandMatrix
-from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin, Scheduler, Vermilion
-from foretail.testing import check_scheduler
+from foretail.models.scoring.threshold_rules import F1, THRESHOLD_RULES, ThresholdCounts
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import WORKLOADS, Uniform
+from foretail.sim_bridge.circuits.schedules import SCHEDULERS, RoundRobin
+from foretail.sim_bridge.policies import OF_ARRIVALS
+from foretail.testing import check_policy, check_scheduler, check_threshold_rule, check_workload
+from tests.broken import broken
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -23,87 +31,194 @@ def test_settings_know_our_own_names() -> None:
     assert tuple(SCHEDULERS) == circuits.SCHEDULERS
 
 
-def test_other_settings_keep_it_too() -> None:
-    check_scheduler(Vermilion(k=6, l=2, diagonal="reuse"))
+def without_demand(usual: Callable[..., Any], demand: DemandMatrix, *asked: int) -> Any:
+    demand.demand.setflags(write=True)
+    demand.demand[0] = 0
+    return usual(demand, *asked)
 
 
-@dataclass(frozen=True)
-class _OfItsOwn(RoundRobin):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found
-
-    def matchings(self, demand: DemandMatrix, degree: int, seed: int) -> Any:
-        return self.changed(super().matchings(demand, degree, seed).copy(), demand)
+def to_itself(usual: Callable[..., Any], *asked: Any) -> Any:
+    found = usual(*asked).copy()
+    found[0, 0, 0] = 0
+    return found
 
 
-class _ToItself(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        found[0, 0, 0] = 0
-        return found
-
-
-class _Far(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found.astype(np.int64) + 2**32
-
-
-class _NaN(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.where(found == 1, np.nan, found)
-
-
-class _Narrow(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found[:, :1]
-
-
-class _List(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found.tolist()
-
-
-class _Empty(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return found[:0]
-
-
-class _ForgetsItsSeed(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.random.default_rng().permutation(np.repeat(found, 50, axis=0))
-
-
-class _Idle(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        return np.full_like(found, -1)
-
-
-class _Writes(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        demand.demand.setflags(write=True)
-        demand.demand[0] = 0
-        return found
-
-
-class _Crashes(_OfItsOwn):
-    def changed(self, found: np.ndarray, demand: DemandMatrix) -> Any:
-        raise ZeroDivisionError("no demand")
+def drawn(usual: Callable[..., Any], *asked: Any) -> Any:
+    return np.random.default_rng().permutation(np.repeat(usual(*asked), 50, axis=0))
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("matchings", "clause"),
     [
-        (_ToItself, "_ToItself breaks a rule: a schedule sends .* from a node to itself"),
-        (_Far, r"matchings must be -1 or in \[0, 4\), not \[4294967297\]"),
-        (_NaN, "matchings must be whole numbers, not float64"),
-        (_Narrow, r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
-        (_List, "matchings must give an array, not a list"),
-        (_Empty, r"_Empty breaks a rule: a schedule has shape \(0, 2, 4\)"),
-        (_ForgetsItsSeed, "the same seed must give the same schedule"),
-        (_Idle, "a schedule must have a circuit"),
-        (_Writes, "_Writes breaks a rule: matchings must not change the demand"),
-        (_Crashes, "matchings must give a schedule .*_Crashes fails in matchings: ZeroDivisionError: no demand"),
+        (to_itself, "Broken breaks a rule: a schedule sends .* from a node to itself"),
+        (
+            lambda usual, *asked: usual(*asked).astype(np.int64) + 2**32,
+            r"matchings must be -1 or in \[0, 4\), not \[4294967297\]",
+        ),
+        (lambda usual, *asked: usual(*asked) / 3, "matchings must be whole numbers, not float64"),
+        (lambda usual, *asked: usual(*asked)[:, :1], r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
+        (lambda usual, *asked: usual(*asked).tolist(), "matchings must give an array, not a list"),
+        (lambda usual, *asked: usual(*asked)[:0], r"Broken breaks a rule: a schedule has shape \(0, 2, 4\)"),
+        (drawn, "the same seed must give the same schedule"),
+        (lambda usual, *asked: np.full_like(usual(*asked), -1), "a schedule must have a circuit"),
+        (without_demand, "Broken breaks a rule: matchings must not change the demand"),
+        (lambda *_: 1 // 0, "matchings must give a schedule .*Broken fails in matchings: ZeroDivisionError: "),
     ],
 )
-def test_the_contract_catches_schedulers_that_break_it(broken: type[Scheduler], clause: str) -> None:
+def test_the_contract_catches_schedulers_that_break_it(matchings: Callable[..., Any], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_scheduler(broken)
+        check_scheduler(broken(RoundRobin, matchings=matchings))
+
+
+RULE = """
+#include <cstdint>
+
+struct Rule : foretail::buffer::PolicyTraits {{
+    template <class Queues>
+    foretail::buffer::Outcome decide(const foretail::buffer::Arrival& arrival, const Queues& queues) {{
+        using foretail::buffer::Outcome;
+        {body}
+        return queues.fits(arrival.size) ? Outcome::accepted : Outcome::buffer_full;
+    }}
+    std::int64_t seen = 0;
+}};
+"""
+
+
+def rule(folder: Path, body: str) -> str:
+    """A policy in a header, whose decision begins with `body`."""
+    header = folder / "rule.hpp"
+    header.write_text(RULE.format(body=body))
+    return f"{header}:Rule"
+
+
+@pytest.mark.parametrize("policy", OF_ARRIVALS)
+def test_policies_keep_the_contract(policy: str) -> None:
+    check_policy(policy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "clause"),
+    [
+        (
+            "if (2 * queues.length(queues.queue_of(arrival)) < queues.capacity()) return Outcome::accepted;",
+            "answer every arrival: the policy Rule accepts a packet that does not",
+        ),
+        ("return Outcome::pushed_out;", "answers pushed_out, which says what becomes of a queued packet"),
+        ("static int runs = 0; if (++runs % 7 == 0) return Outcome::over_threshold;", "the same arrivals, the same"),
+        ("if (++seen == 1) return Outcome::over_threshold;", "a packet at an empty switch must be accepted"),
+        ("if (queues.kapacity() == 1) return Outcome::accepted;", "the header must compile: .* line 8: .*kapacity"),
+    ],
+)
+def test_the_contract_catches_policies_that_break_it(tmp_path: Path, body: str, clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        check_policy(rule(tmp_path, body))
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
+    check_policy(rule(tmp_path, ""))
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    with pytest.raises(AssertionError, match=r"red must be HEADER\.hpp:TYPE"):
+        check_policy("red")
+
+
+@pytest.mark.parametrize("name", THRESHOLD_RULES)
+def test_threshold_rules_keep_the_contract(name: str) -> None:
+    check_threshold_rule(THRESHOLD_RULES[name])
+
+
+def test_settings_know_our_own_names_of_threshold_rule() -> None:
+    assert {*THRESHOLD_RULES, "recovered_loss"} == {*training.THRESHOLDS}
+
+
+def with_a_false_one(usual: Callable[..., Any], counts: ThresholdCounts) -> Any:
+    counts.fp[:] += 1
+    return usual(counts)
+
+
+@pytest.mark.parametrize(
+    ("worth", "clause"),
+    [
+        (lambda usual, counts: usual(counts) * np.nan, "worth must be finite, not nan"),
+        (lambda _, counts: counts.tp, "worth must be float64 or float32, not int64"),
+        (lambda *_: 1.0, r"worth must give one number per threshold, shape \(1,\), not a float"),
+        (lambda _, counts: np.random.default_rng().random(len(counts.tp)), "the same counts must have the same worth"),
+        (with_a_false_one, "worth must not change the fp"),
+        (lambda *_: 1 // 0, "worth must answer for any counts: .*Broken fails in worth: ZeroDivisionError: "),
+    ],
+)
+def test_the_contract_catches_rules_that_break_it(worth: Callable[..., Any], clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        check_threshold_rule(broken(F1, worth=worth))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_workloads_keep_the_contract(name: str) -> None:
+    check_workload(WORKLOADS[name])
+
+
+def changed(change: Callable[[Slotted], Any]) -> Callable[..., Any]:
+    return lambda usual, *asked: map(change, usual(*asked))
+
+
+def looking_at_the_end(usual: Callable[..., Any], *asked: Any) -> Any:
+    *_, slots, draw = asked
+    draw.random(slots)
+    return usual(*asked)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "clause"),
+    [
+        (changed(lambda c: Slotted(c.slot[::-1].copy(), c.port)), "slots must never decrease"),
+        (changed(lambda c: Slotted(c.slot, c.port + np.int32(1))), r"port must be in \[0, 4\)"),
+        (changed(lambda c: Slotted(c.slot.astype(np.int32), c.port)), "slot must be int64, not int32"),
+        (
+            changed(lambda c: Slotted(c.slot, np.random.default_rng().permutation(c.port))),
+            "the same seed must give the same packets",
+        ),
+        (looking_at_the_end, "a longer run of a seed must begin with the shorter one"),
+        (changed(lambda _: 1 // 0), "chunks must give packets.*Broken fails in chunks: ZeroDivisionError: "),
+    ],
+)
+def test_the_contract_catches_workloads_that_break_it(chunks: Callable[..., Any], clause: str) -> None:
+    with pytest.raises(AssertionError, match=clause):
+        check_workload(broken(Uniform, chunks=chunks))
+
+
+class FitsAndScores:
+    def fit(self, x: Any, y: Any) -> None: ...
+
+    def score(self, x: Any) -> None: ...
+
+
+def check_reader(given: Any) -> None:
+    testing.check_reader(given, "slot", "slot,ttl", "ttl")
+
+
+CHECKS = [check_reader if name == "check_reader" else getattr(testing, name) for name in testing.__all__]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "given", [FitsAndScores, FitsAndScores(), None, 7, object, lambda: None, lambda one: one, "no"]
+)
+def test_any_object_fails_by_a_rule(check: Callable[[Any], None], given: Any) -> None:
+    with pytest.raises(AssertionError, match=" must be ") as failure:
+        check(given)
+    assert "Attribute" not in str(failure.value)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(
+        AssertionError, match=r"^a predictor must be a DropPredictor: FitsAndScores is none, and lacks .*fit_batches"
+    ):
+        testing.check_predictor(FitsAndScores)  # type: ignore[arg-type]
+    with pytest.raises(
+        AssertionError, match=r"^a target must be a Target: FitsAndScores is none, and lacks load, name"
+    ):
+        testing.check_target(FitsAndScores)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -20,71 +21,43 @@ from foretail.export.target import Files, Loaded, Rendered, Target, export
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.testing import check_target
 from foretail.testing.target import PREFIX
+from tests.broken import broken
 from tests.forests import paper_forest
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("target", [pytest.param(C, marks=pytest.mark.slow), P4, Onnx])
 def test_targets_keep_the_contract(target: type[Target]) -> None:
     check_target(target, changes=4)
 
 
+MADE = count()
+
+
+def numbers(usual: Callable[..., Rendered], lowered: Lowered, prefix: str, *asked: int) -> Rendered:
+    found = usual(lowered, prefix, *asked)
+    return replace(found, files={**found.files, f"{prefix}.txt": str(next(MADE)).encode()})
+
+
+def reads_the_model(usual: Callable[..., Loaded], ensemble: Ensemble, files: Files) -> Loaded:
+    return usual(ensemble, {**files, **P4().render(Lowered.of(ensemble), PREFIX, 10**6).files})
+
+
+def scores_one_more(usual: Callable[..., Loaded], *asked: Any) -> Loaded:
+    found = usual(*asked)
+    ((name, run),) = found.runs.items()
+    return replace(found, runs={name: lambda x: run(x) + 1})
+
+
+def answers_nothing(usual: Callable[..., Loaded], *asked: Any) -> Loaded:
+    found = usual(*asked)
+    return replace(found, runs={name: lambda x: np.empty((0, 3), np.int64) for name in found.runs})
+
+
 class _ForgetsItsName(P4):
     name = "P 4"
-
-
-class _Numbers(P4):
-    made = count()
-
-    def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
-        found = super().render(lowered, prefix, max_cells)
-        return replace(found, files={**found.files, f"{prefix}.txt": str(next(self.made)).encode()})
-
-
-class _NamesFilesAsItLikes(P4):
-    def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
-        return super().render(lowered, "mine", max_cells)
-
-
-class _ReadsTheModel(P4):
-    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        lowered = Lowered.of(ensemble)
-        return super().load(ensemble, {**files, **super().render(lowered, PREFIX, 10**6).files})
-
-
-class _ScoresOneMore(P4):
-    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        found = super().load(ensemble, files)
-        ((name, run),) = found.runs.items()
-        return replace(found, runs={name: lambda x: run(x) + 1})
-
-
-class _Crashes(P4):
-    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        raise LookupError("no parser")
-
-
-class _AnswersNothing(P4):
-    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        found = super().load(ensemble, files)
-        return replace(found, runs={name: lambda x: np.empty((0, 3), np.int64) for name in found.runs})
-
-
-class _ReadsNothing(P4):
-    def load(self, ensemble: Ensemble, files: Files) -> Loaded:
-        return replace(super().load(ensemble, files), read={}, runs={})
-
-
-class _Returns(P4):
-    def __init__(self, changed: dict[str, Any]) -> None:
-        super().__init__()
-        self._changed = changed
-
-    def render(self, lowered: Lowered, prefix: str, max_cells: int) -> Rendered:
-        return replace(super().render(lowered, prefix, max_cells), **self._changed)
 
 
 @pytest.mark.parametrize(
@@ -105,27 +78,34 @@ class _Returns(P4):
     ],
 )
 def test_files_lie_in_the_folder_of_the_export(tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:
+    target = broken(P4, render=lambda usual, *asked: replace(usual(*asked), **changed))
     with pytest.raises(PluginError, match=re.escape(complaint)):
-        export(paper_forest(trees=1, depth=1).ensemble, _Returns(changed), tmp_path / "out")
+        export(paper_forest(trees=1, depth=1).ensemble, target(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("target", "clause"),
     [
         (_ForgetsItsName, "lower-case letters, digits and _"),
-        (_Numbers, "equal models must give equal files"),
-        (_NamesFilesAsItLikes, "file names must begin with the prefix"),
-        (_ReadsTheModel, "those of another model must not pass"),
-        (_ScoresOneMore, "proven equal to the model"),
-        (_Crashes, "read back, run, and proven equal.*_Crashes fails in load: LookupError: no parser"),
-        (_AnswersNothing, "read back, run, and proven equal"),
+        (broken(P4, render=numbers), "equal models must give equal files"),
         (
-            _ReadsNothing,
+            broken(P4, render=lambda usual, lowered, _, most: usual(lowered, "mine", most)),
+            "file names must begin with the prefix",
+        ),
+        (broken(P4, load=reads_the_model), "those of another model must not pass"),
+        (broken(P4, load=scores_one_more), "proven equal to the model"),
+        (
+            broken(P4, load=lambda *_: 1 // 0),
+            "read back, run, and proven equal.*Broken fails in load: ZeroDivisionError: ",
+        ),
+        (broken(P4, load=answers_nothing), "read back, run, and proven equal"),
+        (
+            broken(P4, load=lambda usual, *asked: replace(usual(*asked), read={}, runs={})),
             "read back, run, and proven equal.*load must tell what it reads and how that runs, not nothing",
         ),
     ],
 )
-def test_the_contract_catches_targets_that_break_it(broken: type[Target], clause: str) -> None:
+def test_the_contract_catches_targets_that_break_it(target: type[Target], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_target(broken)
+        check_target(target)

@@ -32,8 +32,8 @@ from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
 from foretail.pipelines.settings.predictors import predictor_class, untrained

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import FLOW_FEATURES
+from foretail.features.dataset.schema import traffic_sha256
+from foretail.models.drop.sharing_rule import SharingRule
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registry import Lineage, UsedDataset
+from foretail.pipelines import cli
 from foretail.pipelines.cli import main
-from foretail.pipelines.data.simulation import scratch_run
-from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
+from foretail.pipelines.data.slotted_traffic import run_in
+from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase
 from foretail.pipelines.families.costs import Costs
-from foretail.sim_bridge.packets.cost import query_table, slowdowns_by_kind
-from foretail_studies.benchmark import track
+from foretail.pipelines.settings.compose import compose_policy, compose_settings
+from foretail_studies.benchmark import frozen_tracks, track
+from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD
 from foretail_studies.benchmark.track import (
+    DEMAND,
+    OPEN_LOOP,
     FrozenRun,
     Score,
-    fails,
+    Track,
+    best_of,
     frozen_runs,
     guard_percent,
     reference_runs,
@@ -145,13 +157,6 @@ def test_the_guard_is_the_lower_end_of_a_one_sided_interval(ratios: list[float],
     assert guard == pytest.approx(100 * math.expm1(low), abs=1e-6)
 
 
-def test_one_seed_has_no_guard() -> None:
-    costs = costs_of({(WHERE, REFERENCE): [1.0], (WHERE, RULE): [9.0]})
-    assert guard_percent(costs, WHERE, RULE, REFERENCE, 1) is None
-    assert not fails(None)
-    assert fails(26.0)
-
-
 def test_the_best_rule_is_chosen_on_the_other_seeds() -> None:
     """On seed 2 the rule that is best on seeds 0 and 1 is the worse one: that is its regret, and no more."""
     costs = costs_of({(WHERE, RULE): [1.0, 1.0, 5.0], (WHERE, OTHER): [2.0, 2.0, 2.0]})
@@ -162,47 +167,6 @@ def test_the_best_rule_is_chosen_on_the_other_seeds() -> None:
     least = min(np.mean(list(of_rule.values())) for of_rule in logs.values())
     floor = np.mean([logs[best][seed] for seed, best in chosen.items()]) - least
     assert costs.noise_floor(WHERE, [RULE, OTHER]) == pytest.approx(floor)
-
-
-def test_chance_is_no_regret() -> None:
-    """Twenty rules that cost the same but for noise: none regrets anything, though each of them seems to."""
-    random = np.random.default_rng(1)
-    rules = [Rule("rule", str(i)) for i in range(20)]
-    regrets, floors, seeming = [], [], []
-    for i in range(200):
-        where = Condition("family", str(i))
-        costs = costs_of({(where, rule): list(np.exp(random.normal(0, 0.3, 10))) for rule in rules})
-        regrets.append(costs.regret(where, rules[0], rules).mean)
-        floors.append(costs.noise_floor(where, rules))
-        seeming.append(costs.difference(where, rules[0], costs.best(where, rules, range(10))).mean)
-    regret, floor, seems = (np.array(found, np.float64) for found in (regrets, floors, seeming))
-    assert abs(regret.mean()) < 3 * stats.sem(regret)
-    assert seems.mean() > 0.1
-    assert floor.mean() == pytest.approx(seems.mean(), rel=0.15)
-
-
-def test_one_seed_tells_no_regret() -> None:
-    costs = costs_of({(WHERE, RULE): [1.0], (WHERE, OTHER): [2.0]})
-    assert costs.regret(WHERE, RULE, [RULE, OTHER]).mean is None
-    assert costs.noise_floor(WHERE, [RULE, OTHER]) is None
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_one_more_timeout_of_a_query_moves_the_cost_little() -> None:
-    """By at most 3 % in every condition, under the reference rule on the first seed; 25 seconds of CPU time."""
-    settings = experiment_settings("benchmark", "size=full", "tracking=off")
-    plan = SharingPlan.of(settings, settings.shared, settings.families, {settings.reference: {}})
-    moved = {}
-    for where, simulator in plan.simulators.items():
-        case = SharingCase(where.family, where.condition, settings.reference, DEFAULT, settings.seeds[0])
-        document = plan.document(case)
-        with scratch_run(document, simulator, lambda *_: None) as run:
-            flows, end_ns = run.flows(), run.summary["end_ns"]
-        kinds = {kind: found for kind, found in slowdowns_by_kind(flows, end_ns, document).items() if len(found)}
-        timeout = plan.scenarios[where].transport.min_rto_ns / query_table(flows, end_ns, document)["ideal_ns"].median()
-        moved[where] = 100 * math.log1p(timeout / kinds["query"].sum()) / len(kinds)
-    assert max(moved.values()) <= 3, moved
 
 
 @pytest.mark.parametrize(
@@ -222,3 +186,203 @@ def test_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+VERSIONS = {OPEN_LOOP: "benchmark_open_loop", DEMAND: "benchmark_demand"}
+SMALL = ("size=small", "tracking=off", "jobs=1")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"store_dir={tmp_path_factory.mktemp('tracks') / 'store'}"
+
+
+def always_accepts(folder: Path) -> Path:
+    """A rule that drops nothing: no queue reaches its limits."""
+    path = folder / "accept.json"
+    SharingRule(message_left=-1, fill=255, pressure=255, first_rtt_pressure=255).ensemble(cell_bytes=256).save(path)
+    return path
+
+
+@pytest.mark.slow
+def test_lqd_wins_everything_back_and_always_accepting_nothing(store: str, tmp_path: Path) -> None:
+    result = run_of("benchmark_open_loop", tmp_path, *SMALL, store, "model=dt_alpha_4")
+    document, rows = result.document(), result.shown.rows
+    assert document["version"] == "open-loop-1-small"
+    assert (document["judged"], document["tuned_threshold"]) == ("dt_alpha_4", "dt_alpha_16")
+    assert set(rows["rule"]) == {"dt_alpha_4", LQD, ACCEPT, "cs", "dt_alpha_16"}
+    assert set(rows.loc[rows["rule"] == LQD, "percent"]) == {100.0}
+    assert set(rows.loc[rows["rule"] == ACCEPT, "percent"]) == {0.0}
+    own = rows[rows["held_out"] & (rows["rule"] == "dt_alpha_4")]
+    assert document["score"] == pytest.approx(own["percent"].mean())  # one held-out family
+    assert document["low"] < document["score"] < document["high"]
+    assert document["scores"][LQD]["score"] == 100
+    assert document["reference_runs"] == frozen_runs("small", OPEN_LOOP)
+    assert "dt_alpha_4 scores" in result.verdict()[0]
+    assert "dt_alpha_16, the best without a prediction" in result.verdict()[1]
+
+
+@pytest.mark.slow
+def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
+    """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, each of four cells, decided live."""
+    file = tmp_path / "rule.py"
+    file.write_text(
+        "FEATURES = ('queue', 'occupancy')\ndef decide(rows):\n    return rows[:, 0] >= 4 * (320 - rows[:, 1])\n"
+    )
+    result = run_of("benchmark_open_loop", tmp_path / "own", *SMALL, store, f"model={file}:decide")
+    own = result.document()
+    assert own["judged"] == "rule.py:decide"
+    assert any("Python" in note for note in result.shown.notes)
+    other = run_of("benchmark_open_loop", tmp_path / "other", *SMALL, store, "model=dt_alpha_4").document()
+    assert own["scores"]["rule.py:decide"] == other["scores"]["dt_alpha_4"]
+
+
+@pytest.mark.slow
+def test_the_oracle_carries_all_that_the_oracle_carries(store: str, tmp_path: Path) -> None:
+    result = run_of("benchmark_demand", tmp_path, *SMALL, store, "model=moving_average", "+parameters.window=3")
+    document, rows = result.document(), result.shown.rows
+    assert document["version"] == "demand-1-small"
+    assert document["judged"] == "moving_average, window 3"
+    assert set(rows.loc[rows["rule"] == "oracle", "percent"]) == {100.0}
+    assert document["scores"]["oracle"]["low"] == document["scores"]["oracle"]["high"] == 100
+    assert document["tuned_threshold"] in ("last_value", "moving_average of 2")
+    assert document["reference_runs"] == frozen_runs("small", DEMAND)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", ["small", "full"])
+def test_every_run_of_the_reference_is_frozen_of_benchmark_tracks(version: str, size: str) -> None:
+    settings = experiment_settings(VERSIONS[version], f"size={size}", "tracking=off")
+    wanted = {
+        (family, condition, seed, one.held_out)
+        for family, one in settings.families.items()
+        for condition in one.conditions
+        for seed in settings.seeds
+    }
+    frozen = frozen_runs(size, version)
+    assert {(run.family, run.condition, run.seed, run.held_out) for run in frozen} == wanted
+    require_frozen(frozen, size, version)
+    for wrong in (replace(frozen[0], flows_sha256="others"), replace(frozen[0], cost=frozen[0].cost + 1)):
+        with pytest.raises(ForetailError, match=f"so this is not {version}: leave its"):
+            require_frozen([wrong, *frozen[1:]], size, version)
+
+
+def test_a_model_that_was_given_a_held_out_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = experiment_settings("benchmark_open_loop", *SMALL)
+    overrides = ["source=slotted", *settings.shared, *settings.families["on_off"].overrides("load_60")]
+    traffic = traffic_sha256(run_in(compose_settings(CollectConfig, overrides, "here").slotted, settings.seeds[1]))
+    lineage = Lineage(("run",), (UsedDataset("mine", "train", "content", traffic),))
+    monkeypatch.setattr(frozen_tracks, "lineages", lambda: [lineage])
+    with pytest.raises(ForetailError, match=r"on_off load_60 on seed 602 is not a held-out run: .* of mine"):
+        run_of("benchmark_open_loop", tmp_path, *SMALL, f"model={always_accepts(tmp_path)}")
+
+
+def test_matrices_on_which_predictors_learn_judge_nobody(tmp_path: Path) -> None:
+    overrides = '["collectives=[hybrid_parallel]","noise=0","placed_at_random=false"]'
+    same = [f"families.{family}.conditions.usual={overrides}" for family in ("hybrid", "data")]
+    with pytest.raises(ForetailError, match="data usual on seed 601 is not a held-out run"):
+        run_of("benchmark_demand", tmp_path, *SMALL, *same)
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> dict[Condition, dict[str, dict[int, float]]]:
+    """Percents of three rules in two families of one or two conditions each, on two to five seeds."""
+    seeds = range(draw(st.integers(2, 5)))
+    wheres = [Condition("a", "1"), Condition("b", "1"), Condition("b", "2")][: draw(st.integers(2, 3))]
+    percent = st.floats(-200, 200).map(lambda value: round(value, 3))
+    return {
+        where: {rule: {seed: draw(percent) for seed in seeds} for rule in ("mine", "floor", "tuned")}
+        for where in wheres
+    }
+
+
+@given(measured())
+def test_a_score_is_the_mean_over_families_with_an_interval_over_seeds(
+    percents: dict[Condition, dict[str, dict[int, float]]],
+) -> None:
+    found = Track("v", "full", percents, {"a", "b"}, {}, "floor", "tuned", "a share")
+    score = found.score("mine")
+    seeds = sorted(next(iter(percents.values()))["mine"])
+    families = {
+        family: [[of["mine"][seed] for where, of in percents.items() if where.family == family] for seed in seeds]
+        for family in ("a", "b")
+    }
+    by_seed = [(sum(families["a"][i]) + sum(families["b"][i]) / len(families["b"][i])) / 2 for i in range(len(seeds))]
+    assert score.over_seeds.mean == pytest.approx(np.mean(by_seed), abs=1e-9)
+    half = stats.t.ppf(0.975, len(seeds) - 1) * stats.sem(by_seed)
+    assert score.over_seeds.high == pytest.approx(np.mean(by_seed) + half, abs=1e-6)
+    for where, of in percents.items():
+        less = np.array([of["mine"][seed] - of["floor"][seed] for seed in seeds])
+        high = less.mean() + stats.t.ppf(1 - 0.05 / len(percents), len(less) - 1) * stats.sem(less)
+        guard = found.guard(where, "mine")
+        assert guard is not None
+        assert guard == pytest.approx(high, abs=1e-6)
+        assert (where in score.failed) == (guard < 0)
+    best = best_of(percents, list(percents), ["mine", "tuned"])
+    means = {rule: found.score(rule).over_seeds.mean or 0.0 for rule in ("mine", "tuned")}
+    assert means[best] == max(means.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["track=nobody"], "track=nobody is unknown: choose from closed_loop, open_loop, demand"),
+        (["track=open_loop", "model=lqd_last"], "lqd_last is no policy of arrivals in slots"),
+        (["track=open_loop", "families.on_off.held_out=false"], "families needs one with held_out=false and one with"),
+        (["track=demand", "model=nobody"], "nobody is unknown"),
+        (["track=demand", "training_seeds=[601]"], "seed 601 is among training_seeds and seeds"),
+        (["track=demand", "+parameters.window=3"], "parameters belong to no predictor"),
+    ],
+)
+def test_bad_input_is_one_sentence_of_benchmark_tracks(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["benchmark", "size=small", "tracking=off", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("track", ["benchmark", "benchmark_open_loop"])
+@pytest.mark.parametrize("model", ["credence", "learned"])
+def test_a_policy_that_asks_has_to_be_given_whom(track: str, model: str, store: str, tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=f"model={model} asks a predictor and there is none: give model=MODEL"):
+        run_of(track, tmp_path, *SMALL, store, f"model={model}")
+
+
+@pytest.mark.slow
+def test_what_survives_of_a_tag_stands_beside_limits_and_rules_by_hand(tmp_path: Path) -> None:
+    given = ("size=small", "tracking=off", f"store_dir={tmp_path / 'store'}", "jobs=1")
+    result = run_of("message_end", tmp_path, *given)
+    rows = result.shown.rows.set_index("told by")
+    kinds = ["sender", "tree 0.3, all flows", "tree 0.3, 16 entries", "tree of sizes 0.3", "by hand", "sent 20"]
+    assert list(rows.index) == [*kinds, "never", "always", "nobody"]
+    assert rows.loc["tree 0.3, 16 entries", "bits"] == 512
+    assert (rows.loc["sender", "change"], rows.loc["sender", "survives"]) == (0, 100)
+    assert rows.loc["nobody", "survives"] == 0
+    assert rows.loc["nobody", "change"] == pytest.approx(rows.loc["sender", "gain"])
+    agreement = {row["by"]: row for row in result.document()["agreement"]}
+    assert (agreement["always"]["told"], agreement["always"]["found"], agreement["never"]["told"]) == (1, 1, 0)
+    assert agreement["by hand"]["right"] > 0.7
+    tree, by_hand = (Ensemble.load(tmp_path / name) for name in ("tree.json", "by_hand.json"))
+    assert [one.name for one in tree.features] == ["short_packet", "left_like_last"]
+    said = by_hand.exceeds([[1, 9, 255], [0, 9, 255], [0, 9, 17], [0, 9, 18]])
+    assert [one.name for one in by_hand.features] == list(FLOW_FEATURES)
+    assert said.tolist() == [True, False, True, False]
+    assert re.fullmatch(r"dt_2_sparing: .* % of the tag's gain survives with the tree, .*so far\.", result.verdict()[0])
+
+
+def test_seeds_have_one_role_and_only_rules_that_spare_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="validation_seeds holds 701, on which the tree learns: choose on other"):
+        experiment_settings("message_end", "size=small", "validation_seeds=[701]")
+    library = tmp_path / "library.so"
+    library.touch()
+    policy = compose_policy("dt_alpha_2", "spared")
+    policy.message_end = str(library)
+    with pytest.raises(ForetailError, match="message_end is for a policy that spares the last packets of a message"):
+        policy.check("policy.dt")

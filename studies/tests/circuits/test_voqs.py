@@ -46,6 +46,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult
     return result, folder
 
 
+@pytest.mark.nightly
 def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
     measured: tuple[ExperimentResult, Path],
 ) -> None:
@@ -101,16 +102,7 @@ def test_an_experiment_of_nothing_and_one_of_too_many_hosts_are_refused() -> Non
         settings_of("fabric.hosts_per_rack=100", "destination_racks=[2,3]")
 
 
-def test_credence_without_a_predictor_is_refused() -> None:
-    given = ("policies=[credence]", "shared_packets=[32]", "train=[]")
-    with pytest.raises(ForetailError, match="policy credence asks a predictor and there is none: give model=FILE"):
-        settings_of(*given)
-    with pytest.raises(ForetailError, match="model and train are both given"):
-        settings_of(*given, "model=x", "train=['scenario=tiny']")
-    assert settings_of(*given, "model=x").asks
-    assert not settings_of("policies=[credence_accept]", "shared_packets=[32]").asks
-
-
+@pytest.mark.nightly
 def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     reason = why_not_here()
     if reason is not None:
@@ -123,48 +115,6 @@ def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     assert not any("published" in column for column in shared.columns)
     assert "mean over the racks" in static.notes[-1]
     assert (tmp_path / "voq_sharing.svg").is_file()
-
-
-def test_ns3_is_compared_with_what_it_has_too() -> None:
-    assert settings_of("against_ns3=true", "ns3_prefix=x", "emulation.control=reno").emulation.in_ns3 == "newreno"
-    with pytest.raises(ForetailError, match="compares Linux's bbr with ns-3's, which has none for racks"):
-        settings_of("against_ns3=true", "emulation.control=bbr")
-    with pytest.raises(ForetailError, match=r"leave emulation\.background_control out"):
-        settings_of("against_ns3=true", "emulation.background_control=reno")
-
-
-@pytest.mark.nightly
-@pytest.mark.ns3
-def test_ns3_stands_beside_the_emulator_and_what_is_published(tmp_path: Path) -> None:
-    reason = why_not_here()
-    if reason is not None:
-        pytest.skip(reason)
-    given = (
-        "+published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}",
-        "published_by='somebody: a paper'",
-        *("against_ns3=true", "ns3_weeks=20"),
-    )
-    result = run_of("etalon", tmp_path, *TINY, *given)
-    static, resized, beside, _ = result.tables()
-    assert not any("published" in column for table in (static, resized) for column in table.columns)
-    assert beside.columns == (
-        *("run", "use %", "ns-3 use %", "published use %", "p50 us", "ns-3 p50 us", "published p50 us"),
-        *("p99 us", "ns-3 p99 us", "published p99 us"),
-    )
-    assert [row[0] for row in beside.rows] == ["static_4", "static_16", "resize_100000ns"]
-    assert [row[3] for row in beside.rows] == [21.25, None, None]
-    assert "cubic, the same documents, 17 weeks" in beside.notes[0]
-    rows = pd.read_csv(tmp_path / "etalon.csv")
-    assert list(rows["ns3_utilisation_percent"]) == pytest.approx([row[2] for row in beside.rows])
-    assert (rows["ns3_weeks"] == 17).all()
-    assert list(rows["ns3_longest_voq"][:2]) == [4, 16]
-    assert {run["ns3_p50_us"] for run in result.document()["rows"]} == set(rows["ns3_p50_us"])
-    assert (tmp_path / "runs_in_ns3" / "static_4" / "etalon.log").is_file()
-
-
-def test_figures_of_nobody_are_refused() -> None:
-    with pytest.raises(ForetailError, match="published has figures of nobody"):
-        settings_of("+published={static_4: {utilisation_percent: 21.25, p50_us: 42, p99_us: 52}}")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from foretail_studies.costs.labels import (
     gains,
     signal_to_noise,
 )
-from tests.composed import experiment_settings
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -172,33 +171,7 @@ def test_trees_learn_where_a_drop_gains_and_reach_a_switch(tmp_path: Path) -> No
         fit_cost_trees(x, gain[:-1], INPUTS, **options)
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
-        ("policies=[lqd_head]", "names lqd_head, which pushes out: name one that decides arrivals"),
-        ("columns=[incast]", "names incast, which no switch has"),
-        ("columns=[queue_average]", "names queue_average, an average over a time that networks"),
-        ("validation_seeds=[111]", "validation_seeds holds 111, a labelled run"),
-        ("flips=0", "flips"),
-        ("network=ns3", "network=ns3 has no branches, which measure what drops cost: use network=native"),
-        ("seeds=[]", "seeds is empty"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(override: str, sentence: str) -> None:
-    with pytest.raises(ForetailError) as error:
-        experiment_settings("drop_costs", "size=small", override)
-    assert sentence in str(error.value)
-
-
 SMALL = ["run", "drop_costs", "size=small", "jobs=1"]
-
-
-def test_a_condition_that_is_none_of_training_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main([*SMALL, "conditions=[loss_based bytes_1280]", "tracking=off"]) == 2
-    assert "names loss_based bytes_1280, which is none of training: websearch load_40" in capsys.readouterr().err
 
 
 @pytest.mark.ns3
@@ -215,7 +188,6 @@ def test_a_run_that_loses_nothing_has_no_cost_labels(
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 def test_costs_are_measured_learned_exported_and_put_on_the_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -247,16 +219,3 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
     assert cli.main([*on_map, "hydra.run.dir=map"]) == 0
     rows = pd.DataFrame(json.loads((tmp_path / "map" / "result.json").read_text())["rows"])
     assert (rows[rows["policy"] == "learned"]["asked"] > 0).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_one_more_flip_per_point_measures_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How arrivals are shared out over points changes no label."""
-    monkeypatch.chdir(tmp_path)
-    for flips in (3, 8):
-        options = ["held_flips=0", f"flips_per_point={flips}", "tracking=off"]
-        assert cli.main([*SMALL, *options, f"hydra.run.dir={flips}"]) == 0
-    few, all_at_once = (pd.read_csv(tmp_path / str(flips) / "drop_costs.csv") for flips in (3, 8))
-    assert few.equals(all_at_once)

@@ -87,16 +87,6 @@ def test_a_code_that_restores_all_cuts_delay_by_2e_over_1_plus_e(erasure: float,
     assert 2 * erasure / (1 + erasure) == pytest.approx(less, abs=5e-5)
 
 
-def slow_product(a: int, b: int) -> int:
-    """Russian peasants in the field of 256 elements."""
-    product = 0
-    while b:
-        product ^= a if b & 1 else 0
-        a = a << 1 ^ (0x11D if a & 0x80 else 0)
-        b >>= 1
-    return product
-
-
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
@@ -134,12 +124,3 @@ def test_links_without_loss_are_a_queue_with_one_service_time() -> None:
     counts = run_path(path, 60_000, seed=1)
     assert counts.mean_delay == pytest.approx(path.round_trip / 2 + 0.6 / 0.8, rel=0.002)
     assert (counts.residual_loss, counts.lossy_load, counts.restored) == (0, 1, 0)
-
-
-def test_restored_packets_come_after_three_later_ones() -> None:
-    """In a block of 50 one of two senders has about 25 packets: most are followed by three of theirs."""
-    counts = run_path(LossyPath(CodedLink(0.1, 50, 60)), 10_000, seed=2)
-    assert 0.75 < counts.overtaken / counts.restored < 0.95
-    few = run_path(LossyPath(CodedLink(0.1, 3, 5)), 5_000, seed=2)
-    assert few.restored > 0
-    assert few.overtaken == 0

@@ -5,36 +5,49 @@ docs/results/prediction-errors.md has the claims.
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from fractions import Fraction
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
-from foretail_studies.engines.error_graph import (
-    NEVER,
-    Graph,
-    Policy,
-    explore,
-    least_cost,
-    longest_walks,
-    theorem_weights,
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.open_loop.slotted import packets_sent
+from foretail.sim_bridge.policy_settings import SlotParameters
+from foretail_studies.engines.error_graph import NEVER, Policy, explore, least_cost, longest_walks, theorem_weights
+from foretail_studies.engines.online_optimum import (
+    MarkovArrivals,
+    Queues,
+    Switch,
+    WholeBursts,
+    best_alpha,
+    bursts,
+    improved,
+    on_off,
+    one_slot_more,
+    rate_of,
 )
+from foretail_studies.engines.worst_cases import GUARDS, OBJECTIVES, WorstCase, measure, search
 from tests.examples import draws
-from tests.sim_bridge.buffer.test_credence_facts import within_the_model
+from tests.sim_bridge.buffer.test_theorems import within_the_model
+from tests.sim_bridge.open_loop.test_slotted_dataset import slow_late_qd
 from tests.sim_bridge.slow_models.lqd import LongestQueueDrop, Rules, Settings
 from tests.sim_bridge.slow_models.policies import is_safe, is_safe_in_the_paper
-from tests.sim_bridge.slow_models.slotted import parse, run_slotted
+from tests.sim_bridge.slow_models.slotted import parse, reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 pytestmark = pytest.mark.slow
-
 SAFE = {"share": is_safe, "paper": is_safe_in_the_paper, "none": lambda *_: False}
 POLICIES: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
@@ -351,12 +364,6 @@ def test_the_theorem_is_decided_on_graphs(rules: dict[str, Any], holds: bool) ->
     assert (not cycles) == holds == graph.proves(potential, weight)
 
 
-def test_the_empty_switch_is_reached_again_from_every_state() -> None:
-    graph: Graph = explore(Policy(2, 3))
-    assert graph.codes[0] == 0
-    assert set(graph.source.tolist()) == set(graph.target.tolist()) == set(range(len(graph.codes)))
-
-
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
@@ -373,7 +380,267 @@ def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any], message: st
         Policy(**rules)
 
 
-def test_too_many_states_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretail_studies.engines.error_graph.LARGEST", 1000)
-    with pytest.raises(ForetailError, match="more than 1,000 states"):
-        explore(Policy(3, 5))
+WORST_CASES = Path(__file__).with_name("worst_cases.json")
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "worst-cases.md"
+FOUND = [WorstCase(**case) for case in json.loads(WORST_CASES.read_text("utf-8"))]
+cases = pytest.mark.parametrize("case", FOUND, ids=lambda case: f"{case.objective}-{case.ports}")
+
+
+def predictions(case: WorstCase) -> list[int]:
+    count = len(parse(case.slots)[0])
+    return [int(digit) for digit in case.predictions or "0" * count]
+
+
+def slow_count(name: str, case: WorstCase) -> int:
+    slot, port = parse(case.slots)
+    told = predictions(case)
+    if name == "opt":
+        return slow_late_qd(case.ports, case.buffer, slot, port)[0]
+    if name == "reduced":
+        return run_slotted("followlqd", case.ports, case.buffer, *reduced(slot, port, told)).transmitted
+    if name in ("tn", "fn"):
+        label = run_slotted("lqd", case.ports, case.buffer, slot, port).lqd_drop
+        return sum(not drop and lost == (name == "fn") for drop, lost in zip(told, label, strict=True))
+    if name == "guarded_told":
+        told = run_slotted("lqd", case.ports, case.buffer, slot, port).lqd_drop
+        return run_slotted("guarded", case.ports, case.buffer, slot, port, told).transmitted
+    if name in GUARDS:
+        chosen: dict[str, Any] = {setting.removesuffix("_packets"): value for setting, value in GUARDS[name].items()}
+        guarded = run_slotted("guarded", case.ports, case.buffer, slot, port, told, settings=Settings(**chosen))
+        return guarded.transmitted
+    return run_slotted(name, case.ports, case.buffer, slot, port, told).transmitted
+
+
+@cases
+def test_both_simulators_count_what_the_file_says(case: WorstCase) -> None:
+    slot, port = parse(case.slots)
+    assert measure(case.counts, case.ports, case.buffer, slot, port, predictions(case)) == case.counts
+    assert {name: slow_count(name, case) for name in case.counts} == case.counts
+
+
+@cases
+def test_sequences_are_short_and_of_the_model(case: WorstCase) -> None:
+    objective = OBJECTIVES[case.objective]
+    slot, port = parse(case.slots)
+    assert 2 <= case.ports <= 4
+    assert case.ports <= case.buffer <= 8
+    assert slot[0] == 0
+    assert slot[-1] < 12
+    assert max(port) < case.ports
+    assert np.bincount(slot).max() <= (2 * case.buffer if objective.any_load else case.ports)
+    assert len(case.predictions) == (len(slot) if objective.predicted else 0)
+    assert case.ratio >= 1
+
+
+@cases
+def test_no_case_exceeds_what_is_proven(case: WorstCase) -> None:
+    assert case.proven is None or case.ratio <= case.proven
+
+
+def test_the_safeguard_s_bound_is_reached_at_any_load() -> None:
+    of_credence = [case for case in FOUND if case.objective == "credence_any_load"]
+    assert {case.ports for case in of_credence if case.ratio == case.proven} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(("name", "sent"), [("credence", 1000), ("guarded", 1006), ("guarded_budget", 3880)])
+def test_the_page_s_sequence_on_which_guards_gain_nothing_without_a_budget(name: str, sent: int) -> None:
+    slot, port = np.repeat(np.arange(1000), 4), np.tile(np.arange(4), 1000)
+    assert measure(["opt", name], 4, 4, slot.tolist(), port.tolist(), [1] * 4000) == {"opt": 4000, name: sent}
+
+
+def test_the_claims_that_fail() -> None:
+    assert {(case.objective, case.ports) for case in FOUND if case.violates} == {
+        ("harmonic", 4),
+        *((name, ports) for name in ("theorem_1", "lemma_1") for ports in (2, 3, 4)),
+        ("theorem_2", 2),
+    }
+
+
+@cases
+def test_the_page_shows_the_case(case: WorstCase) -> None:
+    start = f"| {OBJECTIVES[case.objective].text} | {case.ports} | {case.buffer} | `{case.slots}` |"
+    (line,) = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(start)]
+    assert f"| {float(case.ratio):.3f} |" in line
+    assert ("exceeds the claim" in line) == case.violates
+
+
+@pytest.mark.parametrize(
+    ("objective", "ports", "buffer", "least"),
+    [
+        ("cs", 3, 3, "3/2"),
+        ("followlqd", 3, 3, "3/2"),
+        ("credence", 3, 3, "3"),
+        ("lemma_1", 2, 2, "3/2"),
+        ("theorem_1", 3, 3, "7/4"),
+        ("credence_any_load", 2, 3, "3"),
+    ],
+)
+def test_a_short_search_finds_a_bad_case(objective: str, ports: int, buffer: int, least: str) -> None:
+    case = search(objective, ports, buffer, seed=1, restarts=2, steps=3000)
+    assert case == search(objective, ports, buffer, seed=1, restarts=2, steps=3000)
+    assert case.ratio >= Fraction(least)
+    assert not case.slots.startswith("[]")
+    assert not case.slots.endswith("[]")
+
+
+@pytest.mark.parametrize(
+    ("objective", "ports", "buffer", "message"),
+    [("none", 2, 2, "no objective 'none'"), ("cs", 1, 2, "from 2 to 10"), ("cs", 3, 2, "at most the buffer, 2")],
+)
+def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, message: str) -> None:
+    with pytest.raises(ForetailError, match=message):
+        search(objective, ports, buffer)
+
+
+def test_the_study_shows_what_its_sequences_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "worst_cases", "size=small", "objectives=[cs,credence]", "steps=50", "hydra.run.dir=run"]
+    assert cli.main(command) == 0
+    rows = pd.read_parquet("run/worst_cases.parquet")
+    assert set(rows["objective"]) == {"cs", "credence"}
+    for row in rows.to_dict("records"):
+        counts = {name: int(count) for name, count in row["counts"].items() if pd.notna(count)}
+        case = WorstCase(**{field.name: row[field.name] for field in fields(WorstCase)} | {"counts": counts})
+        assert {name: slow_count(name, case) for name in counts} == counts
+        assert float(case.ratio) == row["ratio"]
+
+
+DROP_TAIL = ("cs", "cp", "dt", "harmonic", "abm", "reverie", "followlqd")
+PROCESSES = [
+    on_off(2, 0.6, 5.0, ahead=False),
+    on_off(3, 0.5, 4.0, ahead=True),
+    bursts(3, 2, {2: 0.5, 6: 0.5}, 6.0, 0.4, ahead=False),
+    bursts(2, 2, {3: 1.0}, 3.0, 0.5, ahead=True),
+]
+
+
+@st.composite
+def small_chains(draw: st.DrawFn) -> MarkovArrivals:
+    """Two states, two inputs and two ports; the second turn may go on or stay."""
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sends = numbers.dirichlet([1.0] * 3, (2, 2))[:, :, :2]
+    second = numbers.dirichlet([1.0] * 2, 2) if draw(st.booleans()) else None
+    return MarkovArrivals([numbers.dirichlet([1.0] * 2, 2), second], sends)
+
+
+def best_of_histories(arrivals: MarkovArrivals, buffer: int, slots: int, state: int, queues: Queues) -> float:
+    """The most that can be sent in so many slots, where each decision depends on all that has happened."""
+
+    def turn(slots: int, which: int, state: int, queues: list[int]) -> float:
+        if which == 2:
+            sent = sum(length > 0 for length in queues)
+            left = [max(0, length - 1) for length in queues]
+            return sent + (turn(slots - 1, 0, state, left) if slots > 1 else 0.0)
+        chain = arrivals.transitions[which]
+        total = 0.0
+        for after in range(2):
+            chance = float(after == state) if chain is None else float(chain[state, after])
+            if not chance:
+                continue
+            refused = turn(slots, which + 1, after, queues)
+            expected = (1 - float(arrivals.sends[which, after].sum())) * refused
+            for port in range(2):
+                choices = [refused]
+                if sum(queues) < buffer:
+                    choices.append(turn(slots, which + 1, after, [n + (p == port) for p, n in enumerate(queues)]))
+                expected += float(arrivals.sends[which, after, port]) * max(choices)
+            total += chance * expected
+        return total
+
+    return turn(slots, 0, state, list(queues))
+
+
+@settings(max_examples=draws(20))
+@given(arrivals=small_chains(), buffer=st.integers(1, 2), state=st.integers(0, 1), place=st.integers(0, 2))
+def test_no_policy_sends_more_in_two_slots(arrivals: MarkovArrivals, buffer: int, state: int, place: int) -> None:
+    switch = Switch(2, buffer)
+    values = np.zeros((2, len(switch.queues)))
+    for _ in range(2):
+        values = one_slot_more(values, arrivals, switch, None)
+    found = best_of_histories(arrivals, buffer, 2, state, switch.queues[place])
+    assert values[state, place] == pytest.approx(found, abs=1e-12)
+
+
+@settings(max_examples=draws(30))
+@given(
+    ports=st.integers(2, 3),
+    buffer=st.integers(1, 8),
+    alpha=st.sampled_from((0.5, 1.0, 1.7, 4.0, 100.0)),
+    seed=st.integers(0, 1000),
+)
+def test_policies_send_what_the_native_ones_send(ports: int, buffer: int, alpha: float, seed: int) -> None:
+    arrivals = on_off(ports, 0.7, 4.0, ahead=False).drawn(200, seed)
+    switch = Switch(ports, buffer)
+    parameters = SlotParameters(alpha=[alpha])
+    native = packets_sent([arrivals], ports, buffer, [(name, parameters) for name in ("lqd", "cs", "dt")])
+    own = (switch.lqd(), switch.complete_sharing, switch.dynamic_thresholds(alpha))
+    assert [sent_in_all(arrivals, switch, policy) for policy in own] == native
+
+
+def sent_in_all(arrivals: Slotted, switch: Switch, policy: np.ndarray) -> int:
+    """Packets sent, those still buffered after the last slot included."""
+    place = sent = 0
+    for slot in range(int(arrivals.slot[-1]) + 1):
+        for port in arrivals.port[arrivals.slot == slot]:
+            place = policy[port, place]
+        sent += int(switch.sent[place])
+        place = switch.departed[place]
+    return sent + sum(switch.queues[place])
+
+
+@pytest.mark.parametrize("arrivals", PROCESSES)
+def test_no_policy_sends_more_in_the_long_run(arrivals: MarkovArrivals) -> None:
+    """Differences to LQD, which the chance of the arrivals moves little."""
+    switch, slots = Switch(arrivals.ports, 6), 40_000
+    lqd, cs, most = (
+        rate_of(arrivals, switch, one).sent_per_slot for one in (switch.lqd(), switch.complete_sharing, None)
+    )
+    policies = [(name, SlotParameters(alpha=[2.0])) for name in ("lqd", *DROP_TAIL)]
+    by_lqd, *sent = np.array(packets_sent([arrivals.drawn(slots, 1)], arrivals.ports, 6, policies)) / slots
+    assert by_lqd == pytest.approx(lqd, rel=0.03)
+    assert sent[0] - by_lqd == pytest.approx(cs - lqd, abs=0.004)
+    assert max(sent) - by_lqd <= most - lqd + 0.002
+
+
+@pytest.mark.parametrize("buffer", [4, 7])
+def test_who_knows_more_sends_more(buffer: int) -> None:
+    switch = Switch(3, buffer)
+    for past, ahead in (
+        (on_off(3, 0.6, 5.0, ahead=False), on_off(3, 0.6, 5.0, ahead=True)),
+        (bursts(3, 2, {2: 0.5, 8: 0.5}, 8.0, 0.4, ahead=False), bursts(3, 2, {2: 0.5, 8: 0.5}, 8.0, 0.4, ahead=True)),
+    ):
+        # the same packets, told otherwise
+        of_lqd = [rate_of(one, switch, switch.lqd()).sent_per_slot for one in (past, ahead)]
+        assert of_lqd[0] == pytest.approx(of_lqd[1], abs=1e-6)
+        alpha, of_dt = best_alpha(past, switch, [0.5, 2.0, 8.0])
+        policy, of_queues = improved(past, switch, switch.dynamic_thresholds(alpha))
+        rates = [of_dt, of_queues, rate_of(past, switch).sent_per_slot, rate_of(ahead, switch).sent_per_slot]
+        assert np.all(np.diff(rates) >= -1e-6)
+        assert rates[2] > rates[0] + 1e-3
+        assert rate_of(past, switch, policy).sent_per_slot == pytest.approx(of_queues, abs=1e-6)
+        refuses = policy == np.arange(len(switch.queues))
+        assert np.all(refuses | (policy == switch.complete_sharing))
+
+
+@pytest.mark.parametrize(("ports", "buffer", "slots", "load"), [(2, 4, 2, 0.5), (3, 6, 2, 0.4), (3, 7, 3, 0.7)])
+def test_bursts_of_all_inputs_are_the_same_with_sorted_queues(ports: int, buffer: int, slots: int, load: float) -> None:
+    whole, switch = WholeBursts(ports, buffer, slots, load), Switch(ports, buffer)
+    assert slots / (slots + (1 - whole.starts) / whole.starts) == pytest.approx(load)
+    arrivals = bursts(ports, ports, {slots: 1.0}, 1 / whole.starts, ahead=True)
+    transition = arrivals.transitions[0]
+    assert transition is not None
+    transition[1 + slots * np.arange(ports)] = transition[0]  # the next burst may begin at once
+    for sorted_queues, queues in (
+        (None, None),
+        (whole.dynamic_thresholds(2.0), switch.dynamic_thresholds(2.0)),
+        (whole.dynamic_thresholds(np.inf), switch.complete_sharing),
+    ):
+        found = rate_of(arrivals, switch, queues).sent_per_slot
+        assert whole.sent_per_slot(sorted_queues) == pytest.approx(found, abs=1e-6)
+    # which of two longest queues loses a packet is decided otherwise
+    assert whole.sent_per_slot(whole.lqd()) == pytest.approx(rate_of(arrivals, switch, switch.lqd())[0], rel=0.005)
+
+
+def test_a_switch_with_too_many_states_is_refused() -> None:
+    with pytest.raises(ForetailError, match="choose a smaller switch"):
+        rate_of(on_off(4, 0.5, 4.0, ahead=False), Switch(4, 34))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,12 +14,14 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.catalog import declared
 from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
+from foretail.pipelines.experiment.sweep import Sweep
+from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import referees
-from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan, RefereeCase
+from foretail_studies.networks.comparison import recovery_sentences
+from foretail_studies.networks.referees import EMULATOR, NATIVE, NATIVE_LINUX, NS3, Plan
 from tests.composed import experiment_settings, run_of
 
 pytestmark = [pytest.mark.ns3, pytest.mark.slow]
-
 SMALL = ("size=small", "tracking=off")
 
 
@@ -74,11 +77,6 @@ def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypa
     assert verdict[1].startswith("rack_dt, seed 101, differs first in arrivals.bin, record 0 (time_ns ")
 
 
-def test_what_compares_nothing_is_refused() -> None:
-    with pytest.raises(ForetailError, match="networks lacks native, with which the others are compared: add it"):
-        experiment_settings("referees", *SMALL, "networks=[ns3]")
-
-
 def test_a_scenario_that_cannot_be_is_refused_by_name() -> None:
     given = "+scenarios.crowded=['scenario=tiny','scenario.incast.fan_in=400']"
     with pytest.raises(ForetailError, match=r"scenarios\.crowded = .* scenario\.incast\.fan_in = 400"):
@@ -94,15 +92,81 @@ def test_completion_times_are_compared_where_neither_waited_for_a_timeout() -> N
     assert pd.isna(referees._ratios(frame)[2])
 
 
-def test_linux_begins_with_slow_start() -> None:
-    plan = Plan.of(experiment_settings("referees", *SMALL))
-    transport = plan.document(RefereeCase("rack_dt", 1, NATIVE_LINUX))["transport"]
-    assert (transport["recovery"], transport["slow_start"]) == ("linux", True)
-    assert plan.document(RefereeCase("rack_dt", 1, NATIVE))["transport"]["recovery"] == "ns3"
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["reverie_a", "reverie_b"])
+def test_no_lossless_packet_is_lost_and_the_thesis_is_beside(experiment: str, tmp_path: Path) -> None:
+    given = ("size=small", "tracking=off", "seeds=[101]", f"store_dir={tmp_path / 'store'}")
+    result = run_of(experiment, tmp_path, *given)
+    rows = result.shown.rows
+    assert len(rows) == 2 * 8
+    assert rows["lossless_drops"].sum() == 0
+    assert rows["unfinished"].sum() == 0
+    assert rows["pauses"].sum() > 0
+    assert rows["lossless_p99"].max() > 0
+    assert rows["lossy_p99"].max() > 0
+    assert result.verdict()[0] == "0 lossless packets were dropped in 16 runs."
+    assert [table.title for table in result.shown.tables][-1].startswith("Claims, change in %: Section 5.3")
 
 
-def test_plans_that_differ_are_a_defect() -> None:
-    frame = pd.DataFrame({"scenario": "one", "seed": 1, "network": [NATIVE, NS3], "offered_sha256": ["a", "b"]})
-    with pytest.raises(ForetailError, match="native, ns3 were offered different flows in one, seed 1"):
-        referees._require_same_plans(frame)
-    assert str(RefereeCase("one", 1, NATIVE)) == "one in native, seed 1"
+@pytest.mark.slow
+def test_only_pfc_pauses_and_only_without_it_packets_are_dropped(tmp_path: Path) -> None:
+    given = ("size=small", "tracking=off", "seeds=[101]", f"store_dir={tmp_path / 'store'}")
+    rows = run_of("irn", tmp_path, *given).shown.rows
+    found = {
+        variant: {name: int(of_variant[name].sum()) for name in ("pauses", "drops")}
+        for variant, of_variant in rows[rows["condition"] == "none"].groupby("variant")
+    }
+    assert found["roce_pfc"]["pauses"] > 0
+    assert found["roce_pfc"]["drops"] == 0
+    assert found["roce"]["pauses"] == 0
+    assert found["roce"]["drops"] > 0
+
+
+@pytest.mark.slow
+def test_a_price_counts_every_packet_that_a_flip_stands_for() -> None:
+    flips = pd.DataFrame({"drop_cost": [0.001, 0.004], "arrivals": [3.0, 1.0]})
+    found = price(flips)
+    assert found.mean == pytest.approx(1.75)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 1.75 <= found.high
+    same = price(pd.DataFrame({"drop_cost": np.full(5, 0.002), "arrivals": np.ones(5)}))
+    assert same.low == same.high == pytest.approx(2.0)
+
+
+def test_the_same_runs_are_set_beside_each_other(tmp_path: Path) -> None:
+    given = ("size=small", "tracking=off", "shared=['scenario=tiny']", f"store_dir={tmp_path / 'store'}")
+    result = run_of("recovery", tmp_path, *given)
+    rows = result.shown.rows
+    assert rows.groupby(["variant", "way"]).size().to_dict() == {
+        (policy, way): 2 for policy in ("lqd", "cs") for way in ("ns3", "linux")
+    }
+    timeouts = rows.groupby("way")["timeouts"].sum()
+    assert timeouts["linux"] < timeouts["ns3"]
+    assert result.verdict()[0].endswith("% of ns-3's timeouts are its own.")
+    assert result.verdict()[1].startswith("The policy with the least mean J is the same in ")
+
+
+def test_another_best_policy_is_in_the_verdict() -> None:
+    rows = pd.DataFrame(
+        [
+            ("one", "lqd", "ns3", 1, 1.0, 0),
+            ("one", "cs", "ns3", 1, 2.0, 0),
+            ("one", "lqd", "linux", 1, 2.0, 0),
+            ("one", "cs", "linux", 1, 1.0, 0),
+        ],
+        columns=["condition", "variant", "way", "seed", "cost", "timeouts"],
+    )
+    settings = experiment_settings("recovery", "size=small")
+    assert recovery_sentences(rows, settings) == [
+        "Nothing timed out as ns-3.",
+        "The policy with the least mean J is the same in 0 of 1 conditions; one: lqd as ns-3, cs as Linux.",
+    ]
+
+
+def test_a_condition_without_a_tcp_of_linux_is_refused_by_name() -> None:
+    given = "+conditions.paced=['scenario=tiny','scenario.transport.name=timely','scenario.transport.mark_bytes=0']"
+    with pytest.raises(
+        ForetailError, match=r"conditions\.paced = .*recovery = linux is that of a TCP, and not of timely"
+    ):
+        Sweep.of(experiment_settings("recovery", "size=small", "tracking=off", given), {})

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import shlex
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
+import numpy as np
+import optuna
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import IntDistribution
+from optuna.samplers import TPESampler
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.errors import ForetailError
@@ -26,21 +37,27 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
+from foretail.models.drop.sharing_rule import SharingRule
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines import cli
 from foretail.pipelines.experiment.declaration import Run
+from foretail.pipelines.experiment.running import ExperimentResult
+from foretail.pipelines.families import costs
+from foretail.pipelines.families.conditions import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail_studies.search import trials
 from foretail_studies.search.predictors import Finished, search
-from foretail_studies.search.trials import Dimension, SearchSettings
-from tests.composed import experiment_settings
+from foretail_studies.search.trials import Dimension, PlaySettings, SearchSettings, Trial, TrialSettings, open_trials
+from tests.composed import experiment_settings, run_of
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
-
 THRESHOLD = [feature.name for feature in FEATURES].index("threshold")
 SPACE = {
     "predictor": Dimension(choices=["random_forest", "boosted_trees"]),
@@ -110,7 +127,6 @@ def found(folder: Path, candidate: list[str]) -> Finished:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     found: Finished, folder: Path, candidate: list[str]
 ) -> None:
@@ -132,14 +148,6 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     assert trial.figures["tcam_bits"] == exported["tcam_bits"]
     assert trial.figures["comparisons"] <= config.predictor["trees"] * config.predictor["depth"]
     assert trial.figures["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
-
-
-def test_trials_draw_only_what_their_predictor_has(found: Finished) -> None:
-    names = {"random_forest": "predictor.min_leaf_rows", "boosted_trees": "predictor.learning_rate"}
-    assert {trial.values["predictor"] for trial in found.trials} == set(names)
-    for trial in found.trials:
-        settings = {override.partition("=")[0] for override in found.space.drawn(trial.values)}
-        assert settings & set(names.values()) == {names[trial.values["predictor"]]}
 
 
 def test_the_front_and_the_chosen_trial_are_those_of_a_plain_search(found: Finished, folder: Path) -> None:
@@ -177,26 +185,6 @@ def test_no_trial_reads_the_test_runs(found: Finished, folder: Path, candidate: 
     assert len(sides) > 2
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_the_same_command_goes_on_and_jobs_change_nothing(found: Finished, folder: Path, candidate: list[str]) -> None:
-    file = f"file={folder / 'parts.db'}"
-    for trials, jobs in ((3, 2), (7, 1)):
-        assert drawn(run(folder, candidate, trials, file, f"jobs={jobs}")) == drawn(found)[:trials]
-    assert drawn(run(folder, candidate, 2, file)) == drawn(found)  # fewer than there are
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_tpe_goes_on_as_if_it_had_never_stopped(folder: Path, candidate: list[str]) -> None:
-    space = {name: SPACE[name] for name in ("trees", "depth")}
-    file = f"file={folder / 'tpe.db'}"
-    run(folder, candidate, 11, file, sampler="tpe", space=space)  # the first ten are random
-    parts = run(folder, candidate, 13, file, sampler="tpe", space=space)
-    assert drawn(parts) == drawn(run(folder, candidate, 13, sampler="tpe", space=space))
-
-
 KILLED = """
 import sys
 from pathlib import Path
@@ -206,7 +194,6 @@ searched(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "o
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[str]) -> None:
     here = folder / "killed"
@@ -256,19 +243,6 @@ def count(file: Path) -> int:
             return 0
 
 
-def test_failed_trials_are_named(folder: Path, candidate: list[str]) -> None:
-    space = {"predictor": Dimension(choices=["random_forest", "logistic_regression"])}
-    result = run(folder, candidate, 4, space=space)
-    failed = [trial for trial in result.trials if trial.failed is not None]
-    assert failed
-    assert all(trial.values["predictor"] == "logistic_regression" for trial in failed)
-    assert all("foretail distill" in str(trial.failed) for trial in failed)
-    (table,) = [table for table in result.tables() if table.title == "Failed trials"]
-    assert [row[0] for row in table.rows] == [trial.number for trial in failed]
-    with pytest.raises(ForetailError, match="all 1 trials failed, the first because a network is not a sum of trees"):
-        run(folder, [*candidate, "predictor=logistic_regression"], 1, space={"drop_weight": SPACE["drop_weight"]})
-
-
 @pytest.mark.nightly
 def test_a_budget_that_nothing_fits_chooses_nothing(folder: Path, candidate: list[str]) -> None:
     result = run(folder, candidate, 2, budget={"leaves": 0}, space={"drop_weight": SPACE["drop_weight"]})
@@ -307,16 +281,218 @@ def test_bad_settings_are_refused_in_one_sentence(
     assert "\n" not in str(refused.value)
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
+    """Simulations cost more the further a rule is from 10, 200, 150, 160, and a little more with load and seed."""
+    cases: list[SharingCase] = []
+
+    def measure(title: str, kind: str, given: Sequence[SharingCase], *_: object, **__: object) -> Any:
+        cases.extend(given)
+        found = []
+        for case in given:
+            if case.policy != "learned":
+                found.append({"cost": 20.0, "flows_sha256": f"{case.where} {case.seed}"})
+                continue
+            more = (case.condition == "load_80") + case.seed / 1000
+            found.append(
+                {"cost": 1.0 + far_from_best(case.setting) + more, "flows_sha256": f"{case.where} {case.seed}"}
+            )
+        return SimpleNamespace(cases=given, measurements=found, reused=0)
+
+    monkeypatch.setattr(costs, "measure_cases", measure)
+    monkeypatch.setattr(trials, "export_to_store", lambda *_: SimpleNamespace(library=Path("unused")))
+    return cases
+
+
+def searched_of_rule_search(folder: Path, trials: int, *overrides: str, name: str = "sharing_rule") -> ExperimentResult:
+    given = ["size=small", f"trials={trials}", f"store_dir={folder / 'store'}", "tracking=off", *overrides]
+    return run_of(name, folder / "out", *given)
+
+
+def trials_of(result: ExperimentResult) -> list[dict[str, Any]]:
+    """The trials, each with its values, score and losses."""
+    return [{str(name): value for name, value in row.items()} for row in result.shown.rows.to_dict("records")]
+
+
 @pytest.mark.nightly
-@pytest.mark.full
-def test_another_search_of_the_same_name_and_files_of_others_are_refused(folder: Path, candidate: list[str]) -> None:
-    named = (f"file={folder / 'named.db'}", "name=mine")
-    run(folder, candidate, 1, *named, space={"trees": SPACE["trees"]})
-    with pytest.raises(
-        ForetailError, match=r"named\.db holds another search called mine, with other space: give another"
-    ):
-        run(folder, candidate, 1, *named, space={"drop_weight": SPACE["drop_weight"]})
-    other = folder / "other.db"
-    other.write_text("not a database, " * 100)
-    with pytest.raises(ForetailError, match=r"other\.db cannot hold trials"):
-        run(folder, candidate, 1, f"file={other}")
+def test_trials_share_a_seed_and_the_best_run_everywhere(asked: list[SharingCase], tmp_path: Path) -> None:
+    found = searched_of_rule_search(tmp_path, 6)
+    first = {"message_left": 17, "fill": 255, "pressure": 136, "first_rtt_more": 0}
+    assert trials_of(found)[0]["rule"].startswith("17 255 136 136")
+    assert first.items() <= experiment_settings("sharing_rule", "size=small").first_numbers[0].items()
+    finalists, learned = found.shown.details["finalists"], found.shown.learned
+    assert learned is not None
+    assert {case.seed for case in asked if case.policy.startswith("dt")} == {101, 102}
+    rules = [one for one in finalists if one["trial"] is not None]
+    best = min(trials_of(found), key=lambda trial: float(trial["score"]))
+    assert rules[0]["trial"] == best["trial"]
+    assert rules[0]["against"]["mean"] < rules[1]["against"]["mean"]
+    assert [one["against"]["mean"] for one in finalists if one["rule"] == "lqd_last"] == [0]
+    everywhere = {(case.family, case.condition, case.seed) for case in asked if case.setting == rules[0]["rule"]}
+    assert everywhere == {("websearch", load, seed) for load in ("load_40", "load_80") for seed in (101, 102)}
+    rule = SharingRule(*map(int, rules[0]["rule"].split()))
+    assert Ensemble.load(tmp_path / "out" / "ensemble.json") == rule.ensemble(cell_bytes=256) == learned.ensemble
+    assert len(pd.read_csv(tmp_path / "out" / "trials.csv")) == 6
+    budget = found.shown.details["budget"]
+    assert (budget["simulations"], budget["branches"]) == (len(set(asked)), 0)
+
+
+@pytest.mark.nightly
+def test_a_trial_stops_where_it_is_clearly_worse(asked: list[SharingCase], tmp_path: Path) -> None:
+    trials = trials_of(searched_of_rule_search(tmp_path, 12, "stop_percent=10"))
+    best = trials[0]["losses"]
+    for trial in trials:
+        number, losses = trial["trial"], trial["losses"]
+        if number >= 2 and number % 2 == 0:  # a batch of two knows the trials before it
+            best = min((one["losses"] for one in trials[:number] if one["conditions"] == 2), key=sum)
+        worse = losses[0] - best[0]
+        assert (len(losses) == 1) == (number >= 2 and worse > math.log(1.1))
+        whole = losses if len(losses) == 2 else [losses[0], best[1] + worse / 2 - worse / 2 + worse]
+        assert trial["score"] == pytest.approx(100 * math.expm1(np.mean(whole)))
+        far = far_from_best(trial["rule"])
+        assert losses[0] == pytest.approx(math.log((1.101 + far) / 20))
+    assert {trial["conditions"] for trial in trials} == {1, 2}
+    spent = [0.0, *(trial["simulated_s"] for trial in trials)]
+    assert np.diff(spent) == pytest.approx([0.002 * trial["conditions"] for trial in trials])
+
+
+def far_from_best(rule: str) -> int:
+    """How far the first four numbers of a rule are from those that cost least."""
+    return sum(abs(one - best) for one, best in zip(map(int, rule.split()[:4]), (10, 200, 150, 160), strict=True))
+
+
+def test_conditions_with_other_cells_are_refused(asked: list[SharingCase], tmp_path: Path) -> None:
+    load = "families.websearch.conditions.load_80"
+    with pytest.raises(ForetailError, match=r"^families has cells of \[128, 256\] bytes"):
+        searched_of_rule_search(tmp_path, 2, f"{load}=['scenario.features.cell_bytes=128']")
+    assert asked == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("asking=best", "asking = best is unknown: choose from"),
+        ("baselines=[dt]", "baselines lacks cs"),
+        ("baselines=[cs,learned]", "which asks a model"),
+        ("f1_margin=0.1", "f1_margin"),
+        ("seeds=[201]", "one run gives no interval"),
+    ],
+)
+def test_a_gate_that_cannot_be_gets_one_sentence(
+    override: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["promote", "experiment=closed_loop_gate", "size=small", "model=model.json", override]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def search_of_trials(file: Path, trials: int) -> list[Trial]:
+    settings = TrialSettings(trials=trials, batch=2, name="mine", file=str(file))
+    space = {"x": IntDistribution(0, 9)}
+    with open_trials(settings, "test", Store(file.parent), {}, space, {"y": "maximize"}, TPESampler) as kept:
+        while drawn := kept.batch(trials):
+            kept.keep([Trial(one.number, one.values, {"y": one.values["x"]}, None) for one in drawn])
+        return kept.finished()
+
+
+def damaged_page(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    for page in range(4096, len(content), 4096):
+        content[page : page + 64] = b"\xa5" * 64
+    file.write_bytes(content)
+
+
+def left_running(file: Path) -> None:
+    study = optuna.load_study(study_name="mine", storage=f"sqlite:///{file}")
+    study.ask({"x": IntDistribution(0, 9)})
+
+
+def foreign(file: Path) -> None:
+    file.write_text("not a database, " * 500)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (left_running, r"trial 2 of mine in .* was begun by another program, which did not end it: give another name"),
+        (damaged_page, r"(is damaged .*: restore it, or remove it|cannot hold trials)"),
+        (foreign, r"cannot hold trials \(.*\): give another file"),
+    ],
+)
+def test_a_file_that_another_program_spoiled(tmp_path: Path, spoil: object, sentence: str) -> None:
+    file = tmp_path / "search.db"
+    first = search_of_trials(file, 2)
+    assert search_of_trials(file, 2) == first
+    spoil(file)  # type: ignore[operator]
+    with pytest.raises(ForetailError, match=sentence) as refused:
+        search_of_trials(file, 4)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_another_program_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "search.db"
+    search_of_trials(file, 2)
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: real(*given, **named | {"timeout": 0.1}))
+    with contextlib.closing(real(file)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ForetailError, match=r"another program has locked .*: wait until it ends"):
+            search_of_trials(file, 4)
+    assert len(search_of_trials(file, 4)) == 4
+
+
+playing = pytest.importorskip("foretail_studies.search.ppo", reason="the extra rl is not installed")
+SMALL = ("size=small", "tracking=off", "jobs=1")
+
+
+def rounds_in(folder: Path) -> list[Path]:
+    """The rounds of a store."""
+    return sorted(path for path in (folder / "store" / "ppo_round").iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.slow
+def test_training_goes_on_where_it_was(tmp_path: Path) -> None:
+    store = f"store_dir={tmp_path / 'store'}"
+    first = run_of("rule_by_ppo", tmp_path, *SMALL, store, "rounds=1").shown.rows
+    (played,) = rounds_in(tmp_path)
+    weights = (played / "content" / "weights.pt").read_bytes()
+    result = run_of("rule_by_ppo", tmp_path, *SMALL, store)
+    rows = result.shown.rows
+    assert len(rounds_in(tmp_path)) == 2
+    assert (played / "content" / "weights.pt").read_bytes() == weights
+    assert rows.iloc[0].equals(first.iloc[0])
+    assert rows["decisions"].tolist() == [4096, 8192]
+    assert rows["simulated_s"].is_monotonic_increasing
+    assert rows["simulated_s"].iloc[0] > 0
+    assert result.document()["best"] in ("ppo_1", "ppo_2")
+    tree = Ensemble.load(tmp_path / "ensemble.json")
+    assert sum(one.leaves.sum() for one in tree.trees) <= 32
+    assert {item.name for item in tree.features} <= set(experiment_settings("rule_by_ppo", *SMALL).observed)
+
+
+@pytest.mark.slow
+def test_the_rewards_of_an_episode_add_up_to_its_cost() -> None:
+    settings = experiment_settings("rule_by_ppo", *SMALL, "networks=1")
+    plan = SharingPlan.of(settings, settings.shared, settings.training(), {"lqd": {}})
+    networks = playing.Networks(playing.Episodes(list(plan.scenarios.values()), settings), seed=5)
+    rows, earned, ended = networks.reset(), 0.0, np.zeros(1, np.bool_)
+    while not ended.any():
+        assert rows.dtype == np.float32
+        assert ((rows >= 0) & (rows <= 1)).all()
+        networks.step_async(np.zeros(1, np.int64))
+        rows, rewards, ended, _ = networks.step_wait()
+        earned += float(rewards[0])
+    (cost,) = networks.costs
+    assert 1 - cost == pytest.approx(earned, abs=1e-4)
+    assert 0 < networks.simulated_ns <= settings.episode_ns
+
+
+@given(st.integers(1, 254), st.integers(0, 2**32 - 1))
+def test_the_tree_answers_as_a_network_that_is_a_threshold(cut: int, seed: int) -> None:
+    settings = PlaySettings(observed=["message_left", "pressure"], decisions=1024, leaves=2)
+    rows = np.random.default_rng(seed).integers(0, 256, (500, 2)).astype(np.int32)
+    drops = rows[:, 1] > cut
+    tree = playing.distilled(rows, drops, settings)
+    assert tree.get_n_leaves() == 2
+    assert (tree.predict(rows) == drops).all()

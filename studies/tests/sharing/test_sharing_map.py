@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,30 +20,27 @@ from hypothesis import strategies as st
 from foretail.configs.schema.families import Family
 from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
+from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.families import costs as family_costs
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan
 from foretail.pipelines.families.costs import CS, LQD, Costs
 from foretail_studies.engines.bootstrap import mean_over_groups
-from foretail_studies.sharing import map as sharing_map
 from foretail_studies.sharing.map import (
     LQD_PAYS,
     NO_MATTER,
-    OPEN,
     THRESHOLD,
     MapSettings,
     Race,
-    draw_map,
-    draw_settings,
     frozen_settings,
     race,
     rows_of,
-    still_running,
     verdicts_of,
 )
-from tests.composed import experiment_settings
+from foretail_studies.sharing.prediction import COSTS, NOTHING, OPEN, PAYS, moves, verdict
+from foretail_studies.sharing.prediction import EQUAL as EQUAL_TRANSPORTS
+from tests.composed import experiment_settings, run_of
 
 pytestmark = pytest.mark.slow
-
 DT = [Rule("dt", setting) for setting in (DEFAULT, "alpha=2", "alpha=8")]
 RULES = [LQD, CS, *DT]
 TRAINED, HELD = Condition("trained", "one"), Condition("held", "one")
@@ -175,11 +170,6 @@ def test_a_family_gets_the_verdict_of_its_costs(
     assert all(one.sentence.startswith(verdict) for one in found)
 
 
-def test_noise_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    finished, _ = run_race(monkeypatch, invented_plan(most_seeds=3), fixed(EQUAL, spread=1.0))
-    assert {one.verdict for one in verdicts_of(finished)} == {OPEN}
-
-
 @given(st.lists(st.floats(1, 20), min_size=30, max_size=30))
 def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(drawn: list[float]) -> None:
     table = dict(zip([(w, r, s) for w in (TRAINED, HELD) for r in RULES for s in (1, 2, 3)], drawn, strict=True))
@@ -200,21 +190,6 @@ def test_the_regret_of_a_seed_is_against_the_rule_that_is_best_on_the_others(dra
                 ratios.append(table[where, Rule(row["policy"], row["setting"]), seed] / table[where, best, seed])
             assert row["regret"] == pytest.approx(np.prod(ratios) ** (1 / 3) - 1, abs=1e-9)
             assert row["noise_floor"] >= -1e-12
-
-
-def test_one_seed_tells_no_regret_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, plan = invented_plan(most_seeds=1)
-    finished, _ = run_race(monkeypatch, (replace(settings, seeds=[1]), plan), fixed(EQUAL))
-    rows = rows_of(finished)
-    assert rows["regret"].isna().all()
-    assert rows["cost"].notna().all()
-    assert {row[3] for row in sharing_map.regrets_table(rows).rows} == {None}
-    draw_map(rows)
-    draw_settings(rows)
-
-
-def test_all_rules_run_first() -> None:
-    assert still_running(*invented_plan(), Costs(), HELD) == RULES
 
 
 def test_rules_that_were_offered_other_flows_are_no_comparison() -> None:
@@ -250,35 +225,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(override: str) -> No
         experiment_settings("sharing_map", "size=small", override)
 
 
-def test_a_condition_that_no_scenario_has_is_named() -> None:
-    change = "families.websearch.conditions.load_40=['scenario.background.load=7']"
-    config = experiment_settings("sharing_map", "size=small", change)
-    with pytest.raises(ForetailError, match=r"websearch.conditions.load_40 = .*load = 7"):
-        SharingPlan.of(config, config.shared, config.families, config.policies)
-
-
-@pytest.mark.parametrize("best", ["dt", "dt alpha=8"])
-def test_the_figure_of_settings_shows_each_of_them_and_the_frozen_one(
-    monkeypatch: pytest.MonkeyPatch, best: str
-) -> None:
-    finished, _ = run_race(monkeypatch, invented_plan(), fixed(EQUAL | {best: 2.0}, spread=0.001))
-    frame = rows_of(finished)
-    (axes,) = draw_settings(frame).axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["default", "alpha=2", "alpha=8"]
-    *lines, frozen = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines()]
-    assert sorted(lines) == [[0], [0], [1, 2], [1, 2]]
-    assert frozen == [{"dt": 0, "dt alpha=8": 2}[best]] * 2
-
-
-@pytest.mark.nightly
-def test_a_policy_in_a_header_is_one_of_them() -> None:
-    header = Path(__file__).parents[3] / "examples" / "policy_header" / "half_and_half.hpp"
-    config = experiment_settings("sharing_map", "size=small")
-    policies = {**config.policies, f"{header}:HalfAndHalf": {}}
-    plan = SharingPlan.of(config, config.shared, config.families, policies)
-    assert [str(rule) for rule in plan.rules] == ["lqd", "cs", "dt", "dt alpha=8", "HalfAndHalf"]
-
-
 @pytest.mark.parametrize("size", ["medium", "full"])
 def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
     families = experiment_settings("sharing_map", f"size={size}").families
@@ -286,32 +232,6 @@ def test_families_are_held_out_as_they_were_drawn(size: str) -> None:
     drawn = sorted([*first, *(12 + np.random.default_rng(18).permutation(6)[:3]).tolist()])
     assert [position for position, one in enumerate(families.values()) if one.held_out] == drawn
     assert all(len(one.conditions) == 3 for one in families.values())
-
-
-def test_tables_have_regret_and_what_the_policy_with_a_model_costs() -> None:
-    rows = pd.DataFrame(
-        [
-            {
-                "family": family,
-                "held_out": family != "c",
-                "condition": str(condition),
-                "policy": policy,
-                "setting": DEFAULT,
-                "frozen": True,
-                "hindsight": True,
-                "cost": factor * (2.0 if policy == "cs" else 1.0),
-                "regret": factor - 1.0 if policy == "learned" else 1.0,
-            }
-            for family, factors in {"a": [1.0, 1.2], "b": [3.0], "c": [9.0]}.items()
-            for condition, factor in enumerate(factors)
-            for policy in ("cs", "learned")
-        ]
-    )
-    _, learned = sharing_map.regrets_table(rows).rows
-    assert list(learned[2:7]) == pytest.approx([800.0, 800.0, 220 / 3, 20.0, 200.0])
-    assert learned[7] == "1 of 3"
-    (row,) = sharing_map.rivals_table(rows, "learned").rows
-    assert row[1:] == (DEFAULT, "-50.0 % [-50.0, -50.0]", 2, 2)
 
 
 def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
@@ -326,32 +246,6 @@ def test_a_bootstrap_over_groups_gives_groups_the_same_weight() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.ns3
-def test_a_small_map_in_ns3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ["run", "sharing_map", "size=small", "most_seeds=2", "tracking=off"]
-    assert cli.main([*command, "hydra.run.dir=map"]) == 0
-    found = json.loads(Path("map/result.json").read_text(encoding="utf-8"))
-    assert set(found["families"]) == {"websearch", "loss_based"}
-    assert set(found["settings"]) == {"lqd", "cs", "dt"}
-    assert {(row["family"], row["held_out"]) for row in found["rows"]} == {("websearch", False), ("loss_based", True)}
-    for row in found["rows"]:
-        assert (row["regret"] is None) == (row["seeds"] < 2)
-        assert row["cost_low"] is None or row["cost_low"] <= row["cost"] <= row["cost_high"]
-    assert Path("map/sharing_map.png").stat().st_size > 0
-    # The same command simulates nothing, and choosing settings alone needs no family that is held out.
-    assert cli.main([*command, "hydra.run.dir=again"]) == 0
-    again = json.loads(Path("again/result.json").read_text(encoding="utf-8"))
-    assert again["rows"] == found["rows"]
-    assert "24 simulations, 24 of them in the store" in again["tables"][-1]["notes"]
-    tuned = ["run", "tune", "size=small", "tracking=off", "hydra.run.dir=tuned"]
-    assert cli.main(tuned) == 0
-    chosen = json.loads(Path("tuned/result.json").read_text(encoding="utf-8"))
-    assert {row["family"] for row in chosen["rows"]} == {"websearch"}
-    assert chosen["settings"] == found["settings"]
-
-
-@pytest.mark.nightly
 def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["run", "loss_recovery", "size=small", "most_seeds=2", "tracking=off", "hydra.run.dir=map"]
@@ -361,3 +255,76 @@ def test_loss_recovery_tunes_under_tcp_and_judges_under_rdma(tmp_path: Path, mon
     assert {"irn", "irn_without_limit", "roce_timely", "newreno_linux"} <= judged
     assert {row["family"] for row in found["rows"]} - judged == {"dctcp", "newreno"}
     assert all(row["cost"] >= 1 for row in found["rows"])
+
+
+MODEL, THRESHOLD_ALONE = Rule("credence", "p=0.3"), Rule("dt", "alpha=8")
+SHOWN = ("dctcp", "irn", "roce_timely_pfc")
+
+
+@pytest.mark.slow
+def test_a_forest_stands_beside_the_best_threshold_under_each_transport_that_loses(tmp_path: Path) -> None:
+    every = experiment_settings("loss_recovery_prediction", "size=small").families
+    without = [f"~families.{name}" for name in every if name not in SHOWN]
+    given = ("size=small", "tracking=off", f"store_dir={tmp_path / 'store'}", "jobs=1", *without)
+    result = run_of("loss_recovery_prediction", tmp_path, *given)
+    rows, document = result.shown.rows, result.document()
+    assert list(rows["family"].unique()) == list(SHOWN)
+    assert set(rows["condition"]) == {"load_80", "star_of_16"}
+    assert document["drops"]["dctcp"] > 0
+    assert document["drops"]["irn"] == document["drops"]["roce_timely_pfc"] == 0
+    learned = rows[rows["family"] == "dctcp"]
+    for row in learned.to_dict("records"):
+        assert row["against threshold"] == pytest.approx(math.log(row["model J"] / row["threshold J"]))
+        assert row["against no model"] == pytest.approx(math.log(row["model J"] / row["no model J"]))
+        assert row["against threshold, low"] <= row["against threshold"] <= row["against threshold, high"]
+        assert row["model"] == "credence dctcp, p=0.3"
+        assert row["threshold"].startswith("dt")
+    assert (learned["asked"] >= learned["predicted_drops"]).all()
+    assert learned["predicted_drops"].sum() > 0
+    assert set(rows[rows["family"] != "dctcp"]["verdict"]) == {NOTHING}
+    assert NOTHING not in set(learned["verdict"])
+    again = run_of("loss_recovery_prediction", tmp_path / "again", *given)
+    assert again.shown.rows.equals(rows)
+    # Of each transport four settings in two networks, and the model of the one that loses.
+    simulations = 2 * (3 * 4 + 1)
+    assert f"To choose: {simulations} simulations, {simulations} of them in the store" in again.shown.notes[-1]
+
+
+@given(mean=st.floats(-0.5, 0.5), half=st.floats(0, 0.5))
+def test_a_verdict_is_that_of_its_interval(mean: float, half: float) -> None:
+    low, high = math.expm1(mean - half), math.expm1(mean + half)
+    found = verdict(PairedDifference(mean, mean - half, mean + half, 5), 5.0)
+    close = low >= 1 / 1.05 - 1 and high <= 0.05
+    if abs(low - (1 / 1.05 - 1)) > 1e-9 and abs(high - 0.05) > 1e-9:
+        assert (found == EQUAL_TRANSPORTS) == close
+    if found != EQUAL_TRANSPORTS:
+        assert found == (PAYS if high < 0 else COSTS if low > 0 else OPEN)
+
+
+def test_one_seed_decides_nothing() -> None:
+    assert verdict(PairedDifference(-1.0, None, None, 1), 5.0) == OPEN
+
+
+def invented(changes: Mapping[str, float]) -> tuple[Costs, dict[str, dict[str, Rule]], list[Condition]]:
+    """Costs of a model and of a threshold, by how much log J of the model is above; and seeds that differ a little."""
+    costs, wheres = Costs(), [Condition(name, "star") for name in changes]
+    for place, where in enumerate(wheres):
+        for seed in range(1, 6):
+            noise = 0.01 * ((seed * (place + 1)) % 5 - 2)
+            for rule, log in ((THRESHOLD_ALONE, 1.0), (MODEL, 1.0 + changes[where.family] + noise)):
+                case = SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
+                found: dict[str, Any] = {"cost": math.exp(log), "flows_sha256": "same"}
+                costs.add(case, found)
+    return costs, {name: {"model": MODEL, "threshold": THRESHOLD_ALONE} for name in changes}, wheres
+
+
+def test_the_worth_moves_where_one_transport_differs_from_the_others() -> None:
+    seeds = list(range(1, 6))
+    alike, apart = {"a": 0.1, "b": 0.1, "c": 0.1}, {"a": 0.1, "b": 0.1, "c": -0.9}
+    costs, chosen, wheres = invented(alike)
+    assert moves(costs, chosen, wheres, seeds, "star").endswith("does not surely move with the transport.")
+    costs, chosen, wheres = invented(apart)
+    assert "moves with the transport, for it differs under" in (said := moves(costs, chosen, wheres, seeds, "star"))
+    assert "c (-63." in said
+    del chosen["a"]["model"], chosen["b"]["model"]
+    assert moves(costs, chosen, wheres, seeds, "star").endswith("does not surely move with the transport.")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import random
+import statistics
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +14,20 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
+from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
+from foretail_studies.systems.balancing import (
+    COLLISION,
+    ETHEREAL,
+    MEMORY,
+    SIRONA,
+    _assignment,
+    collision_loads,
+    uplink_loads,
+)
+from foretail_studies.systems.comparisons import change_percent, completion_times_us
 from foretail_studies.systems.experiment import OURS, SYSTEMS_BY_NAME
-from tests.composed import experiment_settings, run_of
+from foretail_studies.systems.scheduling import _TABLE, DEFAULT, RC3, UNIVERSAL
+from tests.composed import run_of
 
 
 @pytest.mark.parametrize(
@@ -59,6 +75,189 @@ def test_one_command_gives_every_row_of_a_system(name: str, tmp_path: Path) -> N
             assert row["low"] <= row["ours"] <= row["high"]
 
 
-def test_a_system_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ForetailError, match="systems"):
-        experiment_settings("systems", "size=small", "systems=[sirius2]")
+LONG = [pytest.mark.nightly]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["linc", "rotornet", "nona", *(pytest.param(name, marks=LONG) for name in ("mars", "vermilion"))]
+)
+def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
+    system = SYSTEMS_BY_NAME[name]
+    seed = system.seeds["small"][0]
+    steps: list[str] = []
+    measured = system.measure("small", seed, steps.append)
+    assert {figure.quantity for figure in system.published} <= set(measured)
+    assert all(math.isfinite(value) for value in measured.values())
+    assert measured == system.measure("small", seed, steps.append)
+
+
+@pytest.mark.slow
+def test_a_permutation_of_eight_racks_on_a_complete_graph_has_four_sevenths() -> None:
+    """n / (2 n - 2), and not the n / (2 n - 1) of the thesis: a rack has no circuit to itself."""
+    measured = SYSTEMS_BY_NAME["rotornet"].measure("small", 1, lambda words: None)
+    assert measured["throughput on a permutation, 8 racks"] == pytest.approx(8 / 14)
+    assert measured["throughput on a permutation, many racks"] == pytest.approx(16 / 30)
+
+
+def test_the_load_of_an_uplink_is_what_its_messages_send() -> None:
+    def to(source: int, destination: int, size_bytes: int, spine: int) -> Message:
+        return Message(0, 1, size_bytes, source, destination, 0, spine=spine)
+
+    messages = [to(0, 2, 10, 1), to(1, 3, 5, 1), to(2, 0, 7, 0), to(0, 1, 99, -1)]
+    assert sorted(uplink_loads(messages, 2, 2)) == [0, 0, 7, 15]  # what stays below a leaf loads no uplink
+
+
+def test_a_message_without_a_spine_takes_a_random_one() -> None:
+    messages = [Message(0, 1, 1, 0, 2, place) for place in range(4_000)]
+    loads = uplink_loads(messages, 4, 2, seed=1)
+    assert sum(loads) == 4_000
+    assert np.abs(np.array(loads) - 1_000).max() < 5 * (4_000 * 0.25 * 0.75) ** 0.5
+
+
+def test_a_slow_assignment_piece_by_piece_loads_no_spine_more() -> None:
+    """The greedy of the thesis's theorem: each piece to the uplink that this server has loaded least."""
+    for flows in range(1, 20):
+        for spines in (2, 3, 4, 6, 8):
+            size_bytes = 24 * spines
+            parts = Counter(piece.flow for piece in pieces(flows, spines, size_bytes))
+            sizes = sorted((size_bytes // n for n in parts.values() for _ in range(n)), reverse=True)
+            greedy = [0] * spines
+            for size in sizes:
+                greedy[greedy.index(min(greedy))] += size
+            ours = Counter[int]()
+            for piece in pieces(flows, spines, size_bytes):
+                ours[piece.spine] += piece.size_bytes
+            assert max(ours.values()) == max(greedy) == flows * size_bytes // spines
+
+
+def test_the_thesis_counts_its_flows_and_subflows_in_its_own_network() -> None:
+    ring = _assignment("ring", 16, 16, 16, seed=1)
+    assert ring["ring: parts of a flow"] == 4
+    assert ring["ring: subflows of a server"] == 16
+    assert ring["ring: busiest uplink of Ethereal over spraying"] == pytest.approx(1)
+    assert ring["ring: busiest uplink of ECMP over spraying"] > 1.5
+    everybody = _assignment("all-to-all", 4, 4, 4, seed=1)
+    assert everybody["all-to-all: flows"] == 16 * 15
+    assert everybody["all-to-all: parts of a flow"] == 1
+    assert everybody["all-to-all: busiest uplink of Ethereal over spraying"] == pytest.approx(1)
+
+
+def test_a_network_without_spines_is_refused() -> None:
+    with pytest.raises(ForetailError, match="spines = 0 is too small"):
+        assigned([Message(0, 1, 5, 0, 2, 0)], 0, 2)
+
+
+@pytest.mark.nightly
+def test_ethereal_completes_a_ring_before_hashing_in_small() -> None:
+    measured = ETHEREAL.measure("small", 1, lambda words: None)
+    assert measured["ring of 1 MB: completion, Ethereal against ECMP, %"] < 0
+    assert measured["ring of 1 MB: completion, Ethereal over spraying"] == pytest.approx(1, abs=0.15)
+    assert measured["3 flows on 4 spines: more subflows, equal parts"] == 9
+
+
+@pytest.mark.nightly
+def test_it_measures_what_is_published() -> None:
+    measured = RC3.measure("small", 1, lambda words: None)
+    assert {figure.quantity for figure in RC3.published} <= set(measured)
+    assert measured["unfinished flows"] == 0
+    assert measured["mean FCT in s, RC3"] < measured["mean FCT in s, TCP"]
+    changes = [value for name, value in measured.items() if name.startswith("change of mean FCT by bytes in %, ")]
+    assert min(changes) < -50
+
+
+def test_load_is_what_a_scene_says() -> None:
+    hosts, flows = DEFAULT.draw("medium", 1)
+    bits = hosts.load_of(flows.route, flows.size_bytes)[hosts.core] / hosts.network.rate_bps[hosts.core]
+    assert 1e9 * bits.mean() / flows.start_ns[-1] == pytest.approx(DEFAULT.load, rel=0.01)
+    between = hosts.round_trip_ns(flows.source, flows.destination)
+    assert between.mean() == pytest.approx(DEFAULT.round_trip_ns, rel=0.02)
+
+
+def test_it_refuses_another_size() -> None:
+    with pytest.raises(ForetailError, match="no size full"):
+        RC3.measure("full", 1, lambda words: None)
+
+
+def slow_collision_load(leaves: int, spines: int, slow_spines: int, draw: random.Random) -> float:
+    """The busiest link of one permutation, server by server."""
+    half = leaves // 2
+    receivers = [half + server // spines for server in range(half * spines)]
+    draw.shuffle(receivers)
+    load: dict[tuple[str, int, int], float] = {}
+    for server, receiving_leaf in enumerate(receivers):
+        spine = draw.randrange(spines)
+        for link in (("up", server // spines, spine), ("down", spine, receiving_leaf)):
+            load[link] = load.get(link, 0.0) + (2.0 if spine < slow_spines else 1.0)
+    return max(load.values())
+
+
+@pytest.mark.parametrize(("slow_spines", "percent"), [(0, 81), (8, 89)])
+def test_hashing_loads_a_link_with_five_times_its_share_and_nine_times_where_spines_are_slow(
+    slow_spines: int, percent: int
+) -> None:
+    ours = collision_loads(32, 32, slow_spines, 1_000, seed=1)
+    assert round(100 * (1 - 1 / ours.mean())) == percent  # what the thesis says that Sirona takes off ECMP's maximum
+    draw = random.Random(2)
+    slow = [slow_collision_load(32, 32, slow_spines, draw) for _ in range(150)]
+    error = 4 * (statistics.stdev(slow) / math.sqrt(150) + ours.std() / math.sqrt(1_000))
+    assert abs(statistics.fmean(slow) - ours.mean()) < error
+
+
+def test_the_chance_of_a_collision_is_that_of_all_assignments() -> None:
+    ways = [(a, b, c, d) for a in range(4) for b in range(4) for c in range(4) for d in range(4)]
+    assert 1 - math.factorial(4) / 4**4 == sum(len(set(way)) < 4 for way in ways) / len(ways)
+
+
+def test_a_change_is_negative_where_sirona_is_faster() -> None:
+    assert change_percent(19.0, 100.0) == pytest.approx(-81.0)
+    assert change_percent(103.0, 100.0) == pytest.approx(3.0)
+
+
+def test_completion_times_are_those_of_all_flows() -> None:
+    small = ["leaves=2", "spines=2", "servers_per_leaf=4"]
+    overrides = ["scenario=permutation", *(f"scenario.topology.{one}" for one in small)]
+    overrides += ["scenario.collective.servers_per_group=8", "scenario.collective.size_bytes=250_000"]
+    times = completion_times_us(overrides, 1, lambda words: None)
+    assert len(times) == 4
+    assert times.min() > 8e6 * 250_000 / 25e9  # no faster than the link
+
+
+@pytest.mark.nightly
+def test_sirona_is_before_hashing_and_beside_rss_in_small() -> None:
+    measured = SIRONA.measure("small", 1, lambda words: None)
+    published = {figure.quantity for figure in SIRONA.published}
+    assert published <= set(measured)
+    assert measured["permutation, symmetric: max FCT, Sirona against ECMP, %"] < -10
+    assert measured["permutation, asymmetric: max FCT, Sirona against ECMP, %"] < -10
+    assert measured[MEMORY] == pytest.approx(48 / 18)
+    assert measured[COLLISION] == pytest.approx(0.90625)
+    assert np.isfinite(list(measured.values())).all()
+    assert measured == SIRONA.measure("small", 1, lambda words: None)  # a run is the same every time
+
+
+@pytest.mark.nightly
+def test_it_measures_what_is_published_of_systems_universal() -> None:
+    measured = UNIVERSAL.measure("small", 1, lambda words: None)
+    assert {figure.quantity for figure in UNIVERSAL.published} <= set(measured)
+    shares = [value for name, value in measured.items() if name.startswith("overdue")]
+    assert all(0 <= share <= 1 for share in shares)
+    for name in _TABLE:
+        assert measured[f"overdue by more than T, {name}"] <= measured[f"overdue, {name}"]
+    assert measured["overdue, random, by static priorities"] > measured["overdue, load 70 %"]
+
+
+def test_it_refuses_another_size_of_systems_universal() -> None:
+    with pytest.raises(ForetailError, match="no size full"):
+        UNIVERSAL.measure("full", 1, lambda words: None)
+
+
+def test_two_rows_of_the_published_table_contradict_its_text() -> None:
+    """Less than 1 % overdue by more than T "in almost all cases": 13 rows print a share above 0."""
+    shares = [
+        figure.value
+        for figure in UNIVERSAL.published
+        if figure.source == "Table 5.1" and figure.quantity.startswith("overdue by more than T")
+    ]
+    assert len(shares) == 13
+    assert sum(share > 0.01 for share in shares) == 2

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,12 +17,11 @@ from foretail.core.errors import ForetailError
 from foretail.export.c import forms
 from foretail.export.c import shapes as c_shapes
 from foretail.export.c import target as c_target
-from foretail.export.c.build import PredictorLibrary, predictor_abi
-from foretail.export.c.shapes import Trees
+from foretail.export.c.build import PredictorLibrary, compile_library, find_compiler, predictor_abi
 from foretail.export.c.target import C, render_c
-from foretail.export.c.text import Batch, Single, c_string
+from foretail.export.c.text import Batch, Single
 from foretail.export.passes import with_votes
-from foretail.export.proof import Certificate, ProofError
+from foretail.export.proof import Certificate
 from foretail.export.target import ExportResult, export
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -31,7 +29,6 @@ from foretail.models.ensemble.tree import Tree
 from tests.forests import PAPER_INPUTS, Trained, paper_forest, stump, stumps
 
 pytestmark = pytest.mark.slow
-
 FORMS: list[tuple[Single, Batch]] = [
     ("branches", "rows"),
     ("branches", "lanes"),
@@ -114,7 +111,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "language", [("cc", "-xc", "-std=c99"), ("cc", "-xc", "-std=c17"), ("c++", "-xc++", "-std=c++20")]
 )
-@pytest.mark.parametrize("vector", [None, 0, 256])
+@pytest.mark.parametrize("vector", [None, *(pytest.param(bits, marks=pytest.mark.nightly) for bits in (0, 256))])
 def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector: int | None, texts: Path) -> None:
     compiler, *flags = language
     assert shutil.which(compiler), f"these tests need {compiler}"
@@ -129,6 +126,7 @@ def test_every_form_compiles_without_a_warning(language: tuple[str, ...], vector
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("level", "instructions"),
     [("-O0", ""), ("-O3", ""), ("-O3", "-mavx2"), ("-O3", "-mavx512f -mavx512bw -mavx512vl -mavx512dq")],
@@ -153,7 +151,7 @@ def test_no_optimisation_brings_a_warning(compiler: str, level: str, instruction
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("vector", [None, 0, 128])
+@pytest.mark.parametrize("vector", [None, *(pytest.param(bits, marks=pytest.mark.nightly) for bits in (0, 128))])
 def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_path: Path) -> None:
     for source in sorted(texts.glob("*_bitvector_lanes_selftest.c")):
         prefix = source.name.removesuffix("_selftest.c").upper()
@@ -161,16 +159,6 @@ def test_self_tests_say_nothing_and_pass(vector: int | None, texts: Path, tmp_pa
         subprocess.run(["cc", "-std=c99", *option, "-o", tmp_path / "t", source], check=True)
         done = subprocess.run([tmp_path / "t"], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_a_forest_of_single_leaves(tmp_path: Path) -> None:
-    features = stumps([0.0, 1.0]).features
-    for shape, batch in FORMS[::3]:
-        result = export(
-            Ensemble(features, (_leaf(),), Fraction(1, 2)), C(shape=shape, batch=batch), tmp_path / "out", any_tau=False
-        )
-        library = PredictorLibrary(result.file(".so"))
-        assert (library.score(np.array([[0], [255]])) > library.default_tau).all()
 
 
 def _leaf() -> Tree:
@@ -192,6 +180,7 @@ def test_a_chosen_form_is_written_and_gives_the_scores(
         assert library.score(rows).tolist() == library.score_each(rows).tolist() == voted.score(rows).tolist()
 
 
+@pytest.mark.nightly
 def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_path: Path) -> None:
     result = export(trained.ensemble, C(tune_rows=trained.rows), tmp_path / "out")
     tuning = json.loads((result.folder / "tuning.json").read_text())
@@ -207,18 +196,6 @@ def test_tuning_measures_every_form_and_takes_the_fastest(trained: Trained, tmp_
     assert forms in result.file(".h").read_text()
     digest = hashlib.sha256((result.folder / "tuning.json").read_bytes()).hexdigest()
     assert result.certificate.outputs["tuning.json"] == digest
-
-
-def test_tuning_leaves_what_was_set(trained: Trained, tmp_path: Path) -> None:
-    result = export(trained.ensemble, C(shape="branches", batch="rows", tune_rows=trained.rows), tmp_path / "out")
-    assert result.report["single"] == "branches"
-
-
-def test_tuning_needs_rows_of_the_model(trained: Trained, tmp_path: Path) -> None:
-    for rows, reason in ((trained.rows[:0], "no rows to tune on"), (trained.rows[:, :3], "needs 4 feature columns")):
-        with pytest.raises(ForetailError, match=reason):
-            export(trained.ensemble, C(tune_rows=rows), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_large_tables_give_way_to_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,79 +250,48 @@ def test_generated_code_stands_alone_and_may_be_shipped(exported: ExportResult) 
     assert not re.search(rb"/tmp/|/home/|/root/", exported.file(".so").read_bytes())
 
 
-def test_the_same_ensemble_gives_the_same_text(trained: Trained) -> None:
-    voted = with_votes(trained.ensemble)
-    assert render_c(voted) == render_c(Ensemble.from_json(voted.to_json()))
+def test_cc_chooses_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -DX=1")
+    assert find_compiler() == ["cc", "-DX=1"]
+    monkeypatch.delenv("CC")
+    assert find_compiler()[0] in ("cc", "gcc", "clang")
 
 
-def test_exporting_again_replaces_an_earlier_export(exported: ExportResult, tmp_path: Path) -> None:
-    shutil.copytree(exported.folder, tmp_path / "out")
-    result = export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix="tiny")
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "tiny.h",
-        "tiny.c",
-        "tiny_selftest.c",
-        "tiny.so",
-        "certificate.json",
-        "digest.json",
-        "ensemble.json",
-    }
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert PredictorLibrary(result.file(".so")).features == (("f0", ""),)
-
-
-def test_another_model_in_the_same_place_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
-    scores = []
-    for leaf in (0.5, 1.0, 1.5):
-        library = PredictorLibrary(export(stumps([0.0, leaf]), C(), tmp_path / "out").file(".so"))
-        scores += library.score_each(np.array([[255]])).tolist()
-    assert scores == [1, 2, 3]
-
-
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("important")
-    with pytest.raises(ForetailError, match="is not an earlier export"):
-        export(stumps([0.0, 1.0]), C(), tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (stump,) = with_votes(stumps([0.0, 1.0])).trees
-    wrong = replace(stump, cut=np.where(stump.feature >= 0, 11, 0))
-    monkeypatch.setattr(Trees, "of", lambda _: Trees((wrong,)))
-    with pytest.raises(ProofError, match="f0=11"):
-        export(stumps([0.0, 1.0]), C(shape="branches"), tmp_path / "out")
+def test_no_compiler_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ForetailError, match="no C compiler found"):
+        export(stumps([0.0, 1.0]), C(), tmp_path / "out")
+    monkeypatch.setenv("CC", "no-such-cc")
+    with pytest.raises(ForetailError, match=r"'no-such-cc' of \$CC is not on PATH"):
+        export(stumps([0.0, 1.0]), C(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "Drop", "1drop", "a-b", "a b", "../x", 'a"', "é", "foretail_predictor", "a" * 60])
-def test_unsafe_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="cannot prefix names in generated code"):
-        export(stumps([0.0, 1.0]), C(), tmp_path / "out", prefix=name)
-    assert list(tmp_path.iterdir()) == []
+def test_code_that_does_not_compile_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bad.c").write_text("int f(void) { return }\n")
+    with pytest.raises(ForetailError, match=r"cannot compile bad\.c \(.*error") as caught:
+        compile_library(tmp_path / "bad.c", tmp_path / "bad.so")
+    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "a??/", "é"])
-def test_unsafe_strings_are_refused(text: str) -> None:
-    with pytest.raises(ForetailError, match="cannot be written into C"):
-        c_string(text)
+def test_files_that_are_no_predictor_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("no library")
+    (tmp_path / "other.c").write_text("int f(void) { return 1; }\n")
+    compile_library(tmp_path / "other.c", tmp_path / "other.so")
+    for name in ("none.so", "text.so", "other.so"):
+        with pytest.raises(ForetailError, match="is not a Foretail predictor library"):
+            PredictorLibrary(tmp_path / name)
 
 
-def test_rendering_needs_votes() -> None:
-    with pytest.raises(ForetailError, match="no integer votes"):
-        render_c(stumps([0.0, 1.0]))
-
-
-def test_inputs_with_the_names_of_macros_compile(tmp_path: Path) -> None:
-    names = ("NULL", "errno", "INT64_MAX", "assert", "int", "int_", "stdin", "linux", "LLONG_MAX", "queue")
-    model = Ensemble(tuple(FeatureInput(name, "", 8) for name in names), (stump((0.0, 1.0)),), Fraction(1, 2))
-    exported = export(model, C(), tmp_path / "out")
-    included = ["<assert.h>", "<errno.h>", "<limits.h>", "<stdio.h>", f'"{exported.file(".h")}"']
-    lines = [*(f"#include {name}" for name in included), "int main(void) { return 0; }", ""]
-    (tmp_path / "program.c").write_text("\n".join(lines))
-    subprocess.run(["cc", "-c", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program.o"], check=True)
-
-
-def test_an_estimator_is_no_ensemble(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"^export takes an Ensemble, not a list: make one .*foretail\.api\.from_"):
-        export([], C(), tmp_path / "out")  # type: ignore[arg-type]
+def test_another_abi_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.c").write_text(
+        predictor_abi()
+        + "static const foretail_predictor_info_t info = {2, 0, 0, 0, 0, 0};\n"
+        + "const foretail_predictor_info_t *foretail_predictor_info(void) { return &info; }\n"
+        + "int64_t foretail_predictor_score(const int64_t *x) { (void)x; return 0; }\n"
+        + "void foretail_predictor_score_batch(const int64_t *x, size_t n, int64_t *o) { (void)x; (void)n; (void)o; }\n"
+    )
+    compile_library(tmp_path / "p.c", tmp_path / "p.so")
+    with pytest.raises(ForetailError, match="ABI version 2"):
+        PredictorLibrary(tmp_path / "p.so")

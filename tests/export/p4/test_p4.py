@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Literal
 
@@ -18,18 +18,16 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.export.folder import encoded
-from foretail.export.p4.encoding import DECISIONS, score_bits
-from foretail.export.p4.planning import most_trees, plan
-from foretail.export.p4.profile import TNA, load_profile
-from foretail.export.p4.rows import KINDS
+from foretail.export.p4.encoding import DECISIONS, Encoding, groups, leaf_rows, score_bits, sum_part
+from foretail.export.p4.planning import plan
+from foretail.export.p4.profile import TNA, V1MODEL, load_profile
+from foretail.export.p4.rows import KINDS, Intervals, Kind, Row, Rows, intervals_of, range_prefixes, rows_of
 from foretail.export.p4.target import P4
-from foretail.export.p4.text import render_p4
 from foretail.export.passes import lower
 from foretail.export.proof import ProofError
 from foretail.export.target import ExportResult, export, prove_files
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.export.p4.p4_texts import by_boxes, everything, read_back, score_of, small_ensemble, texts_of
 from tests.export.p4.slow_p4 import run_slowly
@@ -54,9 +52,6 @@ def lowered(trained: Trained) -> Ensemble:
 def exported(trained: Trained, lowered: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     folder = tmp_path_factory.mktemp("p4") / "out"
     return export(trained.ensemble, P4(entries="runtime"), folder)
-
-
-# -- what is written ---------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=draws(25))
@@ -147,20 +142,11 @@ def test_the_report_counts_what_is_in_the_text(exported: ExportResult, lowered: 
     assert report["chosen"]["fits"]
 
 
-def test_the_same_ensemble_gives_the_same_text(lowered: Ensemble) -> None:
-    again = Ensemble.from_json(lowered.to_json())
-    for entries in ENTRIES:
-        assert texts_of(lowered, entries=entries) == texts_of(again, entries=entries)
-
-
 def test_tables_are_total_and_have_no_wildcard_ranges(lowered: Ensemble) -> None:
     for encoding, decision in product(KINDS, DECISIONS):
         text = texts_of(lowered, encoding, decision)["p.p4"]
         assert text.count("table ") - text.count("of table ") == text.count("default_action = ")
         assert "_ " not in re.sub(r"\w+_\w*", "", text), "don't care is miscompiled on ranges"
-
-
-# -- what is planned ---------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
@@ -173,15 +159,6 @@ def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
             assert plan(lowered, profile, encoding, decision).chosen.cost >= chosen.chosen.cost
 
 
-def test_a_product_is_chosen_where_it_is_smaller() -> None:
-    # Two trees that ask the same: their sum has as many boxes as either.
-    twice = lower(stumps([0.0, 1.0])).ensemble
-    both = replace(twice, trees=twice.trees * 2, default_tau=2 * (twice.default_tau or 0))
-    assert plan(both, load_profile("v1model"), decision="leaf_rows").chosen.total("rows") == 3
-    assert plan(both, load_profile("v1model")).chosen.total("rows") == 2
-    assert plan(both, load_profile("v1model")).chosen.encoding.decision == "product"
-
-
 def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> None:
     roomy = replace(load_profile("v1model"), tcam_blocks=1)
     first = plan(lowered, roomy)
@@ -189,38 +166,6 @@ def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> N
     assert chosen.chosen.stages < first.chosen.stages
     assert chosen.chosen.cost > first.chosen.cost
     assert "does not" in chosen.reason
-
-
-def test_cuts_that_two_trees_share_are_one_bit() -> None:
-    tree = stump([0.0, 1.0], cut=10)
-    other = stump([0.0, 0.5], cut=10)
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (tree, other), Fraction(1, 2))).ensemble
-    chosen = plan(ensemble, load_profile("v1model"), decision="leaf_rows").chosen
-    assert chosen.encoding.codes[0].words == (1,)
-
-
-def test_a_box_between_two_cuts_of_its_own_is_one_bit() -> None:
-    inner = Tree(
-        feature=np.array([0, -1, 0, -1, -1]),
-        cut=np.array([10, 0, 20, 0, 0]),
-        left=np.array([1, -1, 3, -1, -1]),
-        right=np.array([2, -1, 4, -1, -1]),
-        value=np.array([0, 0, 0, 1.0, 0]),
-    )
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, (inner,), Fraction(1, 2))).ensemble
-    chosen = plan(ensemble, load_profile("v1model"), "range").chosen
-    assert chosen.encoding.codes[0].words == (1,)
-    assert chosen.total("rows") == 2
-
-
-def test_the_score_is_as_wide_as_it_has_to_be() -> None:
-    ensemble = small_ensemble()
-    bits = score_bits(ensemble)
-    sums = ensemble.score(everything(ensemble))
-    assert bits % 8 == 0
-    assert -(1 << (bits - 1)) < sums.min() <= sums.max() < 1 << (bits - 1)
-    assert bits == 8
-    assert score_bits(lower(stumps([0.0, 300.0], threshold=Fraction(1))).ensemble) == 16
 
 
 def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
@@ -233,21 +178,6 @@ def test_a_model_that_decides_nothing_has_no_rows(tmp_path: Path) -> None:
     texts = {path.name: path.read_text() for path in found.folder.glob("*.p4")}
     scores = score_of(ensemble, texts, found.prefix).score(np.array([[0], [255]]))
     assert scores.tolist() == ensemble.score([[0]]).tolist() * 2
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_hundreds_of_stumps_are_tables_like_any_other(tmp_path: Path) -> None:
-    trees = tuple(stump([0.0, 1.0], cut=cut % 200) for cut in range(600))
-    ensemble = lower(Ensemble(stumps([0.0, 1.0]).features, trees, Fraction(300))).ensemble
-    assert export(ensemble, P4(), tmp_path / "out").report["chosen"]["rows"] > 600
-    refused(tmp_path / "two", r"it needs \d+ stages of 20\): stages must fall to \d+%", ensemble, profile="tofino2")
-    few = most_trees(ensemble, load_profile("tofino"))
-    refused(tmp_path / "tofino", f"its first {few} of 600 trees fit$", ensemble, profile="tofino")
-    for count, fits in ((few, True), (few + 1, False)):
-        chosen = plan(replace(ensemble, trees=ensemble.trees[:count]), load_profile("tofino")).chosen
-        assert bool(chosen.faults) != fits
-    refused(tmp_path / "no", "no P4 encoding with product of reasonable size", ensemble, decision="product")
 
 
 @pytest.mark.parametrize("profile", ["v1model", "tofino"])
@@ -293,9 +223,6 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
     assert export(trained.ensemble, P4(decision="leaf_rows"), tmp_path / "rows").certificate.method == "boxes"
     with pytest.raises(ForetailError, match="too many cells to be proven"):
         export(ensemble, P4(decision="product"), tmp_path / "product")
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def refused(tmp_path: Path, match: str, ensemble: Ensemble | None = None, **settings: str) -> None:
@@ -355,43 +282,231 @@ def test_a_model_that_does_not_fit_says_what_to_shrink(tmp_path: Path, lowered: 
     assert found.reason.startswith("nothing fits")
 
 
-def test_the_advice_names_no_setting_that_is_already_set(tmp_path: Path) -> None:
-    trained = paper_forest(trees=1, depth=2).ensemble
-    coarsest = tuple(replace(f, params="cell_bytes=65536") for f in trained.features)
-    narrow = tmp_path / "narrow.yaml"
-    text = Path(__file__).parents[3].joinpath("export/p4/profiles/tofino.yaml").read_text()
-    narrow.write_text(
-        text.replace("stages: 12", "stages: 1").replace("largest_integer_bits: 32", "largest_integer_bits: 8")
-    )
-    said = {}
-    for any_tau in (True, False):
-        for features in (trained.features, coarsest):
-            with pytest.raises(ForetailError, match=r"train less depth") as no:
-                export(
-                    replace(trained, features=features),
-                    P4(profile=str(narrow)),
-                    tmp_path / "out",
-                    any_tau=any_tau,
-                    max_cells=1,
-                )
-            said[any_tau, features] = str(no.value)
-    assert {key: "any_tau=false" in text for key, text in said.items()} == {key: key[0] for key in said}
-    assert {key: "larger cell_bytes" in text for key, text in said.items()} == {key: key[1] != coarsest for key in said}
+@st.composite
+def interval_maps(draw: st.DrawFn, max_bits: int = 8, max_labels: int = 5) -> Intervals[int]:
+    bits = draw(st.integers(1, max_bits))
+    top = (1 << bits) - 1
+    uppers = [*sorted(draw(st.sets(st.integers(0, top - 1), max_size=12))), top]
+    labels = draw(st.lists(st.integers(0, max_labels - 1), min_size=len(uppers), max_size=len(uppers)))
+    return Intervals.of(bits, uppers, labels)
 
 
-def test_reserved_words_are_names_of_features_like_any_other(tmp_path: Path) -> None:
-    base = small_ensemble()
-    features = tuple(replace(f, name=n) for f, n in zip(base.features, ("apply", "tau"), strict=True))
-    found = export(replace(base, features=features), P4(), tmp_path / "out")
-    assert "in bit<24> f_apply" in found.file(".p4").read_text()
+def table(rows: Rows[int], kind: Kind, bits: int) -> list[int]:
+    """The label of every key, read row by row."""
+    found = []
+    for key in range(1 << bits):
+        hits = [
+            row
+            for row in rows.rows
+            if (row.first <= key <= row.second if kind == "range" else key & row.second == row.first)
+        ]
+        found.append(hits[0].label if hits else rows.default)
+    return found
 
 
-@pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])
-def test_params_cannot_inject_text(params: str) -> None:
-    base = small_ensemble()
-    object.__setattr__(base.features[0], "params", params)  # past the ensemble's own door
-    with pytest.raises(ForetailError, match="cannot be written into P4"):
-        texts_of(base)
+def meaning(intervals: Intervals[int]) -> list[int]:
+    return [label for low, high, label in intervals.bounds() for _ in range(low, high + 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(intervals=interval_maps(), data=st.data())
+@settings(max_examples=draws(60))
+def test_every_kind_of_rows_is_the_same_function(kind: Kind, intervals: Intervals[int], data: st.DataObject) -> None:
+    top = (1 << intervals.bits) - 1
+    largest = data.draw(st.sampled_from([top, top // 2, *(upper for upper in intervals.uppers)]))
+    rows = rows_of(intervals, kind, largest)
+    assert table(rows, kind, intervals.bits)[: largest + 1] == meaning(intervals)[: largest + 1]
+    assert meaning(intervals_of(rows, kind, intervals.bits)) == table(rows, kind, intervals.bits)
+
+
+@given(data=st.data(), kind=st.sampled_from(KINDS), bits=st.integers(1, 7))
+def test_any_rows_are_read_as_the_function_that_they_are(data: st.DataObject, kind: Kind, bits: int) -> None:
+    """Also rows that overlap, or have wildcards before other bits."""
+    number = st.integers(0, (1 << bits) - 1)
+    pairs = data.draw(st.lists(st.tuples(number, number), max_size=6))
+    sides = [(min(pair), max(pair)) if kind == "range" else (pair[0] & pair[1], pair[1]) for pair in pairs]
+    rows = Rows(tuple(Row(first, second, label % 3) for label, (first, second) in enumerate(sides)), 3)
+    assert meaning(intervals_of(rows, kind, bits)) == table(rows, kind, bits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [("range", Row(5, 4, 0)), ("range", Row(0, 8, 0)), ("ternary", Row(2, 1, 0)), ("ternary", Row(8, 8, 0))],
+)
+def test_rows_that_switches_may_read_otherwise_are_refused(kind: Kind, row: Row[int]) -> None:
+    with pytest.raises(ValueError, match="of a key of 3 bits"):
+        intervals_of(Rows((row,), 1), kind, 3)
+
+
+def fewest_prefixes(wanted: list[int], bits: int, largest: int) -> int:
+    """Rows of the smallest prefix table beside a free default, by trying all."""
+    labels = sorted(set(wanted))
+    prefixes = [(low, size) for size in (1 << b for b in range(bits)) for low in range(0, 1 << bits, size)]
+    for count in range(len(prefixes) + 1):
+        for chosen in combinations(sorted(prefixes, key=lambda p: -p[1]), count):
+            for given_labels in product(labels, repeat=count + 1):
+                keys = [given_labels[0]] * (1 << bits)
+                for (low, size), label in zip(chosen, given_labels[1:], strict=True):  # larger ones first
+                    keys[low : low + size] = [label] * size
+                if keys[: largest + 1] == wanted[: largest + 1]:
+                    return count
+    raise AssertionError("exact rows would do")
+
+
+@given(intervals=interval_maps(max_bits=3, max_labels=3), unused=st.integers(0, 3))
+@settings(max_examples=draws(60))
+def test_ternary_rows_are_at_most_as_many_as_the_fewest_prefixes(intervals: Intervals[int], unused: int) -> None:
+    largest = max(0, (1 << intervals.bits) - 1 - unused)
+    rows = rows_of(intervals, "ternary", largest)
+    assert len(rows.rows) <= fewest_prefixes(meaning(intervals), intervals.bits, largest)
+
+
+@given(st.integers(1, 16).flatmap(lambda b: st.tuples(st.just(b), *[st.integers(0, (1 << b) - 1)] * 2)))
+def test_a_range_is_made_of_disjoint_prefixes_in_order(drawn: tuple[int, int, int]) -> None:
+    bits, low, high = drawn[0], min(drawn[1:]), max(drawn[1:])
+    at = low
+    for value, mask in range_prefixes(low, high, bits):
+        size = ((1 << bits) - 1 ^ mask) + 1
+        assert (value, value % size, size & (size - 1)) == (at, 0, 0)
+        at += size
+    assert at == high + 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count"), [(0, 15, 1), (1, 14, 6), (1, 15, 4), (0, 14, 4), (5, 5, 1), (8, 15, 1)]
+)
+def test_ranges_expand_to_the_known_numbers_of_prefixes(low: int, high: int, count: int) -> None:
+    assert len(range_prefixes(low, high, 4)) == count
+
+
+TOFINO = load_profile("tofino")
+
+
+def with_tau(text: str, tau: int, bits: int) -> str:
+    """The text with another parameter of the default action of table decide."""
+    text, count = re.subn(r"set_tau\(\d+w0x[0-9a-f]+\)", f"set_tau({bits}w{tau & ((1 << bits) - 1):#x})", text)
+    assert count == 1
+    return text
+
+
+@settings(max_examples=draws(15))
+@given(trained=forests(max_trees=7, max_depth=3), decision=st.sampled_from(("leaf_rows", "groups", "product")))
+def test_any_tau_is_compared_with_the_sum_of_any_forest(trained: Trained, decision: str) -> None:
+    lowered = lower(trained.ensemble)
+    ensemble, texts = lowered.ensemble, texts_of(lowered.ensemble, "auto", decision, profile="tofino")
+    assert prove_files(lowered, P4(profile="tofino"), encoded(texts))[0].method == "cells"
+    bits, sums = score_bits(ensemble, TNA), ensemble.score(trained.rows)
+    half, near = 1 << (bits - 1), int(sums[0])
+    if bits > TOFINO.largest_integer_bits:
+        return  # is proven for its tau, and refused by the profile
+    for tau in (-half, half - 1, near, near - 1, int(sums.max()), int(sums.min()) - 1):
+        changed = with_tau(texts["p.p4"], tau, bits)
+        for row, total in zip(trained.rows[:5], sums[:5].tolist(), strict=True):
+            inputs = {f"f_{f.name}": int(v) for f, v in zip(ensemble.features, row, strict=True)}
+            assert run_slowly(changed, inputs) == (total, total > tau)
+
+
+def test_every_tau_of_an_integer_is_compared_as_it_is() -> None:
+    ensemble = small_ensemble(3)  # with negative votes
+    assert score_bits(ensemble, TNA) == 8
+    for decision in ("leaf_rows", "groups", "product"):
+        text, totals = (
+            texts_of(ensemble, "auto", decision, profile="tofino")["p.p4"],
+            ensemble.score(everything(ensemble)),
+        )
+        for tau in sorted({-128, -127, -1, 0, 126, 127, *totals.tolist(), *(totals - 1).tolist()}):
+            changed = with_tau(text, tau, 8)
+            for row, total in zip(everything(ensemble).tolist(), totals.tolist(), strict=True):
+                assert run_slowly(changed, {"f_queue": row[0], "f_table": row[1]}) == (total, total > tau)
+
+
+def test_tau_is_compared_early_where_the_adder_reaches_both_sums() -> None:
+    for count, early in ((0, True), (5, True), (6, False)):
+        ensemble = small_ensemble(count)
+        encoding = leaf_rows(ensemble, 32, TNA)
+        assert encoding.early_tau == early
+        assert not leaf_rows(ensemble, 32, V1MODEL).early_tau
+        assert not replace(encoding, banked=True).early_tau, "two banks share an adder"
+        text = texts_of(ensemble, "auto", "leaf_rows", profile="tofino")["p.p4"]
+        assert ("excess" in text, "margin" in text) == (early, not early)
+        chosen = plan(ensemble, TOFINO, decision="leaf_rows").chosen
+        assert chosen.stages == 2 + count.bit_length() + (1 if early else 2)
+        verdict = [table for table in chosen.tables if table.name == "verdict"]
+        assert [(table.rows, table.tcam_blocks) for table in verdict] == ([(2, 1)] if early else [])
+
+
+@settings(max_examples=draws(10))
+@given(trained=forests(max_trees=8, max_depth=3))
+def test_groups_have_the_votes_of_their_trees(trained: Trained) -> None:
+    ensemble = lower(trained.ensemble).ensemble
+    trees = len(ensemble.trees)
+    found = list(groups(ensemble, 32, 1 << 14, TNA))
+    assert [len(one.votes) for one in found] == [size for size in (4, 2) if size < trees]
+    assert all(len(plan_of(ensemble, one)) == len(one.votes) for one in found)
+    assert not list(groups(ensemble, 32, 0, TNA)), "no table has room for a box"
+
+
+def plan_of(ensemble: Ensemble, encoding: Encoding) -> set[str]:
+    """The names of the tables of an encoding's votes."""
+    return {encoding.table_name(index) for index in range(len(encoding.votes))}
+
+
+def test_trees_that_ask_alike_are_one_group() -> None:
+    ensemble = small_ensemble(1)
+    first, second = ensemble.trees
+    four = replace(ensemble, trees=(first, second, first, second))
+    (pairs,) = groups(four, 32, 1 << 14, TNA)
+    alone = [part for tree in four.trees[:2] if (part := sum_part(replace(four, trees=(tree,)), 100))]
+    assert sorted(len(votes.rows) for votes in pairs.votes) == sorted(len(part.boxes) for part in alone)
+    apart = [sum_part(replace(four, trees=(four.trees[a], four.trees[b])), 100) for a, b in combinations(range(4), 2)]
+    assert sum(len(votes.rows) for votes in pairs.votes) < 2 * max(len(part.boxes) for part in apart if part)
+
+
+@pytest.mark.parametrize(("trees", "stages"), [(8, 4), pytest.param(16, 5, marks=pytest.mark.nightly)])
+def test_forests_take_few_stages_and_no_more_rows_than_asked(trees: int, stages: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    found = lower(paper_forest(trees, 4).ensemble, any_tau=False)
+    chosen = plan(found.ensemble, TOFINO).chosen
+    assert (chosen.encoding.decision, chosen.stages) == ("groups", stages)
+    apart = plan(found.ensemble, TOFINO, decision="leaf_rows").chosen
+    assert apart.stages == 3 + stages
+    previous = stages
+    for rows in (chosen.total("rows") - 1, apart.total("rows")):
+        fewer = plan(found.ensemble, TOFINO, max_rows=rows).chosen
+        assert not fewer.faults
+        assert fewer.total("rows") <= rows
+        assert fewer.stages > previous
+        previous = fewer.stages
+    result = export(found, P4(profile="tofino", max_rows=600), tmp_path / "out")
+    assert result.certificate.method == "cells"
+    assert result.report["chosen"]["rows"] <= 600
+    assert {row["decision"] for row in result.report["considered"]} >= {"groups (4)", "leaf_rows"}
+    with pytest.raises(ForetailError, match=r"it has \d+ rows of 10"):
+        export(found, P4(profile="tofino", max_rows=10), tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("excess = s_1 |+| s_2", "excess = s_2 |+| s_2"),
+        ("excess = s_1 |+| s_2", "excess = s_1 |-| s_2"),
+        ("excess_0 = (int<8>) vote |-| tau", "excess_0 = (int<8>) vote |+| tau"),
+        ("s_1 = excess_0 |+| v_1", "s_1 = excess_0 |+| v_2"),
+        ("s_0 = v_0 + v_1", "s_0 = v_0 + tau"),
+        ("8w0x80 &&& 8w0x80 : set_drop(1w0x0)", "8w0x80 &&& 8w0x80 : set_drop(1w0x1)"),
+        ("8w0x0 &&& 8w0xff : set_drop", "8w0x1 &&& 8w0xff : set_drop"),
+        ("default_action = set_drop(1w0x1)", "default_action = set_drop(1w0x0)"),
+        ("key = { excess[7:0]", "key = { score[7:0]"),
+        ("tau = (int<8>) value", "tau = (int<8>) value |-| 8w1"),
+        ("    decide.apply();\n", ""),
+        ("vote_1(8w0x", "vote_1(8w0x7"),
+        ("c_queue_w0[0:0]", "tau[0:0]"),
+    ],
+)
+def test_another_comparison_is_refused(old: str, new: str) -> None:
+    text = texts_of(small_ensemble(3), "auto", "leaf_rows", profile="tofino")["p.p4"]
+    assert old in text, text
+    with pytest.raises(ProofError):
+        prove_files(small_ensemble(3), P4(profile="tofino"), encoded({"p.p4": text.replace(old, new, 1)}))
 
 
 @pytest.mark.parametrize("name", ["a b", "a;", "1a", "", "a" * 70])
@@ -402,14 +517,9 @@ def test_names_cannot_inject_text(name: str) -> None:
         texts_of(base)
 
 
-def test_a_failed_proof_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = render_p4
-
-    def off_by_one(*args):  # type: ignore[no-untyped-def]
-        texts = honest(*args)
-        return {
-            name: text.replace("> 24w5) { k_queue = 3w6", "> 24w4) { k_queue = 3w5") for name, text in texts.items()
-        }
-
-    monkeypatch.setattr("foretail.export.p4.target.render_p4", off_by_one)
-    refused(tmp_path, "queue=7")
+@pytest.mark.parametrize("params", ["x */ y", "x\ny", "x // y", "é", 'x"'])
+def test_params_cannot_inject_text(params: str) -> None:
+    base = small_ensemble()
+    object.__setattr__(base.features[0], "params", params)  # past the ensemble's own door
+    with pytest.raises(ForetailError, match="cannot be written into P4"):
+        texts_of(base)

@@ -39,7 +39,6 @@ def mutations(text: str) -> list[str]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("encoding", "decision", "profile", "stumps"),
     [

@@ -52,24 +52,6 @@ FOUR_PORTS = DemoSwitch(100_000, (10 * GBPS,) * 4)
 # -- what the program says ----------------------------------------------------------------------------------------
 
 
-def test_rendering_is_deterministic_and_named_after_the_predictor() -> None:
-    ensemble = ensemble_of(inputs())
-    first, second = (render_demo(ensemble, FOUR_PORTS, "mine") for _ in range(2))
-    assert first == second
-    assert list(first) == ["mine_demo.p4"]
-    text = first["mine_demo.p4"]
-    assert '#include "mine.p4"' in text
-    assert ensemble.sha256 in text
-
-
-def test_the_predictor_is_asked_in_the_order_of_the_ensemble() -> None:
-    some = tuple(f for f in inputs()[::-1] if f.name != "threshold_max")
-    text = render_demo(ensemble_of(some), FOUR_PORTS)["drop_predictor_demo.p4"]
-    call = re.search(r"predictor\.apply\((.*), score, drop\);", text)
-    assert call is not None
-    assert re.findall(r"\(bit<24>\)hdr\.answer\.(\w+)", call[1]) == [f.name for f in some]
-
-
 @given(st.integers(1, 800_000), st.integers(0, 256), st.integers(1, 65_535))
 @example(10_000, 38, 65_535)
 @example(400_000, 0, 1)
@@ -115,34 +97,6 @@ def refusal(features: tuple[FeatureInput, ...] | None = None, switch: DemoSwitch
 def test_features_that_v1model_does_not_show_are_refused(name: str) -> None:
     message = refusal((*inputs(), FeatureInput(name, "", 24)))
     assert f"feature '{name}' is none that the demo program can compute: train on some of threshold," in message
-
-
-def test_features_of_another_arithmetic_are_refused() -> None:
-    mixed = (*inputs()[:2], *inputs(average_shift=12)[3:])
-    assert "where the others have" in refusal(mixed)
-    assert "no power of two" in refusal(inputs(cell_bytes=100))
-    assert "average_shift is 25: use 0 to 24" in refusal(inputs(average_shift=25))
-    assert "has the arithmetic 'tick_ns=1'" in refusal((FeatureInput("since_push_out", "tick_ns=1", 24),))
-
-
-def test_values_that_do_not_fit_are_refused() -> None:
-    (threshold, *_) = inputs()
-    assert "feature 'threshold' reaches 390 on this switch" in refusal((replace(threshold, bits=8),))
-    bytewise = inputs(cell_bytes=1)
-    assert "reaches 30000000" in refusal(bytewise, DemoSwitch(30_000_000, (GBPS,), smallest_packet_bytes=1500))
-    assert "since_push_out' reaches 16777215" in refusal((replace(inputs()[-1], bits=23),))
-    assert "has no exact reciprocal in 64 bits" in refusal(switch=DemoSwitch(100_000, (9_999_999_967,)))
-
-
-def test_an_ensemble_without_votes_is_refused() -> None:
-    plain = Ensemble(inputs(), (stump((0.0, 1.0)),), Fraction(1, 2))
-    with pytest.raises(ForetailError, match=r"no integer votes: run foretail\.export\.with_votes"):
-        render_demo(plain, FOUR_PORTS)
-
-
-@pytest.mark.parametrize("name", ["", "A", "x y", 'x"', "x/../y", "x\n#error", "x" * 99])
-def test_names_that_are_not_identifiers_are_refused(name: str) -> None:
-    assert "cannot prefix names in generated code" in refusal(name=name)
 
 
 # -- against sim_bridge/buffer, register by register --------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix, DemandSequence, SequenceSplit, split_sequences
+from foretail.features.demand.matrix import DemandMatrix, DemandSequence, split_sequences
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
 from foretail.models.demand.low_rank import LowRank
@@ -17,10 +17,6 @@ from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.demand.scores import (
     MatrixError,
-    RunThroughput,
-    ScheduleScore,
-    Score,
-    choose_trust,
     evaluate,
     forecasts,
     matrix_error,
@@ -150,25 +146,6 @@ def test_the_trust_is_chosen_without_the_test_runs() -> None:
     again = evaluate(LastValue(), replace(split, test=easy), DEGREE, TRUSTS, routing="single_hop")
     assert (again.trust, again.validation) == (found.trust, found.validation)
     assert again.test != found.test
-
-
-def test_steady_demand_is_trusted_and_erratic_demand_is_not() -> None:
-    steady = [repeated([Phase(ring(NODES, DEGREE))], 4, 1000, f"run {i}") for i in range(3)]
-    phases = [Phase(permutation(NODES, DEGREE, seed)) for seed in range(1, 7)]
-    erratic = [repeated(phases, 6, 1000, f"run {i}", i, placed_at_random=True) for i in range(3)]
-    trusts = [
-        evaluate(LastValue(), SequenceSplit(*((s,) for s in runs)), DEGREE, (1, 3, 8), routing="single_hop").trust
-        for runs in (steady, erratic)
-    ]
-    assert trusts == [8, 1]
-
-
-def test_equal_throughput_prefers_less_trust() -> None:
-    schedules = {("multi_hop", k): ScheduleScore({"a": RunThroughput(1, 0.5, 1, 0.5, 0.5)}) for k in (5, 3, 4)}
-    found = Score(1, 0, MatrixError(0, 0), schedules)
-    assert choose_trust(found, "multi_hop") == 3
-    with pytest.raises(ForetailError, match="'single_hop'"):
-        choose_trust(found, "single_hop")
 
 
 def test_impossible_scores_are_refused() -> None:

@@ -74,18 +74,6 @@ def test_students_stay_within_their_budget(budget: Budget) -> None:
             assert sum(len(tree.leaves) for tree in trees) <= budget.leaves
 
 
-def test_a_larger_budget_imitates_better() -> None:
-    small, large = (students(budget)[0].validation.f1 for budget in (Budget(1, 1), Budget(8, 8)))
-    assert small is not None
-    assert large is not None
-    assert small < large
-
-
-def test_same_seed_same_students(both: tuple[Student, ...]) -> None:
-    assert [s.ensemble for s in students(Budget(4, 4))] == [s.ensemble for s in both]
-    assert students(Budget(4, 4), seed=2)[0].ensemble.trees != both[0].ensemble.trees
-
-
 def test_a_student_of_probabilities_learns_their_mean() -> None:
     def teacher(x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         return np.where(x[:, 0] > 100, 0.75, 0.125)

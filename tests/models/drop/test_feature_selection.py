@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import SelectionCost, selection_cost
+from foretail.features.catalog import selection_cost
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.feature_selection import (
@@ -102,15 +102,6 @@ def test_a_feature_has_to_add_more_than_the_margin() -> None:
     assert selected(FeatureBudget(), margin=gain - 1e-9) == (first, second)
 
 
-def test_a_limit_counts_what_it_names() -> None:
-    cost = SelectionCost(register_bits=10, operations=3)
-    assert FeatureBudget(2, 10, 3).allows(2, cost)
-    assert FeatureBudget().allows(99, cost)
-    for less in (FeatureBudget(features=1), FeatureBudget(register_bits=9), FeatureBudget(operations=2)):
-        assert not less.allows(2, cost)
-    assert str(FeatureBudget(2, None, 3)) == "features <= 2, operations <= 3"
-
-
 @pytest.mark.parametrize(
     ("names", "budget", "margin", "why"),
     [
@@ -160,10 +151,3 @@ def test_importance_is_the_fall_of_average_precision_over_shuffles() -> None:
     error = np.hypot(np.std(falls), decides.deviation) / np.sqrt(20)
     assert abs(np.mean(falls) - decides.mean) < 5 * error
     assert 0.3 < decides.deviation / np.std(falls) < 3
-
-
-def test_the_seed_of_the_shuffles_decides_importances() -> None:
-    model = make().fit(TRAIN.x, TRAIN.lqd_drop)
-    first, again, other = (permutation_importance(model, VALIDATION.x, VALIDATION.lqd_drop, 3, s) for s in (1, 1, 2))
-    assert first == again
-    assert first != other

@@ -69,18 +69,6 @@ def test_it_learns_rare_drops_and_keeps_their_odds(trained: MultilayerPerceptron
     assert probability.mean() == pytest.approx(THEIR_LABELS.mean(), rel=0.4)
 
 
-def test_weights_are_odds(trained: MultilayerPerceptron) -> None:
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    heavy = MultilayerPerceptron(width=16, steps=500).fit(X, Y, np.where(Y, 10.0, 1.0))
-    np.testing.assert_allclose(_odds(heavy), 10 * _odds(trained), rtol=1e-3)  # alike drops are drawn alike
-
-
-def _odds(predictor: MultilayerPerceptron) -> Any:
-    probability = predictor.probability(UNSEEN[:50])
-    return probability / (1 - probability)
-
-
 def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
     from foretail.models.drop.neural import SequenceNetwork
 
@@ -100,15 +88,6 @@ def test_a_sequence_network_sees_arrivals_before_this_one() -> None:
         SequenceNetwork(arrivals=3).fit(x[:, :6], y)
 
 
-def test_training_ends_when_its_loss_no_longer_falls() -> None:
-    from foretail.models.drop.neural import SequenceNetwork
-
-    x = np.zeros((100, 2), np.int32)
-    y = np.arange(100) % 2 == 0  # nothing to learn
-    trained = SequenceNetwork(arrivals=1, width=2, rounds=1000, round_steps=1, learning_rate=1e-6).fit(x, y)
-    assert len(trained.losses_) < 1000
-
-
 def test_a_gpu_is_not_made_up() -> None:
     import torch
 
@@ -119,26 +98,6 @@ def test_a_gpu_is_not_made_up() -> None:
     for predictor in (MultilayerPerceptron(device="cuda"), SequenceNetwork(arrivals=1, device="cuda")):
         with pytest.raises(ForetailError, match=r"trainer\.device=cuda finds no GPU for PyTorch"):
             predictor.fit(X, Y)
-
-
-def test_threads_and_earlier_random_numbers_do_not_change_it(trained: MultilayerPerceptron) -> None:
-    import torch
-
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        torch.manual_seed(99)
-        before = torch.random.get_rng_state()
-        again = MultilayerPerceptron(width=16, steps=500).fit(X, Y)
-        assert torch.equal(torch.random.get_rng_state(), before)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
-    assert again.to_network(PAPER_INPUTS).content == trained.to_network(PAPER_INPUTS).content
-    other = MultilayerPerceptron(width=16, steps=500, seed=2).fit(X, Y)
-    assert other.to_network(PAPER_INPUTS).content != trained.to_network(PAPER_INPUTS).content
 
 
 def test_the_graph_gives_what_torch_gives(trained: MultilayerPerceptron, network: Network) -> None:

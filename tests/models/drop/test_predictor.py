@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
+from foretail.features.catalog import COUNTERS, counter_params
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, Parameter
+from foretail.models.drop.sharing_rule import FEATURES, TRACKED, SharingRule
+from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree, require_alpha_tree
+from foretail.models.drop.weights import DropWeight, drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.nested import tree_of_rule
 from foretail.models.ensemble.rounding import framework_sum
 from foretail.models.scoring.metrics import rank
+from tests.broken import broken
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS
 
@@ -67,107 +73,62 @@ class _ForgetsToDeclare(RandomForest):
     extra: int = 1
 
 
-class _ReturnsNothing(RandomForest):
-    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> Self:
-        super().fit(x, y, weight)
-        return None  # type: ignore[return-value]
+def changes_its_input(usual: Callable[..., None], x: npt.NDArray[np.int32], *asked: Any) -> None:
+    usual(x, *asked)
+    x[0, 0] += 1
 
 
-class _ChangesItsInput(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, weight)
-        x[0, 0] += 1
+def changes_what_it_predicts(usual: Callable[..., Any], x: npt.NDArray[np.int32]) -> Any:
+    x += 1
+    return usual(x)
 
 
-class _ForgetsItsSeed(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, weight)
-        other = RandomForest(self.trees, self.depth, seed=np.random.default_rng().integers(1 << 30).item())
-        DropPredictor.fit(other, x, y, weight)
-        self.forest_ = other.forest_
-
-
-class _IgnoresWeights(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        super()._fit(x, y, np.ones(len(y)))
-
-
-class _ForgetsBatches(RandomForest):
-    def fit_batches(self, batches: Callable[[], Iterable[Rows]], at_most: int) -> Self:
-        return super().fit_batches(lambda: list(batches())[:-1], at_most)
-
-
-class _ExportsAnotherModel(RandomForest):
-    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        return RandomForest(self.trees, self.depth).fit(4096 - X, Y).to_ensemble(features)
-
-
-class _ReturnsPercent(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return 100 * super()._probability(x)
-
-
-class _Raises(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        raise KeyError("queue")
-
-
-class _ReturnsNaN(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return super()._probability(x) * np.nan
-
-
-class _ReturnsTwoColumns(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        return np.stack([super()._probability(x)] * 2, axis=1)
-
-
-class _ChangesWhatItPredicts(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        x += 1
-        return super()._probability(x)
-
-
-class _RaisesInFit(RandomForest):
-    def _fit(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.bool_], weight: npt.NDArray[np.float64]) -> None:
-        raise RuntimeError("no licence")
-
-
-class _LooksAtTheWholeBatch(RandomForest):
-    def _probability(self, x: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-        found = super()._probability(x)
-        return found / max(1.0, len(x) / 100)
-
-
-class _IsNoEnsemble(RandomForest):
-    def _ensemble(self, features: Sequence[FeatureInput]) -> Ensemble:
-        return None  # type: ignore[return-value]
+def forgets_its_seed(usual: Callable[..., None], x: npt.NDArray[np.int32], *asked: Any) -> None:
+    usual(np.random.default_rng().permutation(x), *asked)
 
 
 @pytest.mark.parametrize(
-    ("broken", "clause"),
+    ("predictor", "clause"),
     [
-        (_Raises, "probability must answer for any rows: .*_Raises fails in probability: KeyError: 'queue'"),
-        (_ReturnsNaN, "probability must be finite, not nan"),
-        (_ReturnsTwoColumns, r"probability must give one number per row, shape \(2001,\), not shape \(2001, 2\)"),
-        (_ChangesWhatItPredicts, "probability must not change the features"),
-        (_RaisesInFit, "fit must learn from labelled rows: .*RuntimeError: no licence"),
-        (_LooksAtTheWholeBatch, "must not depend on the rows beside it"),
-        (_IsNoEnsemble, "to_ensemble must return an Ensemble, not a NoneType"),
+        (
+            broken(RandomForest, _probability=lambda *_: 1 // 0),
+            "probability must answer for any rows: .*Broken fails in probability: ZeroDivisionError: ",
+        ),
+        (broken(RandomForest, _probability=lambda usual, x: usual(x) * np.nan), "probability must be finite, not nan"),
+        (
+            broken(RandomForest, _probability=lambda usual, x: np.stack([usual(x)] * 2, axis=1)),
+            r"probability must give one number per row, shape \(2001,\), not shape \(2001, 2\)",
+        ),
+        (broken(RandomForest, _probability=changes_what_it_predicts), "probability must not change the features"),
+        (broken(RandomForest, _fit=lambda *_: 1 // 0), "fit must learn from labelled rows: .*ZeroDivisionError: "),
+        (
+            broken(RandomForest, _probability=lambda usual, x: usual(x) / max(1.0, len(x) / 100)),
+            "must not depend on the rows beside it",
+        ),
+        (
+            broken(RandomForest, _ensemble=lambda *_: None),
+            "to_ensemble must return an Ensemble, not a NoneType",
+        ),
         (_LearnsInConstructor, "declared|only store"),
         (_ForgetsToDeclare, "must be declared"),
-        (_ReturnsNothing, "return self"),
-        (_ChangesItsInput, "not change the features"),
-        (_ForgetsItsSeed, "same seed"),
-        (_IgnoresWeights, "heavier drops"),
-        (_ForgetsBatches, "rows in batches"),
-        (_ExportsAnotherModel, "Not equal|decide as the model"),
-        (_ReturnsPercent, "in \\[0, 1\\]"),
+        (broken(RandomForest, fit=lambda usual, *asked: usual(*asked) and None), "return self"),
+        (broken(RandomForest, _fit=changes_its_input), "not change the features"),
+        (broken(RandomForest, _fit=forgets_its_seed), "same seed"),
+        (broken(RandomForest, _fit=lambda usual, x, y, weight: usual(x, y, np.ones(len(y)))), "heavier drops"),
+        (
+            broken(RandomForest, fit_batches=lambda usual, rows, most: usual(lambda: list(rows())[:-1], most)),
+            "rows in batches",
+        ),
+        (
+            broken(RandomForest, _ensemble=lambda _, features: RandomForest().fit(4096 - X, Y).to_ensemble(features)),
+            "Not equal|decide as the model",
+        ),
+        (broken(RandomForest, _probability=lambda usual, x: 100 * usual(x)), r"in \[0, 1\]"),
     ],
 )
-def test_the_contract_catches_predictors_that_break_it(broken: type[DropPredictor], clause: str) -> None:
+def test_the_contract_catches_predictors_that_break_it(predictor: type[DropPredictor], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_predictor(broken)
+        check_predictor(predictor)
 
 
 @pytest.mark.parametrize(
@@ -290,36 +251,6 @@ def test_boosted_trees_learn_the_same_from_batches_of_any_size(
         assert streamed.to_ensemble(PAPER_INPUTS) == expected
 
 
-def test_bins_lie_in_files_only_while_boosted_trees_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seen = []
-    trees = BoostedTrees(trees=1, rows_in_memory=len(X) - 1)
-    trees.report = lambda share, words: seen.append(len(list(tmp_path.glob("foretail-bins-*/*"))))
-    trees.fit_batches(lambda: [Rows(X, Y, None)], len(X))
-    assert max(seen) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", [BoostedTrees, RandomForest])
-def test_what_stops_the_batches_stops_the_training(kind: type[DropPredictor]) -> None:
-    whole = Rows(X, Y, None)
-
-    def stopped(error: BaseException) -> Iterator[Rows]:
-        yield whole[:1000]
-        raise error
-
-    for error in (KeyboardInterrupt(), ForetailError("the file is damaged")):
-        predictor = kind()
-        with pytest.raises(type(error)) as caught:
-            predictor.fit_batches(lambda error=error: stopped(error), len(X))  # type: ignore[misc]
-        assert caught.value is error
-        assert not hasattr(predictor, "features_in_")
-    with pytest.raises(ForetailError, match="outside"):
-        kind().fit_batches(lambda: [whole[:10], Rows(X[:10] - 9999, Y[:10], None)], len(X))
-    with pytest.raises(ForetailError, match=r"no rows|the 0 training rows"):
-        kind().fit_batches(lambda: [whole[:0]], 5)
-
-
 def test_boosted_trees_need_a_gpu_for_cuda() -> None:
     import xgboost
 
@@ -329,19 +260,6 @@ def test_boosted_trees_need_a_gpu_for_cuda() -> None:
         BoostedTrees(device="cuda").fit(X, Y)
     assert BoostedTrees.device_here() == "cpu"
     assert RandomForest.device_here() == "cpu"
-
-
-def test_fit_reports_how_far_it_is() -> None:
-    shares = []
-    predictor = BoostedTrees(trees=5)
-    predictor.report = lambda share, words: shares.append((share, words))
-    trees = [(tree / 5, f"tree {tree} of 5") for tree in range(1, 6)]
-    predictor.fit(X, Y)
-    assert shares == trees
-    shares.clear()
-    predictor.fit_batches(lambda: [Rows(X, Y, None)], len(X))
-    passes = [(0, f"pass {number} through the rows: 3,000") for number in range(1, 5)]
-    assert shares == passes + trees
 
 
 def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
@@ -357,26 +275,159 @@ def test_a_logistic_regression_is_a_network_of_one_layer() -> None:
         LogisticRegression(iterations=2).fit(X, Y)
 
 
+DROP = np.array([True, False, False, True, False])
+STANDS_FOR = np.array([1.0, 4.0, 2.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("drop_weight", "weight", "expected"),
+    [
+        (1.0, None, [1, 1, 1, 1, 1]),
+        (2.5, None, [2.5, 1, 1, 2.5, 1]),
+        ("cost", None, [9, 1, 1, 9, 1]),
+        ("cost", STANDS_FOR, [9, 4, 2, 9, 2]),
+        ("balanced", None, [1.5, 1, 1, 1.5, 1]),
+        ("balanced", STANDS_FOR, [4, 4, 2, 4, 2]),
+    ],
+)
+def test_a_drop_weighs_what_it_costs(
+    drop_weight: DropWeight, weight: np.ndarray[tuple[int], np.dtype[np.float64]] | None, expected: list[float]
+) -> None:
+    rows = Rows(np.zeros((5, 1), np.int32), DROP, None, weight)
+    parts = [rows[:2], rows[2:]]
+    factor = drop_factor(drop_weight, 10, parts)
+    assert [one for part in parts for one in row_weights(part, factor).tolist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("drop_weight", "ports", "says"),
+    [
+        (0.0, 10, "drop_weight is 0.0: set it to a positive number, balanced or cost"),
+        (float("nan"), 10, "positive number"),
+        ("heavy", 10, "drop_weight is heavy"),
+        ("cost", 1, "a switch of 1 ports"),
+    ],
+)
+def test_other_weights_are_refused(drop_weight: DropWeight, ports: int, says: str) -> None:
+    with pytest.raises(ForetailError, match=says):
+        drop_factor(drop_weight, ports, [])
+
+
+def test_one_class_has_no_balance() -> None:
+    with pytest.raises(ForetailError, match="none of one"):
+        drop_factor("balanced", 10, [Rows(np.zeros((3, 1), np.int32), np.ones(3, np.bool_), None)])
+
+
+@pytest.mark.parametrize(
+    "numbers", list(itertools.product((-1, 0, 17, 254), (0, 200, 255), (0, 144, 255), (0, 144, 176, 255)))
+)
+def test_the_tree_is_the_rule(numbers: tuple[int, int, int, int]) -> None:
+    rule = SharingRule(*numbers)
+    ensemble = rule.ensemble(cell_bytes=256)
+    values = [{0, 255} | {max(n, 0) for n in numbers} | {min(n + 1, 255) for n in numbers} for _ in range(3)]
+    seen = np.array(list(itertools.product(values[0], values[1], (0, 1), values[2])), np.int64)
+    assert ensemble.exceeds(seen).tolist() == [rule.drops(*row) for row in seen.tolist()]
+    assert ensemble.trees[0].depth <= 4
+    assert [item.name for item in ensemble.features] == list(FEATURES)
+    assert ensemble.features[0].params == "cell_bytes=256"
+
+
+@pytest.mark.parametrize("last_pressure", [0, 160, 255])
+@pytest.mark.parametrize(("far", "far_less"), [(0, 16), (17, 16), (100, 16), (100, 0), (254, 255), (255, 16)])
+@pytest.mark.parametrize("numbers", [(-1, 255, 136, 136), (17, 229, 136, 176), (17, 255, 255, 255), (-1, 200, 8, 255)])
+def test_far_and_last_packets_have_limits_of_their_own(
+    numbers: tuple[int, int, int, int], last_pressure: int, far: int, far_less: int
+) -> None:
+    rule = SharingRule(*numbers, last_pressure, far, far_less)
+    ensemble = rule.ensemble(cell_bytes=256)
+    cuts = {-1, *numbers, last_pressure, far, *(max(0, one - far_less) for one in numbers)}
+    values = sorted({0, 255} | {min(max(one + more, 0), 255) for one in cuts for more in (0, 1)})
+    seen = np.array(list(itertools.product(values, values, (0, 1), values)), np.int64)
+    assert ensemble.exceeds(seen).tolist() == [rule.drops(*row) for row in seen.tolist()]
+    assert len(ensemble.trees) <= 2
+    assert all(tree.depth <= 4 for tree in ensemble.trees)
+
+
+def test_without_far_packets_the_rule_is_one_tree() -> None:
+    assert SharingRule(17, 229, 136, 176).ensemble(256) == SharingRule(17, 229, 136, 176, 255, 200, 0).ensemble(256)
+
+
+def test_the_rule_on_what_tofino_knows() -> None:
+    rule = SharingRule(17, 255, 136, 176)
+    ensemble = rule.tracked(cell_bytes=256)
+    seen = np.array(list(itertools.product((0, 17, 18, 255), (0, 1), (0, 136, 137, 176, 177, 255))), np.int64)
+    assert ensemble.exceeds(seen).tolist() == [
+        rule.drops(left, 0, first, ratio) for left, first, ratio in seen.tolist()
+    ]
+    assert [item.name for item in ensemble.features] == list(TRACKED)
+    assert [item.params for item in ensemble.features] == ["cell_bytes=256", "", "reported_every=8"]
+    with pytest.raises(ForetailError, match=r"^no ingress of Tofino knows the fill of the buffer: set fill to 255$"):
+        SharingRule(17, 229, 136, 176).tracked(cell_bytes=256)
+
+
+EXPONENTS = [-2, 0, 5]
+
+
+def learnable(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows whose third counter decides which exponent costs nothing."""
+    draw = np.random.default_rng(seed)
+    counters = draw.integers(0, 256, (400, len(COUNTERS)))
+    best = np.digitize(counters[:, 2], [80, 160])
+    return counters, 1.0 - np.eye(3)[best], np.ones(400)
+
+
+def test_a_tree_chooses_what_costs_least() -> None:
+    counters, costs, weights = learnable(0)
+    tree = fit_alpha_tree(counters, costs, weights, EXPONENTS, 2, 100_000)
+    assert [item.name for item in tree.features] == ["queue_dropped"]
+    found = alpha_exponents(tree, counters)
+    assert (found == np.array(EXPONENTS)[costs.argmin(axis=1)]).all()
+    assert require_alpha_tree(tree, "it") == 100_000
+
+
+@given(st.integers(0, 20), st.integers(0, 3))
+def test_no_tree_loses_more_than_the_best_fixed_exponent(seed: int, depth: int) -> None:
+    counters, _, weights = learnable(seed)
+    costs = np.random.default_rng(seed).random((400, 3))
+    tree = fit_alpha_tree(counters, costs, weights, EXPONENTS, depth, 100_000)
+    places = [EXPONENTS.index(exponent) for exponent in alpha_exponents(tree, counters).tolist()]
+    least = costs.mean(axis=0).min()
+    lost = costs[np.arange(400), places].mean()
+    assert lost <= least + 1e-12
+    assert depth > 0 or lost == pytest.approx(least)
+
+
+def test_weights_decide() -> None:
+    counters, costs = np.zeros((2, len(COUNTERS)), np.int64), np.array([[0.0, 1, 1], [1, 1, 0]])
+    for weights, exponent in (([1.0, 3.0], 5), ([3.0, 1.0], -2)):
+        tree = fit_alpha_tree(counters, costs, np.array(weights), EXPONENTS, 0, 100_000)
+        assert alpha_exponents(tree, counters).tolist() == [exponent] * 2
+
+
+def model(value: float = 1.0, name: str = "queue_load", params: str = counter_params(100_000)) -> Ensemble:
+    tree = tree_of_rule((name, 7, value, 0.0), [name])
+    return Ensemble((FeatureInput(name, params, 8),), (tree,), Fraction(0), output="value")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (model(name="fill", params=""), "m predicts no alpha, for it does not read counters of an interval"),
+        (model(params=""), "m predicts no alpha"),
+        (model(params="interval_ns=0100"), "m predicts no alpha"),
+        (model(value=0.5), "m is not one tree with whole numbers from -7 to 6 in its leaves"),
+        (model(value=7.0), "m is not one tree with whole numbers"),
+        (replace(model(), base=1.0), "m is not one tree"),
+        (replace(model(), trees=model().trees * 2), "m is not one tree"),
+    ],
+)
+def test_other_models_are_refused(wrong: Ensemble, sentence: str) -> None:
+    with pytest.raises(ForetailError) as error:
+        require_alpha_tree(wrong, "m")
+    assert sentence in str(error.value)
+
+
 def test_threads_do_not_change_the_model() -> None:
     one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
     assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
     assert np.array_equal(one.probability(X), two.probability(X))
-
-
-def test_the_origin_tells_where_the_model_comes_from() -> None:
-    origin = RandomForest(trees=2, seed=4).fit(X, Y).to_ensemble(PAPER_INPUTS).origin
-    assert origin["rows"] == len(X)
-    assert origin["drops"] == int(Y.sum())
-    assert origin["parameter.trees"] == 2
-    assert origin["parameter.features_per_split"] is None
-    assert str(origin["framework"]).startswith("scikit-learn ")
-
-
-def test_synthetic_arrivals_are_shaped_like_the_papers() -> None:
-    x, y = synthetic_arrivals(rows=50_000, seed=1)
-    assert x.dtype == np.int32
-    assert (x.min(), x.max() <= 4096) == (0, True)
-    assert 0.003 < y.mean() < 0.03
-    again = synthetic_arrivals(rows=50_000, seed=1)
-    assert np.array_equal(x, again[0])
-    assert np.array_equal(y, again[1])

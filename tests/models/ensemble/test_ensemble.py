@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.export.p4.target import P4
+from foretail.export.target import export
+from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
+from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_exceed, votes_of
+from foretail.models.ensemble.rounding import arithmetic, framework_drops, framework_sum, rounding_bound
 from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
@@ -122,16 +130,6 @@ def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
     assert ensemble.exceeds(np.array([[0], [1], [top - 1], [top]])).tolist() == [False, False, False, True]
 
 
-def test_extreme_logits_do_not_overflow() -> None:
-    ensemble = replace(stumps([-2000.0, 2000.0]), output="logit")
-    assert ensemble.probability(np.array([[0], [200]])).tolist() == [0.0, 1.0]
-
-
-def test_scores_need_votes() -> None:
-    with pytest.raises(ForetailError, match="no integer votes"):
-        stumps([0.0, 1.0]).score(np.array([[1]]))
-
-
 @pytest.mark.parametrize(
     ("x", "says"),
     [
@@ -212,21 +210,6 @@ def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
         Ensemble.load(tmp_path / "binary.json")
 
 
-def test_saving_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
-    ensemble = paper_forest().ensemble
-    ensemble.save(tmp_path / "ensemble.json")
-    assert [p.name for p in tmp_path.iterdir()] == ["ensemble.json"]
-    assert Ensemble.load(tmp_path / "ensemble.json") == ensemble
-
-
-def test_an_ensemble_is_immutable() -> None:
-    ensemble = paper_forest().ensemble
-    with pytest.raises(ValueError, match="read-only"):
-        ensemble.trees[0].cut[0] = 1
-    with pytest.raises(AttributeError):
-        ensemble.base = 1.0  # type: ignore[misc]
-
-
 def test_the_hash_depends_on_every_part() -> None:
     ensemble = stumps([0.0, 1.0], [0.25, 0.5])
     others = [
@@ -265,3 +248,184 @@ def test_version_1_files_stay_readable() -> None:
 
 
 STORED_SCORES = [0, 308, 442]
+SIZE = 4
+
+
+@st.composite
+def boxes(draw: st.DrawFn, inputs: int = 2, max_rows: int = 5) -> Boxes:
+    rows = draw(st.integers(0, max_rows))
+    ends = np.array(
+        [[sorted((draw(st.integers(0, SIZE - 1)), draw(st.integers(0, SIZE - 1)))) for _ in range(inputs)]]
+        if rows == 1
+        else [
+            [sorted((draw(st.integers(0, SIZE - 1)), draw(st.integers(0, SIZE - 1)))) for _ in range(inputs)]
+            for _ in range(rows)
+        ]
+    ).reshape(rows, inputs, 2)
+    votes = np.array([draw(st.integers(0, 2)) for _ in range(rows)], np.int64)
+    return Boxes(ends[:, :, 0], ends[:, :, 1], votes, draw(st.sampled_from([None, 0, 1])))
+
+
+def _holds(function: Boxes, point: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.flatnonzero(np.all((function.low <= point) & (function.high >= point), axis=1))
+
+
+@settings(max_examples=draws(200))
+@given(boxes())
+def test_overlap_finds_an_input_in_two_boxes(function: Boxes) -> None:
+    at = overlap(function)
+    crowded = [p for p in product(range(SIZE), repeat=2) if len(_holds(function, p)) > 1]
+    assert (at is None) == (not crowded)
+    if at is not None:
+        assert tuple(at.tolist()) in crowded
+
+
+@settings(max_examples=draws(400))
+@given(boxes(), boxes())
+def test_difference_finds_an_input_with_another_value(model: Boxes, other: Boxes) -> None:
+    if overlap(other) is not None:
+        return
+    at = difference(model, other)
+
+    def differs(point: tuple[int, ...]) -> bool:
+        found = _holds(other, point)
+        value = other.votes[found[0]] if len(found) else other.default
+        return any(model.votes[row] != value for row in _holds(model, point))
+
+    wrong = [p for p in product(range(SIZE), repeat=2) if differs(p)]
+    assert (at is None) == (not wrong)
+    if at is not None:
+        assert tuple(at.tolist()) in wrong
+
+
+@settings(max_examples=draws(30))
+@given(forests())
+def test_the_boxes_of_a_tree_are_where_its_leaves_are_reached(trained: Trained) -> None:
+    for tree in trained.ensemble.trees:
+        found = leaf_boxes(tree, trained.ensemble.features, np.arange(len(tree.feature)))
+        assert overlap(found) is None
+        assert difference(found, found) is None
+        corners = np.concatenate([found.low, found.high])
+        assert np.array_equal(tree.leaf(corners), np.tile(found.votes, 2))
+
+
+def test_a_leaf_that_no_input_reaches_has_no_box() -> None:
+    tree = Tree(
+        np.array([0, 0, -1, -1, -1], np.int32),
+        np.array([5, 9, 0, 0, 0]),
+        np.array([1, 2, -1, -1, -1], np.int32),
+        np.array([4, 3, -1, -1, -1], np.int32),
+        np.array([0, 0, 1.0, 2.0, 3.0]),
+    )
+    found = leaf_boxes(tree, [FeatureInput("f", "", 8)], np.arange(5))
+    assert found.votes.tolist() == [2, 4]
+
+
+def test_empty_and_malformed_boxes_are_refused() -> None:
+    with pytest.raises(ForetailError, match="a box is empty"):
+        Boxes(np.array([[2]]), np.array([[1]]), np.array([0]))
+    with pytest.raises(ForetailError, match="one bound per box and input"):
+        Boxes(np.array([[2]]), np.array([[3]]), np.array([0, 1]))
+
+
+def test_the_default_vote_counts_where_no_box_is() -> None:
+    model = Boxes(np.array([[0]]), np.array([[3]]), np.array([7]))
+    half = Boxes(np.array([[0]]), np.array([[1]]), np.array([7]), default=7)
+    assert difference(model, half) is None
+    assert difference(model, Boxes(half.low, half.high, half.votes, default=6)) is not None
+
+
+X = np.array([[0], [200]])
+
+
+def _three(values: tuple[float, float, float], dtype: str) -> Ensemble:
+    """Sum to these values, in order, at both inputs."""
+    return Ensemble(
+        (FeatureInput("a", "", 8),),
+        tuple(stump([value, value]) for value in values),
+        Fraction(0),
+        output="logit",
+        origin={"arithmetic": dtype},
+    )
+
+
+@pytest.mark.parametrize(("dtype", "tiny"), [("float64", 2.0**-60), ("float32", 2.0**-30)])
+def test_what_the_framework_rounds_away_is_within_the_bound(dtype: str, tiny: float) -> None:
+    lost, kept = _three((tiny, 1.0, -1.0), dtype), _three((1.0, -1.0, tiny), dtype)
+    assert framework_sum(lost, X).tolist() == [0.0, 0.0]
+    assert framework_sum(kept, X).tolist() == [tiny, tiny]
+    assert not framework_drops(lost, X).any()
+    assert framework_drops(kept, X).all()
+    for ensemble in (lost, kept):
+        assert ensemble.exceeds(X).all()
+        assert tiny <= rounding_bound(ensemble) < 2.0**20 * tiny
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_logits_whose_probability_rounds_to_a_half_are_within_the_bound(dtype: str) -> None:
+    one = np.dtype(dtype).type(1)
+    halves = [logit for logit in one * 2.0 ** -np.arange(1, 60) if one / (one + np.exp(-logit)) == 0.5]
+    assert 0 < halves[0] <= rounding_bound(_three((0.0, 0.0, 0.0), dtype))
+    assert rounding_bound(replace(_three((0.0, 0.0, 0.0), dtype), output="mean_probability")) == 0
+
+
+def test_a_forest_compares_its_mean() -> None:
+    forest = Ensemble((FeatureInput("a", "", 8),), (stump([0.25, 0.75]), stump([0.25, 0.5])), Fraction(1))
+    assert framework_drops(forest, X).tolist() == [False, True]
+
+
+def test_files_that_name_no_arithmetic_add_as_they_always_did() -> None:
+    boosted = replace(_three((1.0, 2.0, 3.0), ""), origin={})
+    assert arithmetic(boosted) == np.float32
+    assert arithmetic(replace(boosted, output="mean_probability")) == np.float64
+
+
+def test_logits_are_compared_without_a_division() -> None:
+    candidates = 1.5 + np.arange(64) / 128
+    above_all = np.nextafter(candidates, 2)
+    # what a forest of three trees would compare is equal
+    threshold, above = next((t, a) for t, a in zip(candidates, above_all, strict=True) if a / 3 == t / 3)
+    ensemble = replace(_three((float(above), 0.0, 0.0), "float64"), threshold=Fraction(float(threshold)))
+    assert framework_drops(ensemble, X).all()
+    assert not framework_drops(replace(ensemble, output="mean_probability"), X).any()
+
+
+def every_look_takes(seconds: int) -> itertools.count[int]:
+    """A clock."""
+    return itertools.count(0, seconds)
+
+
+def test_work_within_its_budget_reports_every_part() -> None:
+    told: list[tuple[str, float]] = []
+    effort = Effort(100, lambda what, part: told.append((what, part)), every_look_takes(10).__next__)
+    assert list(effort.watch("sums", "abcd", 4)) == list("abcd")
+    assert told == [("sums", part) for part in (0.25, 0.5, 0.75, 1.0)]
+
+
+def test_work_beyond_its_budget_is_refused_after_its_first_part() -> None:
+    effort = Effort(100, clock=every_look_takes(10).__next__)
+    seen: list[int] = []
+    with pytest.raises(ForetailError, match=r"at least 1,010 s \(sums\), more than budget_seconds=100: raise it") as no:
+        seen.extend(effort.watch("sums", range(100), 100))
+    assert seen == [0]
+    assert "\n" not in str(no.value)
+
+
+def test_budgets_count_from_the_start_of_the_export() -> None:
+    effort = Effort(100, clock=every_look_takes(10).__next__)
+    assert len(list(effort.watch("sums", range(4), 4))) == 4
+    with pytest.raises(ForetailError, match=r"at least 110 s \(proof\)"):
+        list(effort.watch("proof", range(5), 5))
+
+
+@pytest.mark.parametrize("max_cells", [10**6, 1])
+def test_an_export_that_would_take_too_long_writes_nothing(max_cells: int, tmp_path: Path) -> None:
+    ensemble, slow = stumps(*[[0.0, 1.0]] * 3), Effort(5, clock=every_look_takes(9).__next__)
+    with pytest.raises(ForetailError, match=r"budget_seconds=5: raise it, set max_cells"):
+        export(ensemble, P4(), tmp_path / "p4", max_cells=max_cells, effort=slow)
+    assert not (tmp_path / "p4").exists()
+    told: dict[str, float] = {}
+    export(ensemble, P4(), tmp_path / "p4", max_cells=max_cells, effort=Effort(60, told.__setitem__))
+    by_cells = [f"{what} on 8 cells" for what in ("sums", "votes", "proof", "rounding")]
+    steps = ["trees simplified", "votes chosen", "code written", "code built"]
+    assert told == dict.fromkeys([*steps, *(["proof by boxes of tables"] if max_cells == 1 else by_cells)], 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -179,13 +178,6 @@ def test_boosting_that_stopped_early_is_read_as_far_as_it_went(kind: str, settin
     ensemble = from_sklearn(model, TWO)
     assert 1 < len(ensemble.trees) < 200
     assert np.array_equal(framework_sum(ensemble, x), model.decision_function(x))
-
-
-def test_a_parameter_that_was_set_after_fit_does_not_count() -> None:
-    forest = untrained("random_forest", trees=4).fit(*_rows())
-    ensemble = from_sklearn(forest, TWO)
-    assert from_sklearn(forest.set_params(n_estimators=100), TWO) == ensemble
-    assert forest.n_estimators == 100
 
 
 def test_names_that_the_model_knows_are_compared() -> None:
@@ -435,15 +427,3 @@ def test_malformed_trees_are_refused(fault: str) -> None:
     model.get_tree_accessor(0).set_field(name, np.array(values, np.int32))
     with pytest.raises(ForetailError, match="malformed tree"):
         from_treelite(model, NARROW)
-
-
-def test_two_features_for_a_model_of_one_are_refused() -> None:
-    with pytest.raises(ForetailError, match="trained on 1 features, but 2"):
-        from_treelite(_boosted("<", [2.5]), [*NARROW, FeatureInput("b", "", 4)])
-
-
-def test_reading_warns_of_nothing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for kind in CLASSIFIERS:
-            read(untrained(kind).fit(*_rows()), TWO)

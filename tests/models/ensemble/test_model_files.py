@@ -159,7 +159,6 @@ NEVER_ENDS = {
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize("fault", NEVER_ENDS)
 def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> None:
     content, limits, says = NEVER_ENDS[fault]
@@ -361,7 +360,7 @@ def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
         load_model_file(path, TWO)
 
 
-@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "-1", "[1E400]", "[]", "[5E-1,5E-1]"])
+@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "[5E-1,5E-1]"])
 def test_a_base_score_that_is_no_probability_is_the_fault_of_the_file(
     base_score: str, files: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -192,16 +192,6 @@ def test_lightgbm_of_another_kind_is_refused_by_what_it_is(
     refused(lambda: load_model_file(tmp_path / "model.txt", TWO), complaint)
 
 
-def test_lightgbm_in_a_pickle_is_what_its_text_is(tmp_path: Path) -> None:
-    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
-    model.booster_.save_model(tmp_path / "model.txt")
-    text = load_model_file(tmp_path / "model.txt", TWO)
-    for one in (model, model.booster_):
-        joblib.dump(one, tmp_path / "model")  # noqa: TID251  # what users bring
-        read = load_model_file(tmp_path / "model", TWO, allow_pickle=True)
-        assert replace(read, origin={}) == replace(text, origin={})
-
-
 def test_models_of_two_labels_are_refused_by_what_they_are(tmp_path: Path) -> None:
     import xgboost
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -14,24 +18,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from foretail.core.errors import ForetailError
 from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.mlflow.figures import write_figures
 from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import load_ensemble
-from foretail.models.mlflow.store import sqlite_file, tracking_uri
-from foretail.models.mlflow.tracking import TrackedRun, nest, track
-from foretail.models.mlflow.versions import register_model, versions_of
-from foretail.models.scoring.metrics import Confusion, scores
-from tests.docs.pages import ROOT, blocks
+from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
+from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
+from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
+from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
+from foretail.models.scoring.metrics import scores
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
+from tests.torture.faults import free_port, mlflow_server
 
 pytestmark = pytest.mark.slow
-
 CONFIG = {"predictor": {"trees": 4, "class_weight": None}, "features": {"names": ["queue"]}, "note": "x" * 7000}
 
 
@@ -96,44 +97,6 @@ def test_a_run_names_its_datasets_with_their_digests(stored: Any) -> None:
     assert json.loads(inputs["test"].profile)["rows"] == 5000
 
 
-def test_figures_come_with_the_numbers_behind_them(stored: Any, trained: Trained) -> None:
-    x, y = synthetic_arrivals(rows=5000, seed=2)
-    confusion = json.loads(_artifact(stored, "figures/test_whole_confusion.json").read_text())
-    assert Confusion(**confusion) == Confusion.count(y, trained.ensemble.exceeds(x))
-    curve = pd.read_parquet(_artifact(stored, "figures/test_whole_precision_recall.parquet"))
-    assert curve["recall"].iloc[-1] == 1
-    assert (curve["true_positives"] + curve["false_positives"]).iloc[-1] == 5000
-    for name in ("confusion", "precision_recall"):
-        with Image.open(_artifact(stored, f"figures/test_whole_{name}.png")) as image:
-            assert image.width > 300
-
-
-def test_figures_show_the_counts_and_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import Figure
-
-    drawn: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **kwargs: drawn.update({Path(path).stem: self}))
-    drop = np.arange(4000) % 400 == 0
-    score = np.where(drop, np.arange(4000) % 7, np.arange(4000) % 5)
-    write_figures(tmp_path, "test", "whole", drop, score > 3, score)
-    (matrix,), (curve,) = (drawn[f"test_whole_{name}"].axes for name in ("confusion", "precision_recall"))
-    counted = Confusion.count(drop, score > 3)
-    cells = {(round(x), round(y)): text.get_text() for text in matrix.texts for x, y in [text.get_position()]}
-    assert {place: int(text.replace(",", "")) for place, text in cells.items()} == {
-        (0, 0): counted.tn,
-        (1, 0): counted.fp,
-        (0, 1): counted.fn,
-        (1, 1): counted.tp,
-    }
-    assert "3," in cells[0, 0]
-    assert [label.get_text() for label in matrix.get_xticklabels()] == ["accept", "drop"]
-    assert [label.get_text() for label in matrix.get_yticklabels()] == ["transmits", "drops"]
-    steps, point = curve.lines
-    assert steps.get_drawstyle() == "steps-post"
-    assert len(np.asarray(steps.get_xydata())) == len(np.unique(score))
-    assert np.asarray(point.get_xydata()).tolist() == [[counted.recall, counted.precision]]
-
-
 def test_the_ensemble_is_found_through_the_registry(
     run: tuple[TrackedRun, RegisteredModel | None], stored: Any, uri: str, trained: Trained
 ) -> None:
@@ -178,47 +141,6 @@ def test_mlflow_refuses_a_model_that_was_altered(
             mlflow.pyfunc.load_model("models:/foretail-drop@candidate")
     finally:
         file.write_text(text)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_mlflow_loads_the_model_without_what_trained_it(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
-) -> None:
-    script = (
-        "import json, sys\n"
-        "for package in ('xgboost', 'skops', 'treelite', 'optuna'): sys.modules[package] = None\n"
-        "import mlflow, pandas\n"
-        f"mlflow.set_tracking_uri({uri!r})\n"
-        "model = mlflow.pyfunc.load_model('models:/foretail-drop@candidate')\n"
-        f"rows = pandas.DataFrame({trained.rows[:50].tolist()}, columns={[item.name for item in PAPER_INPUTS]})\n"
-        "print(json.dumps(model.predict(rows).tolist()))\n"
-        "assert not {'sklearn', 'torch', 'foretail.pipelines', 'foretail.export'} & sys.modules.keys()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == trained.ensemble.exceeds(trained.rows[:50]).tolist()
-
-
-def test_the_lines_of_the_page_run_in_the_folder_that_one_works_in(
-    run: tuple[TrackedRun, RegisteredModel | None], uri: str, tmp_path: Path
-) -> None:
-    (program,) = [text for language, text in blocks(ROOT / "docs/guide/tracking.md") if language == "python"]
-    outputs, hidden = sqlite_file(uri), ("MLFLOW_TRACKING_URI",)
-    assert outputs is not None
-    variables = {name: value for name, value in os.environ.items() if name not in hidden}
-
-    def done() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-
-    assert "outputs/mlflow.db is not there: run foretail train first" in done().stderr
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "outputs" / "mlflow.db").symlink_to(outputs)
-    assert done().stdout == "[False False]\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
 
 
 def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Trained) -> None:
@@ -374,25 +296,6 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_address_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    folder = Path("/outputs")
-    assert tracking_uri(None, folder) == "sqlite:////outputs/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    assert tracking_uri(None, folder) == "http://server"
-    assert tracking_uri("sqlite:///x.db", folder) == "sqlite:///x.db"
-
-
-def test_tracking_leaves_mlflow_and_the_environment_as_they_were(run: object, uri: str) -> None:
-    import mlflow
-    import mlflow.xgboost
-
-    before = mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")
-    with track("drops", {}, uri=uri):
-        assert mlflow.get_tracking_uri() == uri
-    assert (mlflow.get_tracking_uri(), os.environ.get("MLFLOW_TRACKING_URI")) == before
-
-
 def _inside(uri: str, parent: TrackedRun) -> list[Any]:
     import mlflow
     import mlflow.xgboost
@@ -437,40 +340,170 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
     assert mlflow.active_run() is None
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_jobs_of_a_sweep_may_start_together_and_print_nothing(tmp_path: Path) -> None:
-    import mlflow
-    import mlflow.xgboost
+def test_a_store_of_another_version_or_of_somebody_else_stays(tmp_path: Path) -> None:
+    old = tmp_path / "mlflow.db"
+    create_store(f"{SQLITE}{old}")
+    with contextlib.closing(sqlite3.connect(old)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'c48cb773bb87'")
+    with pytest.raises(ForetailError, match="was made by an older MLflow"), track("drops", {}, uri=f"{SQLITE}{old}"):
+        pass
+    other = tmp_path / "books.db"
+    with contextlib.closing(sqlite3.connect(other)) as database, database:
+        database.execute("CREATE TABLE books (title TEXT)")
+    assert store_exists(f"{SQLITE}{other}")
+    create_store(f"{SQLITE}{other}")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "books.db", ".mlflow.db.lock"}
 
-    script = (
-        "from foretail.models.mlflow.versions import register_model\n"
-        "from foretail.models.mlflow.tracking import track\n"
-        "from tests.forests import paper_forest\n"
-        "trained = paper_forest()\n"
-        "with track('sweep', {'a': 1}, uri='sqlite:///outputs/mlflow.db') as run:\n"
-        "    run.log_model(trained.ensemble)\n"
-        "register_model('m', 'latest', run.run_id, run.uri)\n"
+
+def test_reading_makes_no_store(tmp_path: Path) -> None:
+    missing = f"{SQLITE}{tmp_path}/deep/mlflow.db"
+    assert alias_holder("m", "champion", missing) is None
+    assert not run_exists("0" * 32, missing)
+    for read in (
+        lambda: load_ensemble("models:/m@champion", missing),
+        lambda: lineage("0" * 64, missing),
+        lambda: run_document("0" * 32, "config.json", missing),
+    ):
+        with pytest.raises(ForetailError, match=r"not there|no tracking store"):
+            read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_alias_that_is_not_there_is_told_without_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"{SQLITE}{tmp_path}/mlflow.db"
+    create_store(uri)
+    monkeypatch.setattr("foretail.models.mlflow.registry.connected", lambda uri: pytest.fail("MLflow was asked"))
+    with pytest.raises(ForetailError, match=r"^models:/m@nobody has no model in sqlite.* \(there is no such alias\): "):
+        load_ensemble("models:/m@nobody", uri)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_server_that_goes_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outputs").mkdir()
+    create_store(f"{SQLITE}{tmp_path}/outputs/mlflow.db")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+
+    def run_meanwhile() -> None:
+        with track("drops", {}, uri=address) as run:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+            run.log_metrics({"a": 1.0})
+
+    sentence = f"no tracking server answers at {address}: start it, .*or choose tracking=off"
+    with mlflow_server(tmp_path, port) as server, pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()
+    with pytest.raises(ForetailError, match=sentence):
+        run_meanwhile()
+
+
+@pytest.mark.nightly
+def test_a_store_that_another_program_locks_is_told_from_a_missing_model(tmp_path: Path) -> None:
+    address = f"{SQLITE}{tmp_path}/mlflow.db"
+    with track("drops", {}, uri=address):
+        pass
+    for alias in ("candidate", "champion"):
+        with pytest.raises(ForetailError, match=r"foretail train moves tracking\.alias, foretail promote champion"):
+            load_ensemble(f"models:/drops@{alias}", address)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            ForetailError, match=r"another program has locked the tracking store .*: wait until it ends"
+        ):
+            load_ensemble("models:/drops@champion", address)
+
+
+def test_a_folder_in_the_place_of_the_store_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"is a folder: name a file in tracking\.uri"):
+        store_exists(f"sqlite:///{tmp_path}")
+
+
+def test_a_path_that_sqlite_cannot_open_is_refused_before_work_begins(tmp_path: Path) -> None:
+    for bytes_long, opens in ((MOST_PATH_BYTES, True), (MOST_PATH_BYTES + 1, False)):
+        folder = tmp_path / ("a" * 200) / ("b" * (bytes_long - len(str(tmp_path)) - 207))
+        folder.mkdir(parents=True)
+        file = folder / "m.db"
+        assert len(str(file)) == bytes_long
+        if opens:
+            with contextlib.closing(sqlite3.connect(file.with_name(".m.db.partial"))) as database:
+                database.execute("CREATE TABLE t (a)")
+            assert sqlite_file(f"{SQLITE}{file}") == file
+        else:
+            with pytest.raises(ForetailError, match=rf"has {bytes_long} bytes, and SQLite takes at most .*=off"):
+                sqlite_file(f"{SQLITE}{file}")
+
+
+FIRST_RUN = (
+    "from foretail.models.mlflow.tracking import track\nwith track('drops', {}, uri='sqlite:///mlflow.db'):\n    pass\n"
+)
+
+
+def first_run(folder: Path, script: str = FIRST_RUN) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     )
-    root = Path(__file__).parents[3]
-    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"PYTHONPATH": str(root)}
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for _ in range(2)
-    ]
-    printed = [job.communicate(timeout=120)[0].decode() for job in jobs]
-    assert printed == ["", ""]
-    assert [job.returncode for job in jobs] == [0, 0]
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
-    experiment = client.get_experiment_by_name("sweep")
-    assert experiment is not None
-    assert len(client.search_runs([experiment.experiment_id])) == 2
-    assert {int(v.version) for v in client.search_model_versions("name = 'm'")} == {1, 2}
-    assert {p.name for p in (tmp_path / "outputs").iterdir()} == {"mlflow.db", "mlartifacts", ".mlflow.db.lock"}
+
+
+def table_count(file: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            return len(database.execute("SELECT name FROM sqlite_master").fetchall())
+    except sqlite3.Error:  # locked by who makes it
+        return 0
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_full_disk_is_one_sentence_and_nothing_of_mlflow(tmp_path: Path) -> None:
+    create_store(f"{SQLITE}{tmp_path}/mlflow.db")
+    limited = f"""
+import resource, sys
+from foretail.core.errors import ForetailError
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    exec({FIRST_RUN!r})
+except ForetailError as error:
+    print(error, file=sys.stderr)
+"""
+    said = first_run(tmp_path, limited).communicate(timeout=60)[1].splitlines()
+    assert len(said) == 1, said
+    assert "disk I/O error" in said[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stop_while_the_store_is_made_leaves_none_and_the_next_run_makes_it(tmp_path: Path, stop: int) -> None:
+    partial = tmp_path / ".mlflow.db.partial"
+    first = first_run(tmp_path)
+    while not (partial.exists() and partial.stat().st_size > 100_000):  # in the middle of the migrations
+        assert first.poll() is None
+        time.sleep(0.005)
+    first.send_signal(stop)
+    first.communicate(timeout=60)
+    assert not (tmp_path / "mlflow.db").exists()
+    again = first_run(tmp_path)
+    assert again.communicate(timeout=60)[1] == ""
+    assert again.returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock", "mlartifacts"}
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", [0, 5, 20])
+def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, tables: int) -> None:
+    file = tmp_path / "mlflow.db"
+    direct = f"import mlflow\nmlflow.MlflowClient('{SQLITE}mlflow.db').search_experiments()"
+    killed = first_run(tmp_path, direct)
+    while not file.exists() or table_count(file) < tables:
+        assert killed.poll() is None
+        time.sleep(0.002)
+    killed.kill()
+    killed.communicate(timeout=60)
+    with pytest.raises(ForetailError, match=f"models:/m@champion has no model in {SQLITE}{file} ") as refused:
+        load_ensemble("models:/m@champion", f"{SQLITE}{file}")
+    assert "\n" not in str(refused.value)
+    assert file.exists()

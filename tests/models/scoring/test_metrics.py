@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.models.scoring.metrics import Confusion, rank, scores
+from foretail.models.ensemble.cells import Cells, distinct_rows
+from foretail.models.scoring import operating_point
+from foretail.models.scoring.calibration import Calibration, calibration_scores
+from foretail.models.scoring.metrics import Confusion, brier_score, expected_calibration_error, rank, scores
+from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
+from tests.examples import draws
+from tests.forests import Trained, forests, stumps
 
 PAIRS = st.integers(1, 60).flatmap(
     lambda n: st.tuples(
@@ -87,11 +96,6 @@ def test_the_closed_form_at_its_corners(confusion: Confusion, ports: int, eta: f
     assert confusion.closed_form_eta(ports) == (None if eta is None else pytest.approx(eta))
 
 
-def test_the_counterexample_to_the_bound_has_the_known_closed_form() -> None:
-    # N = 2, always accept: LQD transmits 19 of the 20 packets.
-    assert Confusion(tp=0, fp=0, tn=19, fn=1).closed_form_eta(2) == pytest.approx(1.0556, abs=1e-4)
-
-
 def test_undefined_scores_are_null_in_json() -> None:
     nothing = np.zeros(0, np.bool_)
     found = scores(nothing, nothing, ports=8, score=np.zeros(0), asked=nothing)
@@ -150,3 +154,188 @@ def test_the_best_assignment_is_scored_beside_the_labels() -> None:
     assert "f1_best_assignment" not in scores(truth, predicted, ports=4)["whole"]
     with pytest.raises(ForetailError, match="4 labels meet predictions of shape"):
         scores(truth, predicted, ports=4, best_assignment=best[:3])
+
+
+def test_a_map_finds_the_share_of_drops_again() -> None:
+    random = np.random.default_rng(1)
+    truth = random.random(40_000) ** 3
+    drop = random.random(40_000) < truth
+    says = np.sqrt(truth)  # far too sure
+    map_ = Calibration.fit(says[:20_000], drop[:20_000])
+    assert np.abs(map_(says) - truth).mean() < 0.02
+    scores = calibration_scores(map_, drop[20_000:], says[20_000:])
+    before, after = scores["raw_expected_calibration_error"], scores["calibrated_expected_calibration_error"]
+    assert before is not None
+    assert after is not None
+    assert before > 0.1
+    assert after < 0.02
+    assert scores["calibrated_brier_score"] < scores["raw_brier_score"]  # type: ignore[operator]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=30))
+def test_a_map_never_falls_and_stays_within_bounds(rows: list[tuple[float, bool]]) -> None:
+    probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
+    calibration = Calibration.fit(probability, drop)
+    found = calibration(np.linspace(0, 1, 101))
+    assert np.all((found >= 0) & (found <= 1))
+    assert np.all(np.diff(found) >= 0)
+    assert calibration.points()[0][0] == probability.min()
+    assert brier_score(drop, calibration(probability)) <= brier_score(drop, probability) + 1e-12  # type: ignore[operator]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
+@example([(0.85, True), (0.95, False)])  # the last two bins
+def test_errors_are_those_of_slow_counting(rows: list[tuple[float, bool]]) -> None:
+    from sklearn.metrics import brier_score_loss
+
+    probability, drop = np.array([p for p, _ in rows]), np.array([d for _, d in rows])
+    assert brier_score(drop, probability) == pytest.approx(
+        brier_score_loss(drop, probability, labels=[False, True]), abs=1e-12
+    )
+    total = 0.0
+    for bin_ in range(10):
+        mine = [(p, d) for p, d in rows if min(int(p * 10), 9) == bin_]
+        total += abs(sum(p for p, _ in mine) - sum(d for _, d in mine))
+    assert expected_calibration_error(drop, probability) == pytest.approx(total / len(rows), abs=1e-12)
+
+
+def test_no_rows_have_no_error_and_no_map() -> None:
+    nothing = np.empty(0, np.bool_)
+    assert brier_score(nothing, np.empty(0)) is None
+    assert expected_calibration_error(nothing, np.empty(0)) is None
+    with pytest.raises(ForetailError, match="at least one"):
+        Calibration.fit(np.empty(0), nothing)
+
+
+def _f1(confusion: Confusion) -> Fraction:
+    return Fraction(2 * confusion.tp, 2 * confusion.tp + confusion.fp + confusion.fn)
+
+
+@settings(max_examples=draws(40))
+@given(forests(), st.integers(0, 2**32 - 1))
+def test_no_threshold_has_a_higher_f1_and_no_lower_one_the_same(trained: Trained, seed: int) -> None:
+    labels = np.random.default_rng(seed).random(len(trained.rows)) < 0.3
+    labels[0] = True
+    chosen = choose_operating_point(trained.ensemble, trained.rows, labels)
+    unit = 1 << trained.ensemble.scale_bits
+    sums = sorted({Fraction(s, unit) for s in trained.ensemble.exact_sum(trained.rows).tolist()})
+    tried = {}
+    for threshold in [sums[0] - 1, *((a + b) / 2 for a, b in pairwise(sums))]:
+        drops = trained.ensemble.with_threshold(threshold).exceeds(trained.rows)
+        tried[threshold] = _f1(Confusion.count(labels, drops))
+    drops = trained.ensemble.with_threshold(chosen.threshold).exceeds(trained.rows)
+    assert chosen.confusion == Confusion.count(labels, drops)
+    assert _f1(chosen.confusion) == max(tried.values())
+    best = min(t for t, f1 in tried.items() if f1 == max(tried.values()))
+    assert np.array_equal(drops, trained.ensemble.with_threshold(best).exceeds(trained.rows))
+
+
+def test_the_threshold_lies_strictly_between_consecutive_attainable_sums_in_the_widest_gap() -> None:
+    # Attainable sums 0, 1/8, 1/4, 3/8, 1, ...; validation sees only 0 and 1.
+    ensemble = stumps([0.0, 1.0], [0.0, 0.25], [0.0, 0.125])
+    x = np.array([[0, 0, 0], [255, 0, 0]])
+    chosen = choose_operating_point(ensemble, x, np.array([False, True]))
+    assert chosen.threshold == Fraction(11, 16)
+    assert chosen.probability == pytest.approx(11 / 48)
+    assert chosen.attainable == "cells"
+
+
+def test_many_cells_fall_back_to_the_sums_of_the_rows_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operating_point, "MAX_CELLS", 3)
+    chosen = choose_operating_point(
+        stumps([0.0, 1.0], [0.0, 0.25]), np.array([[0, 0], [255, 0]]), np.array([False, True])
+    )
+    assert chosen.attainable == "rows"
+    assert chosen.threshold == Fraction(1, 2)
+
+
+def test_only_the_region_counts() -> None:
+    ensemble = stumps([0.0, 1.0], [0.0, 0.5])
+    x = np.array([[0, 0], [0, 255], [255, 0], [255, 255]])
+    labels = np.array([False, True, False, True])
+    region = np.array([False, False, True, True])
+    chosen = choose_operating_point(ensemble, x, labels, region)
+    assert chosen.confusion == Confusion(tp=1, fp=0, tn=1, fn=0)
+    assert 1 < chosen.threshold < Fraction(3, 2)
+    with pytest.raises(ForetailError, match=r"hold no drop.*incast\.burst_fraction"):
+        choose_operating_point(ensemble, x, labels, np.array([True, False, True, False]))
+
+
+@settings(max_examples=draws(20))
+@given(
+    forests(max_trees=2, max_depth=2, max_features=2).filter(lambda t: max(f.bits for f in t.ensemble.features) <= 6)
+)
+def test_one_point_per_cell_meets_every_leaf_combination_of_every_input(trained: Trained) -> None:
+    ensemble = trained.ensemble
+
+    def reached(points: np.ndarray) -> set[tuple[int, ...]]:
+        return set(zip(*(tree.leaf(points).tolist() for tree in ensemble.trees), strict=True))
+
+    everything = np.array(list(product(*(range(1 << f.bits) for f in ensemble.features))))
+    cells = Cells.of(ensemble)
+    points = np.concatenate(list(cells.batches(rows=7)))
+    assert len(points) == cells.count == len(np.unique(points, axis=0))
+    assert reached(points) == reached(everything)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 2)), min_size=1))
+def test_distinct_rows_are_sorted_and_complete(rows: list[tuple[int, int]]) -> None:
+    keys = np.array(rows, np.int64)
+    first, place = distinct_rows(keys)
+    assert keys[first].tolist() == [list(row) for row in sorted(set(rows))]
+    assert np.array_equal(keys[first][place], keys)
+    assert all(rows.index(rows[i]) == i for i in first.tolist())
+
+
+@settings(max_examples=draws(40))
+@given(forests(), st.integers(0, 2**32 - 1))
+def test_another_worth_is_maximised_over_the_thresholds_that_are_tried(trained: Trained, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.random(len(trained.rows)) < 0.3
+    labels[0] = True
+    tried: dict[Fraction, float] = {}
+
+    def worth(thresholds: Sequence[Fraction]) -> list[float]:
+        assert list(thresholds) == sorted(set(thresholds))
+        values = [float(random.integers(0, 5)) for _ in thresholds]
+        for threshold, value in zip(thresholds, values, strict=True):
+            assert threshold not in tried
+            claimed = int(np.count_nonzero(trained.ensemble.with_threshold(threshold).exceeds(trained.rows)))
+            tried[threshold] = value
+            worths[claimed] = value
+        return values
+
+    worths: dict[int, float] = {}
+    chosen = choose_operating_point(trained.ensemble, trained.rows, labels, worth=worth)
+    drops = trained.ensemble.with_threshold(chosen.threshold).exceeds(trained.rows)
+    assert chosen.confusion == Confusion.count(labels, drops)
+    assert worths[int(np.count_nonzero(drops))] == max(worths.values())
+    assert 0 in worths  # never to drop is among them
+    assert len(tried) <= operating_point.TRIED_THRESHOLDS + 1
+
+
+def test_few_thresholds_are_all_tried() -> None:
+    ensemble = stumps([0.0, 1.0], [0.0, 0.5])
+    x = np.array([[0, 0], [0, 255], [255, 0], [255, 255]])
+    labels = np.array([False, True, False, True])
+    probability = np.array([0.1, 0.3, 0.3, 0.9])
+    for wanted in range(5):
+
+        def worth(thresholds: Sequence[Fraction], wanted: int = wanted) -> list[float]:
+            drops = (ensemble.with_threshold(threshold).exceeds(x) for threshold in thresholds)
+            return [float(np.count_nonzero(of_one) == wanted) for of_one in drops]
+
+        chosen = choose_operating_point(ensemble, x, labels, worth=worth)
+        assert np.count_nonzero(ensemble.with_threshold(chosen.threshold).exceeds(x)) == wanted
+
+        def network_worth(thresholds: Sequence[Fraction], wanted: int = wanted) -> list[float]:
+            return [float(np.count_nonzero(probability > float(one)) == wanted) for one in thresholds]
+
+        network = choose_network_threshold(probability, labels, worth=network_worth)
+        if wanted != 2:  # two rows share a probability
+            assert np.count_nonzero(probability > network.probability) == wanted
+
+
+def test_the_counterexample_to_the_bound_has_the_known_closed_form() -> None:
+    # N = 2, always accept: LQD transmits 19 of the 20 packets.
+    assert Confusion(tp=0, fp=0, tn=19, fn=1).closed_form_eta(2) == pytest.approx(1.0556, abs=1e-4)

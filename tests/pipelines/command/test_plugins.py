@@ -123,8 +123,6 @@ class Twice(DemandPredictor):
     def _predict(self, history):
         return self.factor * history[-1] if self.factor < 9 else history[-1] * np.nan
 """
-
-
 TRAFFIC = '''
 from dataclasses import dataclass
 
@@ -183,27 +181,6 @@ class Precise(ThresholdRule):
     def worth(self, counts):
         claimed = np.maximum(counts.tp + counts.fp, 1)
         return np.where(counts.tp >= self.precision * claimed, counts.tp, -1.0)
-
-
-class IsNaN(Precise):
-    def worth(self, counts):
-        return np.full(len(counts.tp), np.nan)
-
-
-class Short(Precise):
-    def worth(self, counts):
-        return super().worth(counts)[1:]
-
-
-class Raises(Precise):
-    def worth(self, counts):
-        raise RuntimeError("no licence")
-
-
-class Writes(Precise):
-    def worth(self, counts):
-        counts.tp[:] = 0
-        return super().worth(counts)
 '''
 
 
@@ -235,9 +212,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("traces")
     paths = [str(write_bursts(folder / f"trace-{seed}", seed).path) for seed in (1, 2, 3)]
     return f"datasets=[{','.join(paths)}]"
-
-
-MINE = ("--config-dir", "conf", "predictor=mine")
 
 
 def train(folder: Path, traces: str, *overrides: str) -> subprocess.CompletedProcess[str]:
@@ -273,31 +247,12 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
     assert result(tmp_path)["reused"] is False, "another source is another predictor"
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_config_dir_names_a_predictor_of_the_users_own(tmp_path: Path, traces: str) -> None:
-    (tmp_path / "stump.py").write_text(STUMP)
-    (tmp_path / "conf" / "predictor").mkdir(parents=True)
-    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stump\nname: mine\ncut_share: 0.75\n")
-    done = train(tmp_path, traces, *MINE)
-    assert done.returncode == 0, done.stderr
-    assert result(tmp_path)["parameters"] == {"cut_share": 0.75, "jobs": 1}
-    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stump\n")
-    assert_one_sentence(train(tmp_path, traces, *MINE), "predictor.name is missing")
-    (tmp_path / "conf/predictor/mine.yaml").write_text("_target_: stump.Stamp\nname: mine\n")
-    assert_one_sentence(train(tmp_path, traces, *MINE), "no attribute 'Stamp'")
-    (tmp_path / "stump.py").write_text("1 / 0")
-    assert_one_sentence(train(tmp_path, traces, *MINE), "ZeroDivisionError")
-    assert_one_sentence(train(tmp_path, traces, "--config-dir", "cnf", "predictor=mine"), "cnf")
-
-
 def test_a_package_that_ends_its_import_is_one_sentence(tmp_path: Path, traces: str) -> None:
     package(tmp_path, "[foretail.predictors]\nbad = stump:Stump\n", stump="import sys\n\nsys.exit(0)\n")
     assert_one_sentence(train(tmp_path, traces, "predictor=bad"), "cannot be loaded: SystemExit: 0")
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
@@ -344,7 +299,6 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, traces: str) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
     offered = (
         "[foretail.targets]\nmy_table = table:Table\nfails = table:Fails\nwrong = table:Other\nnone = table:Nothing\n"
@@ -365,7 +319,6 @@ def test_a_target_is_an_option_of_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.demand_predictors]\ntwice = twice:Twice\n", twice=DEMAND)
     tiny = ["nodes=4", "degree=2", "steps=12", "warm_up=6", "trusts=[2,4]", "tracking.enabled=false"]
@@ -381,7 +334,6 @@ def test_a_demand_predictor_is_an_option_and_travels_in_its_file(tmp_path: Path)
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.workloads]\nsteady = steady:Steady\n", steady=TRAFFIC)
     slots = ("slotted.ports=4", "slotted.buffer_per_port=5", "slotted.slots=200", "hydra.run.dir=run")
@@ -400,7 +352,6 @@ def test_a_workload_is_collected_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
     package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
     np.save(tmp_path / "demand.npy", ring(6, 2).demand)
@@ -426,19 +377,6 @@ def test_a_scheduler_is_an_option_with_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_scheduler_is_a_design_beside_ours(tmp_path: Path) -> None:
-    package(tmp_path, "[foretail.schedulers]\nshifts = shifts:Shifts\n", shifts=CIRCUITS)
-    small = ("nodes=[8]", "matrices=[ring]", "designs=[shifts,vermilion]", "trusts=[3]", "seeds=[1]")
-    designs = ("run", "vermilion_fig8_7", "size=small", "jobs=1", "tracking=off", "hydra.run.dir=run")
-    done = foretail(tmp_path, *designs, *small)
-    assert done.returncode == 0, done.stderr
-    theta = {row["design"]: row["mean"] for row in result(tmp_path)["curves"]}
-    assert theta["shifts"] == 0.25, "one of the four uplinks carries the ring"
-    assert theta["vermilion"] >= 2 / 3
-
-
-@pytest.mark.nightly
-@pytest.mark.full
 def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces: str) -> None:
     package(tmp_path, "[foretail.threshold_rules]\nprecise = precise:Precise\n", precise=RULE)
     chosen = {}
@@ -460,22 +398,3 @@ def test_a_threshold_rule_is_an_option_with_its_settings(tmp_path: Path, traces:
         (("operating_point.settings={beta: 2}",), "operating_point.settings means nothing to operating_point.maximise"),
     ):
         assert_one_sentence(train(tmp_path, traces, *overrides), complaint)
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("kind", "complaint"),
-    [
-        ("IsNaN", "the plug-in precise.IsNaN breaks a rule: worth must be finite, not nan"),
-        ("Short", "the plug-in precise.Short breaks a rule: worth must give one number per threshold, shape"),
-        ("Raises", "the plug-in precise.Raises fails in worth: RuntimeError: no licence"),
-        ("Writes", "the plug-in precise.Writes breaks a rule: worth must not change the tp"),
-        ("Nothing", "cannot be loaded"),
-    ],
-)
-def test_what_a_threshold_rule_does_wrong_is_one_sentence(
-    tmp_path: Path, traces: str, kind: str, complaint: str
-) -> None:
-    package(tmp_path, f"[foretail.threshold_rules]\nbad = precise:{kind}\n", precise=RULE)
-    assert_one_sentence(train(tmp_path, traces, "operating_point.maximise=bad"), complaint)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.patches import Rectangle
 from scipy import stats
 
+from foretail.api import run_figures
+from foretail.core.errors import ForetailError
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, OCCUPANCY_DTYPE
+from foretail.pipelines.comparison.cost import run_cost
+from foretail.pipelines.comparison.figures import DRAW, SLOWDOWNS
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     flow_groups,
@@ -17,7 +27,9 @@ from foretail.pipelines.comparison.statistics import (
     paired_difference,
     summarise_flows,
 )
-from foretail.sim_bridge.packets.cost import slowdowns
+from foretail.pipelines.experiment.sweep import paired
+from foretail.sim_bridge.packets.cost import link_time_ns, query_table, slowdowns
+from tests.composed import experiment_settings, foretail, run_of
 
 END_NS = 10_000_000
 
@@ -154,3 +166,161 @@ def test_pairing_cancels_what_seeds_have_in_common() -> None:
     assert 1.5 < found.low < found.high < 2.5
     values[0] = None
     assert paired_difference(values | {9: 1.0}, baseline).pairs == 4
+
+
+SETTINGS: dict[str, Any] = {
+    "topology": {"server_link_bps": 10_000_000_000, "wire_overhead_bytes": 2},
+    "transport": {"segment_bytes": 1400},
+    "traffic_ns": 1_000_000,
+}
+
+
+def flows_of_cost(*rows: tuple[int, int, int, int, int, int]) -> np.ndarray:
+    """Flows of (start_ns, fct_ns, ideal_fct_ns, size_bytes, query, timeouts)."""
+    flows = np.zeros(len(rows), FLOW_DTYPE)
+    for name, column in zip(
+        ("start_ns", "fct_ns", "ideal_fct_ns", "size_bytes", "query", "timeouts"), zip(*rows, strict=True), strict=True
+    ):
+        flows[name] = column
+    return flows
+
+
+@pytest.mark.parametrize(
+    ("size", "expected_ns"),
+    [(1, 35), (1400, 1154), (1401, 1154 + 35), (2800, 2308), (4200, 3462)],
+)
+def test_a_flow_occupies_the_link_for_its_packets(size: int, expected_ns: int) -> None:
+    assert link_time_ns(np.array([size]), SETTINGS) == [expected_ns]
+
+
+def test_a_query_ends_with_its_last_answer_and_alone_its_answers_share_one_link() -> None:
+    ideal = 8_000  # of one segment: 1154 ns on the last link, the rest on the way
+    flows = flows_of_cost((0, 9_000, ideal, 1400, 7, 0), (0, 20_616, ideal, 1400, 7, 2), (0, 8_000, ideal, 1400, 9, 0))
+    found = query_table(flows, END_NS, SETTINGS)
+    assert found.index.tolist() == [7, 9]
+    assert found["slowdown"].tolist() == pytest.approx([20_616 / (ideal + 1154), 1.0])
+    assert found["timeouts"].tolist() == [2, 0]
+
+
+def test_what_is_unfinished_costs_its_age() -> None:
+    flows = flows_of_cost((4_000_000, -1, 10_000, 50_000, -1, 1))
+    found = run_cost(flows, END_NS, SETTINGS)
+    assert found.short == found.cost == pytest.approx(600.0)
+    assert (found.query, found.long, found.query_timeouts) == (None, None, None)
+    assert (found.timeouts_percent, found.goodput_bps) == (100.0, 0.0)
+
+
+sizes = st.one_of(st.integers(1, 99_999), st.integers(1_000_000, 2_000_000), st.integers(100_000, 999_999))
+drawn = st.tuples(st.integers(0, 10**6), st.integers(-1, 10**7), st.integers(2_000_000, 3_000_000), sizes)
+
+
+@given(st.lists(st.tuples(drawn, st.integers(-1, 3), st.integers(0, 2)), min_size=1, max_size=20))
+def test_the_cost_is_that_of_the_definition(rows: list[tuple[tuple[int, int, int, int], int, int]]) -> None:
+    flows = flows_of_cost(*((start, fct, ideal, size, query, out) for (start, fct, ideal, size), query, out in rows))
+    kinds: dict[str, list[float]] = {"query": [], "short": [], "long": []}
+    queries: dict[int, list[np.void]] = {}
+    for flow in flows:
+        time = flow["fct_ns"] if flow["fct_ns"] >= 0 else END_NS - flow["start_ns"]
+        if flow["query"] >= 0:
+            queries.setdefault(int(flow["query"]), []).append(flow)
+        elif flow["size_bytes"] < 100_000:
+            kinds["short"].append(time / flow["ideal_fct_ns"])
+        elif flow["size_bytes"] >= 1_000_000:
+            kinds["long"].append(time / flow["ideal_fct_ns"])
+    for answers in queries.values():
+        times = [one["fct_ns"] if one["fct_ns"] >= 0 else END_NS - one["start_ns"] for one in answers]
+        links = [int(link_time_ns(np.array([one["size_bytes"]]), SETTINGS)[0]) for one in answers]
+        way = min(int(one["ideal_fct_ns"]) - link for one, link in zip(answers, links, strict=True))
+        alone = max(*(int(one["ideal_fct_ns"]) for one in answers), way + sum(links))
+        kinds["query"].append(max(times) / alone)
+    means = [sum(found) / len(found) for found in kinds.values() if found]
+    if not means:
+        assert run_cost(flows, END_NS, SETTINGS).cost is None
+        return
+    if min(means) <= 0:
+        return
+    assert run_cost(flows, END_NS, SETTINGS).cost == pytest.approx(math.prod(means) ** (1 / len(means)))
+
+
+@pytest.mark.slow
+def test_an_experiment_of_points_is_drawn_again(tmp_path: Path) -> None:
+    foretail(tmp_path, "run", "vermilion_fig8_7", "size=small", "tracking=off", "hydra.run.dir=fig")
+    (figure,) = run_figures(tmp_path / "fig").values()
+    figure.savefig(tmp_path / "again.png", dpi=150)
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "fig" / "vermilion_fig8_7.png").read_bytes()
+
+
+@pytest.mark.slow
+def test_other_figures_are_images_and_none_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame(1 - np.eye(4)).to_csv(tmp_path / "demand.csv", header=False, index=False)
+    done = foretail(
+        tmp_path, "schedule", "demand=demand.csv", "degree=2", "k=2", "scale=true", "hydra.run.dir=schedule"
+    )
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(ForetailError, match="has no figures"):
+        run_figures(tmp_path / "schedule")
+
+
+@pytest.mark.slow
+def test_the_figures_of_policies_are_drawn_from_their_numbers() -> None:
+    frame = pd.DataFrame(
+        {"policy": ["lqd", "lqd", "dt"], "seed": [1, 2, 1]} | {name: [1.0, 3.0, 2.0] for name in SLOWDOWNS}
+    )
+    figure = DRAW["slowdown_p95"](frame)
+    assert [axes.get_title() for axes in figure.axes] == [title for _, title in SLOWDOWNS.values()]
+    assert [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)] == [2.0, 2.0]
+    without = DRAW["slowdown_p95"](frame.assign(long=np.nan))
+    assert [axes.get_title() for axes in without.axes] == [t for name, (_, t) in SLOWDOWNS.items() if name != "long"]
+
+
+def rows_of(**metrics: dict[tuple[str, str, int], float]) -> pd.DataFrame:
+    """Rows of runs, by condition, variant and seed."""
+    cases = next(iter(metrics.values()))
+    columns = {name: [values[case] for case in cases] for name, values in metrics.items()}
+    names = [dict(zip(("condition", "variant", "seed"), case, strict=True)) | {"way": ""} for case in cases]
+    return pd.DataFrame(names).assign(**columns)
+
+
+ROWS = rows_of(
+    pauses={
+        (where, variant, seed): value
+        for where, values in {"load_20": (2.0, 1.0), "load_40": (4.0, 3.0)}.items()
+        for variant, value in zip(("sonic", "reverie"), values, strict=True)
+        for seed in (1, 2)
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("by", "mean"), [("percent", -37.5), ("difference", -1.0), ("change", (math.log(1 / 2) + math.log(3 / 4)) / 2)]
+)
+def test_changes_are_means_over_conditions_by_seed(by: str, mean: float) -> None:
+    found = paired(ROWS, ["load_20", "load_40"], "pauses", ("reverie", "sonic"), by=by)
+    assert (found.mean, found.low, found.high) == pytest.approx((mean, mean, mean))
+    assert found.pairs == 2
+
+
+def test_of_0_there_is_no_change_in_percent() -> None:
+    rows = rows_of(drops={("a", "x", 1): 1.0, ("a", "y", 1): 0.0, ("b", "x", 1): 0.0, ("b", "y", 1): 0.0})
+    assert paired(rows, ["a"], "drops", ("x", "y")).mean is None
+    assert paired(rows, ["a", "b"], "drops", ("x", "y")).mean == 0
+    assert paired(rows, ["a"], "drops", ("x", "y"), by="difference").mean == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("compare=[{against: [fifo], metrics: [cost]}]", "names fifo, which is not among variants: add it there"),
+        ("compare=[{along: way, against: [sonic], metrics: [cost]}]", "names sonic, which is not among ways"),
+        ("compare=[{against: [sonic], metrics: [colour]}]", "metrics lacks colour, which is compared"),
+        ("least=[colour]", "metrics lacks colour, which is compared: add it with its title"),
+    ],
+)
+def test_what_does_not_run_cannot_be_compared(given: str, sentence: str) -> None:
+    with pytest.raises(ForetailError, match=sentence):
+        experiment_settings("reverie_a", "size=small", given)
+
+
+def test_a_metric_that_no_run_has_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match=r"metrics names colour, which no run has: choose from .*cost"):
+        run_of("recovery", tmp_path, "size=small", "tracking=off", "+metrics.colour=colour", "jobs=1")

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,20 @@ from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion import gate
-from foretail.pipelines.promotion.aliases import Aliases
-from foretail.pipelines.promotion.gate import Check
-from foretail.pipelines.promotion.model_card import markdown, model_card
+from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
+from foretail.pipelines.promotion.model_card import markdown, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.promote import promote
+from foretail.pipelines.stages.promote import Aliases, promote
 from foretail.pipelines.stages.train import train
+from foretail.pipelines.tracking.baselines import chosen_in
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.sim_bridge.open_loop.baselines import Baseline
 from tests.composed import composed
 from tests.forests import paper_forest
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 TRAINED_ON = ("run-1", "run-2", "run-3")
 HELD_OUT = ("run-5", "run-6", "run-7")
@@ -188,23 +189,6 @@ def test_the_card_holds_what_the_documents_say(
     assert "own queues" not in card
 
 
-def test_a_run_says_what_it_was_given_and_a_study_shows_what_it_found_in_the_store(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    given = lineage(trained["weak"].ensemble.sha256, uri(folder))
-    assert [(item.name, item.context) for item in given.datasets] == [
-        (f"bursts-{seed} {side}", side) for seed, side in ((1, "train"), (2, "validation"), (3, "test"))
-    ]
-    split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
-    with track("foretail", {}, uri=uri(folder)) as study:
-        settings = (*shared(folder, *TRAINED_ON), *split, *MODELS["weak"], f"tracking.parent_run_id={study.run_id}")
-        assert train(typed(composed("train", *settings), TrainConfig), folder / "weak").reused
-    inside = f"tags.`mlflow.parentRunId` = '{study.run_id}'"
-    (copy,) = MlflowClient(uri(folder)).search_runs([study.experiment_id], inside)
-    assert copy.data.tags["reused_run_id"] == given.runs[0]
-    assert copy.data.metrics["test/asked/f1"] == trained["weak"].outcome["scores"]["test"]["asked"]["f1"]
-
-
 def test_names_from_data_stay_text_in_the_card() -> None:
     assert markdown("a|b <script>\n# [x](y) `z` *_~$") == "a\\|b \\<script\\> # \\[x\\](y) \\`z\\` \\*\\_\\~\\$"
     assert [markdown(value) for value in (None, True, 12345, 0.123456, 1e6, "")] == [
@@ -262,39 +246,6 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     tags = MlflowClient(uri(folder)).get_run(document["tracked"]["run_id"]).data.tags
     assert (tags["gate"], tags["gate.asked_f1"], tags["gate.c"]) == ("refused", "refused", "passed")
     assert {path.name for path in (folder / "refused").iterdir()} == {"digest.json", "result.json", "model_card.md"}
-
-
-@pytest.mark.nightly
-def test_a_better_model_takes_the_place_and_the_former_holder_is_remembered(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    assert held(folder, "better", "challenger", trained["weak"]) == "1"
-    after = promoted(folder, "better", str(folder / "strong"), "to=challenger").promoted
-    assert after is not None
-    assert holders(folder, "better") == {"challenger": after.version, "previous_challenger": "1"}
-    assert load_ensemble("models:/better@challenger", uri(folder)) == trained["strong"].ensemble
-    assert load_ensemble("models:/better@previous_challenger", uri(folder)) == trained["weak"].ensemble
-    with pytest.raises(ForetailError, match="is this very model already, version 2"):
-        promoted(folder, "better", STRONG, "to=challenger")
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    held(folder, "halfway", "champion", trained["weak"])
-    first = promoted(folder, "halfway", STRONG)
-    after = holders(folder, "halfway")
-    shutil.rmtree(folder / "promoted" / "halfway")
-    again = promoted(folder, "halfway", STRONG)
-    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
-    assert again.gate["held_out"] == first.gate["held_out"]
-    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
-    assert holders(folder, "halfway") == after
-    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
-    with pytest.raises(ForetailError, match="is this very model already"):
-        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
 
 
 def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, trained: dict[str, TrainResult]) -> None:
@@ -387,18 +338,6 @@ def tiny_switch(folder: Path) -> Path:
     return profile
 
 
-def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
-    folder: Path, trained: dict[str, TrainResult]
-) -> None:
-    held(folder, "race", "champion", trained["strong"])
-    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
-        held(folder, "race", "champion", trained["weak"])
-    runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
-    with pytest.raises(ForetailError, match="no longer holds the ensemble"):
-        move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
-    assert holders(folder, "race") == {"champion": "1"}
-
-
 def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,51 +352,6 @@ def test_a_promotion_that_another_one_overtakes_leaves_nothing(
     assert holders(folder, "overtaken") == {"champion": "1"}
 
 
-def test_an_outcome_of_another_version_is_named() -> None:
-    document = {"outcome": {"features": []}, "config": {}, "gate": {"checks": []}, "lineage": {"runs": ["abc"]}}
-    with pytest.raises(ForetailError, match="outcome of run abc is that of another version of Foretail"):
-        model_card(document)
-
-
-KILLED = """
-import os, sys
-from mlflow import MlflowClient
-from foretail.pipelines import cli
-set_alias = MlflowClient.set_registered_model_alias
-def kill(self, name, alias, version):
-    if alias == "champion":
-        os._exit(9)
-    set_alias(self, name, alias, version)
-MlflowClient.set_registered_model_alias = kill
-sys.exit(cli.main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_killed_promotion_leaves_the_old_champion(
-    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
-) -> None:
-    assert held(folder, "killed", "champion", trained["weak"]) == "1"
-    given = [
-        *shared(folder, *HELD_OUT),
-        "baseline=always_accept",
-        "sent_margin_percent=1",
-        f"model={STRONG}",
-        "tracking.registered_model=killed",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
-    )
-    assert done.returncode == 9, done.stderr
-    assert holders(folder, "killed")["champion"] == "1"
-    assert load_ensemble("models:/killed@champion", uri(folder)) == trained["weak"].ensemble
-    again = promoted(folder, "killed", STRONG).promoted
-    assert again is not None
-    assert holders(folder, "killed") == {"champion": again.version, "previous_champion": "1"}
-
-
 def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str, TrainResult]) -> None:
     held(folder, "deleted", "champion", trained["strong"])
     MlflowClient(uri(folder)).delete_model_version("deleted", "1")
@@ -467,17 +361,6 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
         database.execute("INSERT INTO registered_model_aliases (name, alias, version) VALUES (?, ?, ?)", row)
     with pytest.raises(ForetailError, match=r"deleted@champion points at version 1, which is deleted"):
         alias_holder("deleted", "champion", uri(folder))
-
-
-def test_a_server_that_does_not_answer_is_one_sentence(
-    folder: Path, trained: dict[str, TrainResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(
-        ForetailError, match=r"no tracking server answers at http://127.0.0.1:9: start it.*tracking\.uri"
-    ) as caught:
-        promoted(folder, "nowhere", str(folder / "strong"), "tracking.uri=http://127.0.0.1:9")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_ones_own_is_registered_with_what_trained_it(
@@ -523,3 +406,128 @@ def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, Train
     assert command("version=2").verdict() == ["models:/back@champion is version 2 now; before: version 1."]
     with pytest.raises(ForetailError, match="nobody was challenger before"):
         command("rollback=true", "to=challenger")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("", "is not a table"), ("a,b\n", "has 0 rows"), ("a\n" + "1\n" * 2001, "has 2001 rows")]
+)
+def test_a_table_of_shift_tests_is_checked(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "shift.csv").write_text(text)
+    with pytest.raises(ForetailError, match=complaint):
+        read_shift_table(tmp_path / "shift.csv")
+
+
+def scores_of(*values: float) -> list[HeldOutScores]:
+    return [HeldOutScores(value, 100 * value, 0.0, None, (), {}) for value in values]
+
+
+def passes(name: str, mine: list[HeldOutScores], theirs: list[HeldOutScores] | None, margin: float) -> bool:
+    check = compare(name, mine, theirs, margin, "champion")
+    assert check is not None
+    return check.passed
+
+
+def test_the_whole_interval_has_to_hold() -> None:
+    # differences 0.00, -0.01, 0.01: mean 0, half-width t(2) * 0.01 / sqrt(3) = 0.02484
+    mine, theirs = scores_of(0.5, 0.6, 0.7), scores_of(0.5, 0.61, 0.69)
+    assert passes("asked_f1", mine, theirs, 0.025)
+    assert not passes("asked_f1", mine, theirs, 0.0248)
+    assert passes("asked_f1", mine, mine, 0.0)  # an equal model is no worse
+    assert passes("sent", mine, None, 0.0)
+    # mean 0.1, half-width 0.2484: more than always accepting on average, but it may be less
+    assert not passes("sent", scores_of(0.0, 0.1, 0.2), None, 90)
+    assert not passes("sent", scores_of(0.0, 0.0), None, 90)
+
+
+def test_a_score_that_one_of_the_two_lacks_is_not_compared() -> None:
+    mine = scores_of(0.5, 0.6)
+    theirs = [replace(run, asked_f1=None) for run in mine]  # trained for what is sent
+    assert compare("asked_f1", mine, theirs, 0.0, "champion") is None
+    assert compare("asked_f1", theirs, None, 0.0, "champion") is None
+    assert passes("sent", mine, theirs, 0.0)
+
+
+def test_the_baselines_of_a_training_and_of_a_distilling_are_found() -> None:
+    replay = {"baselines": [{"policy": "dt", "alpha": 16.0, "title": "DT, alpha 16"}, {"policy": "cs", "alpha": None}]}
+    for outcome in ({"replay": replay}, {"teacher": {"replay": None}, "student": {"replay": replay}}):
+        assert chosen_in(outcome) == (Baseline("dt", 16.0), Baseline("cs"))
+    assert chosen_in({"replay": None}) == ()
+
+
+@pytest.mark.parametrize(("sent", "passed"), [(50.0, True), (90.0, False), (70.0, False)])
+def test_the_best_tuned_policy_has_to_be_beaten_by_a_whole_interval(sent: float, passed: bool) -> None:
+    best = {"title": "DT, alpha 16", "sent_percent_of_lqd": sent}
+    mine = [replace(run, baselines=(best,)) for run in scores_of(0.69, 0.7, 0.72)]
+    check = compare_with_tuned(mine, "the runs that trained the model")
+    assert check.passed == passed
+    assert check.reason.startswith(
+        "bytes sent, in % of LQD's, against DT, alpha 16, tuned on the runs that trained the "
+    )
+
+
+KILLED = """
+import os, sys
+from mlflow import MlflowClient
+from foretail.pipelines import cli
+set_alias = MlflowClient.set_registered_model_alias
+def kill(self, name, alias, version):
+    if alias == "champion":
+        os._exit(9)
+    set_alias(self, name, alias, version)
+MlflowClient.set_registered_model_alias = kill
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_killed_promotion_leaves_the_old_champion(
+    folder: Path, trained: dict[str, TrainResult], tmp_path: Path
+) -> None:
+    assert held(folder, "killed", "champion", trained["weak"]) == "1"
+    given = [
+        *shared(folder, *HELD_OUT),
+        "baseline=always_accept",
+        "sent_margin_percent=1",
+        f"model={STRONG}",
+        "tracking.registered_model=killed",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, "promote", *given], cwd=tmp_path, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 9, done.stderr
+    assert holders(folder, "killed")["champion"] == "1"
+    assert load_ensemble("models:/killed@champion", uri(folder)) == trained["weak"].ensemble
+    again = promoted(folder, "killed", STRONG).promoted
+    assert again is not None
+    assert holders(folder, "killed") == {"champion": again.version, "previous_champion": "1"}
+
+
+@pytest.mark.nightly
+def test_a_promotion_that_was_killed_after_the_alias_moved_ends_as_it_would_have(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "halfway", "champion", trained["weak"])
+    first = promoted(folder, "halfway", STRONG)
+    after = holders(folder, "halfway")
+    shutil.rmtree(folder / "promoted" / "halfway")
+    again = promoted(folder, "halfway", STRONG)
+    assert first.promoted == again.promoted == RegisteredModel("halfway", after["champion"], "champion", "1")
+    assert again.gate["held_out"] == first.gate["held_out"]
+    assert again.gate["gate"]["holder_version"] == first.gate["gate"]["holder_version"] == "1"
+    assert holders(folder, "halfway") == after
+    assert (folder / "promoted" / "halfway" / "model_card.md").exists()
+    with pytest.raises(ForetailError, match="is this very model already"):
+        promoted(folder, "halfway", STRONG, "f1_margin=0.03")
+
+
+def test_who_scored_against_a_holder_that_moved_meanwhile_is_refused(
+    folder: Path, trained: dict[str, TrainResult]
+) -> None:
+    held(folder, "race", "champion", trained["strong"])
+    with pytest.raises(ForetailError, match=r"race@champion has moved from version none to 1 meanwhile"):
+        held(folder, "race", "champion", trained["weak"])
+    runs = lineage(trained["strong"].ensemble.sha256, uri(folder)).runs
+    with pytest.raises(ForetailError, match="no longer holds the ensemble"):
+        move_alias("race", "champion", trained["weak"].ensemble, runs, "1", {}, uri(folder))
+    assert holders(folder, "race") == {"champion": "1"}

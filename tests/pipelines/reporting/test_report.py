@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError, printable
+from foretail.core.errors import printable
 from foretail.features.catalog import FEATURES
 from foretail.pipelines import cli
+from foretail.pipelines.comparison.cost import RunCost
+from foretail.pipelines.comparison.flows import FlowsResult
+from foretail.pipelines.comparison.policy_runs import PolicyRun
+from foretail.pipelines.comparison.predictions import PredictionScores, Source
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
+from foretail.pipelines.promotion.gate import Check
 from foretail.pipelines.promotion.model_card import CARD_FILE
+from foretail.pipelines.promotion.promoting import PromoteResult
 from foretail.pipelines.reporting.glossary import glossary
 from foretail.pipelines.reporting.page import render_page, stacked, varied
-from foretail.pipelines.reporting.run_record import LARGEST_SVG_BYTES, RunRecord, find_runs
+from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
+from foretail.sim_bridge.open_loop.scores import worth_in_words
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.reports import EVIL, Page, check_page, document, opened, run_folder
@@ -186,11 +195,6 @@ def test_a_sweep_is_compared_by_what_differs(tmp_path: Path) -> None:
     assert "not on this page: 2, 4, 5" in page.text("p")
 
 
-def test_a_folder_without_a_result_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"result\.json cannot be read .*: give the folder of one run, not"):
-        RunRecord.open(tmp_path)
-
-
 def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
     names = [feature.name for feature in FEATURES[:14]]
     jobs = {"features=paper predictor.trees=1": 0.70, "features=all predictor.trees=4": 0.72}
@@ -221,51 +225,6 @@ def test_a_sweep_shows_what_its_command_printed(tmp_path: Path) -> None:
     cells = page.text("td", "th")
     assert "features=paper predictor.trees=1" in cells
     assert not any(names[13] in cell for cell in cells)
-
-
-@pytest.mark.parametrize("wrong", [None, "text", ["a"], {"best_by": ["x"]}, {"best_by": "scores"}])
-def test_a_sweep_of_whatever_the_files_say_has_a_page(tmp_path: Path, wrong: Any) -> None:
-    for number in (0, 1):
-        folder = tmp_path / str(number)
-        told = {"config": {"tracking": wrong}, "scores": wrong, "reused": [wrong], "ensemble_sha256": wrong}
-        write_result(folder, document(stage="train", command=f"foretail train a={number}", **told))
-    check_page(render_page([opened(tmp_path / "0"), opened(tmp_path / "1")]))
-
-
-def test_a_long_list_of_a_run_without_a_command_is_its_length(tmp_path: Path) -> None:
-    for number in (0, 1):
-        write_result(tmp_path / str(number), document(config={"names": [f"feature_{at}" for at in range(9 + number)]}))
-    assert stacked([opened(tmp_path / "0"), opened(tmp_path / "1")])[0].rows[1][:2] == ("2", "10 values")
-
-
-def test_runs_of_several_stages_share_a_page(tmp_path: Path) -> None:
-    runs = [opened(run_folder(tmp_path / "one")), opened(run_folder(tmp_path / "two", stage="train"))]
-    assert varied(runs) == []
-    page = check_page(render_page(runs))
-    assert page.text("h1") == "Report of 2 runs"
-    assert len(page.of("img")) == 2
-
-
-def test_results_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
-    old = document()
-    for name in ("command", "finished", "tables"):
-        del old[name]
-    write_result(tmp_path, old)
-    warnings = check_page(render_page([opened(tmp_path)])).text("p")
-    assert "kept no tables: run it again" in warnings
-    assert "did not write its command down" in warnings
-    assert "a time that was not written down" in warnings
-
-
-def test_a_large_svg_gives_way_to_its_png(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "run")
-    svg = folder / "scores_by_seed.svg"
-    svg.write_text(svg.read_text() + f"<!--{'x' * LARGEST_SVG_BYTES}-->")
-    (figure,) = opened(folder).figures
-    assert figure.media_type == "image/png"
-    write_result(folder, document(files=["scores_by_seed.svg"]))
-    (figure,) = opened(folder).figures
-    assert figure.media_type == "image/svg+xml"
 
 
 def written(folder: Path, text: str) -> None:
@@ -350,31 +309,6 @@ def test_is_refused_in_one_sentence(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.nightly
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        ([], "the setting run is missing"),
-        (["run=[]"], "run is neither a folder nor a list of folders"),
-        (["run=3"], "run is neither a folder nor a list of folders"),
-        (["run=[a,a]"], "run names a folder twice"),
-        (["run=a", "out=result.json"], "out = result.json is not a page: give a file that ends with .html"),
-    ],
-)
-def test_settings_are_checked(
-    overrides: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", *overrides]) == cli.EXIT_BAD_INPUT
-    assert complaint in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,3 +329,127 @@ def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(
     page = check_page((tmp_path / "page" / "report.html").read_text())
     assert shlex.join(command) in page.text("code")
     assert json.loads((tmp_path / "page" / "result.json").read_text())["page"].endswith("page/report.html")
+
+
+def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:
+    summary = FlowSummary(10, 0, 1.0, incast_p95, incast_p95, False, 0.0, 0, 0)
+    return PolicyRun(
+        policy=policy,
+        seed=seed,
+        path=Path("nowhere"),
+        flows_sha256="0" * 64,
+        flows=dict.fromkeys((*FLOW_GROUPS, "all"), summary),
+        never_started=0,
+        queries=None,
+        rounds=None,
+        cost=RunCost(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1e9),
+        occupancy={"p99": 0.5},
+        counters={},
+        asked=None,
+        predicted_drops=None,
+        reused=False,
+        seconds=1.0,
+        cpu_seconds=1.0,
+        packets_per_cpu_second=None,
+    )
+
+
+def compared(**slowdowns: list[float]) -> FlowsResult:
+    runs = [run(policy, seed, value) for policy, values in slowdowns.items() for seed, value in enumerate(values)]
+    return FlowsResult(tuple(runs), ("lqd",), None)
+
+
+def test_a_lossless_packet_that_is_lost_is_the_first_sentence() -> None:
+    whole = compared(lqd=[4.0], dt=[3.0])
+    counters = {"pauses": 2, "paused_ns": 5, "pausable_ns": 10, "lossless_drops": 1_234}
+    runs = tuple(replace(one, counters=counters) if one.policy == "dt" else one for one in whole.runs)
+    first, *others = replace(whole, runs=runs).verdict()
+    assert first.startswith("Lossless queues lost packets (Dynamic Thresholds 1,234): raise scenario.pfc.headroom_byt")
+    assert others == whole.verdict()
+
+
+@pytest.mark.parametrize(
+    ("asking", "accepting", "verdict"),
+    [
+        ([5.0, 6.0, 5.5], [9.0, 10.0, 9.6], "so predictions help here"),
+        ([9.0, 10.0, 9.6], [5.0, 6.0, 5.5], "so predictions do harm here"),
+        ([5.0, 9.0, 5.5], [9.0, 5.0, 5.6], "not a difference that these seeds can tell from chance"),
+    ],
+)
+def test_a_comparison_says_what_predictions_are_worth(
+    asking: list[float], accepting: list[float], verdict: str
+) -> None:
+    found = compared(lqd=[4.0] * 3, credence=asking, credence_accept=accepting, dt=[3.0] * 3)
+    first, second = found.verdict()
+    assert first.startswith("Dynamic Thresholds has the lowest p95 slowdown of incast flows, 3; LQD")
+    assert verdict in second
+    assert "(3 seeds" in second
+    assert "tell from chance" not in first  # one less than LQD in every seed
+    noisy = compared(lqd=[4.0, 9.0, 5.0], dt=[5.0, 2.0, 6.0]).verdict()[0]
+    assert noisy.endswith(
+        "LQD, which Credence imitates, has 6 (which is not a difference that these seeds can tell from chance)."
+    )
+    mean = found.differences("slowdown.incast.p95", "credence_accept")["credence"].mean
+    assert f"{mean:+.3g} [" in second
+
+
+def test_seeds_that_the_model_has_seen_are_shown_apart() -> None:
+    found = replace(compared(lqd=[4.0] * 3, credence=[9.0, 5.0, 5.0]), seen=(1, 2))
+    assert found.verdict()[0] == "The model was trained or tuned on seed 1, 2: what it does there is shown apart."
+    assert found.verdict()[1].endswith("Credence is next with 9.")
+    titles = [table.title for table in found.tables()]
+    assert titles[:3:2] == ["Policies", "Policies, on runs that the model has seen"]
+    document = found.document()
+    assert document["seen_seeds"] == (1, 2)
+    means = [document["means"], document["seen"]["means"]]
+    assert [mean["slowdown.incast.p95"]["credence"].mean for mean in means] == [9, 5]
+    assert "all of these seeds, which flatters it" in replace(found, seen=(0, 1, 2)).verdict()[0]
+
+
+def test_a_comparison_says_what_it_cannot_tell() -> None:
+    assert compared(lqd=[1.0]).verdict() == []
+    (first,) = compared(lqd=[2.0], dt=[3.0]).verdict()
+    assert first.startswith("LQD has the lowest")
+    assert "Dynamic Thresholds is next with 3" in first
+    assert "add credence_accept to policy" in compared(lqd=[2.0], credence=[3.0]).verdict()[1]
+    one = compared(credence=[2.0], credence_accept=[3.0])
+    assert "one seed cannot tell" in one.verdict()[1]
+    empty = replace(one, runs=tuple(replace(each, flows=one.runs[0].flows) for each in one.runs))
+    assert len(empty.verdict()) == 2
+
+
+def test_the_worth_of_predictions_never_stands_alone() -> None:
+    assert worth_in_words(0.6, 98.9) == (
+        "Deciding in the switch, under Credence, the predictor sends 98.9 % of what LQD sends and recovers 60 % of "
+        "what always accepting loses against it."
+    )
+    assert worth_in_words(-1.0, 90.0, decides=False).startswith("Credence with these predictions sends 90 %")
+    assert "always accepting loses nothing there" in worth_in_words(None, 100.0)
+    assert worth_in_words(None, None).startswith("LQD sends nothing")
+    tuned = [{"title": "DT, alpha 64", "recovered_loss": -11_645.0, "sent_percent_of_lqd": 100.1}]
+    of_nothing = worth_in_words(95_915.0, 99.61, tuned)
+    assert "recovers" not in of_nothing  # a share of next to nothing
+    assert of_nothing.endswith(
+        "DT, alpha 64, chosen without a predictor on the runs that trained the model, sends 100.1 %: the predictor "
+        "loses 0.49 % of LQD's packets: take DT, alpha 64."
+    )
+    assert "is worth nothing there" in worth_in_words(0.6, 100.104, tuned)
+    assert "the predictor gains 0.2 % of LQD's packets." in worth_in_words(0.6, 100.3, tuned)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "best"), [(99.9, "DT, alpha 16 sends most, 99.9 %"), (98.0, "Credence sends most, 99 %")]
+)
+def test_a_policy_sends_most_only_if_no_tuned_one_sends_more(tuned: float, best: str) -> None:
+    worth = PredictionScores(Source("model"), "bytes", 100, 90, 95, 99, 1.0, 0.7, 99.0, {"whole": {}, "asked": {}})
+    baseline = {"title": "DT, alpha 16", "recovered_loss": 0.9, "sent_percent_of_lqd": tuned}
+    assert best in worth.verdict({"lqd": 100, "dt": 97, "credence": 99}, [baseline], "other runs")[0]
+
+
+def test_a_gate_that_refuses_says_what_failed() -> None:
+    checks = (Check("asked_f1", True, "F1 is 0.7"), Check("tuned_baseline", False, "R is less than that of DT"))
+    refused = PromoteResult({"held_out": [{}, {}]}, checks, None, (), (), {}).verdict()
+    assert refused == [
+        "The gate refused the model for tuned_baseline.",
+        "On 2 held-out runs, R is less than that of DT.",
+    ]

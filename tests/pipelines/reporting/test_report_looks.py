@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from foretail.pipelines.reporting.glossary import GLOSSARY_FILE, Words, glossary
 from foretail.pipelines.reporting.page import render_page
-from foretail.pipelines.reporting.shown_paths import without_absolute_paths
+from foretail.pipelines.reporting.run_record import without_absolute_paths
 from foretail.pipelines.runs.result import Table
 from tests.examples import draws
 from tests.reports import EVIL, Page, opened, run_folder
@@ -144,29 +143,3 @@ def test_no_absolute_path_is_shown(parts: list[str], around: str) -> None:
     assert shown == around.format("…/" + "/".join(parts[-2:]))
     inside = str(Path("run").resolve() / "b" / "c.json")
     assert without_absolute_paths(around.format(inside), Path("run")) == around.format("b/c.json")
-
-
-@pytest.mark.parametrize(
-    "kept",
-    ["1/eta", "models:/a@b", "http://h:5000/#/experiments/3", "LQD/Credence/x", "a / b / c", "../x/y", "~ 3 / 4"],
-)
-def test_what_is_no_path_stays(kept: str) -> None:
-    assert without_absolute_paths(kept, Path("run")) == kept
-
-
-def luminance(colour: str) -> float:
-    digits = colour.removeprefix("#")
-    channels = [int(digit * 2, 16) / 255 for digit in digits] if len(digits) == 3 else []
-    channels = channels or [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def test_colours_are_legible_in_light_in_dark_and_on_paper(tmp_path: Path) -> None:
-    (style,) = re.findall(r"<style>(.*?)</style>", render_page([opened(run_folder(tmp_path / "run"))]), re.DOTALL)
-    palettes = [dict(re.findall(r"--(\w+): (#\w+);", rule)) for rule in re.findall(r":root \{(.*?)\}", style)]
-    assert len(palettes) == 3
-    for colours in palettes:
-        for text, ground in itertools.product(("text", "soft", "link", "warn"), ("page", "band")):
-            one, other = luminance(colours[text]), luminance(colours[ground])
-            assert (max(one, other) + 0.05) / (min(one, other) + 0.05) >= 4.5, (text, ground, colours)

@@ -49,22 +49,6 @@ services.resolve_ip_for_localhost = lambda host: host
 main()
 """
 """``ray start`` of a second node of the same machine on 127.0.0.1, for which Ray takes the machine's address."""
-BAD_POINT = """
-import json, sys
-from functools import partial
-from foretail.configs.schema.tracking import Launcher
-from foretail.core.errors import ForetailError
-from foretail.pipelines.runs.jobs import run_points
-
-def point(number, report):
-    report(0.5, "on the way")
-    if number == 2:
-        raise ForetailError("there is no two")
-    return number * number
-
-points = {f"point {number}": partial(point, number) for number in range(4)}
-print(json.dumps(run_points("squares", points, 1, Launcher("ray", sys.argv[1]))))
-"""
 
 
 @dataclass(frozen=True)
@@ -202,22 +186,6 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-def test_a_point_that_fails_is_named_and_the_others_go_on(cluster: Cluster, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", BAD_POINT, cluster.address],
-        capture_output=True,
-        text=True,
-        env=cluster.environment,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [{"point 0": 0, "point 1": 1, "point 3": 9}, {"point 2": "there is no two."}]
-
-
-@pytest.mark.nightly
-@pytest.mark.full
 def test_stopped_resumed_and_without_a_node_that_was_killed_the_results_are_the_same(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -268,8 +236,3 @@ def test_where_no_cluster_is_one_sentence_says_so(
     where = [f"store_dir={tmp_path / 'store'}", f"hydra.run.dir={tmp_path / 'run'}"]
     assert cli.main([*SWEEP, *where, "launcher=ray", f"launcher.address={address}"]) == cli.EXIT_BAD_INPUT
     assert words in capsys.readouterr().err
-
-
-def test_without_points_there_is_nothing_to_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["schedule", "demand=x.csv", "degree=1", "k=1", "launcher=ray"]) == cli.EXIT_BAD_INPUT
-    assert "unknown setting launcher" in capsys.readouterr().err

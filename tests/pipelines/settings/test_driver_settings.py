@@ -149,8 +149,6 @@ CROSSED: list[Changes] = [
         for full_bytes in (0, 14_399, 14_400, 14_401)
     ),
 ]
-
-
 VERDICTS = (
     "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxx.xxx"
     "xxxxx.xxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x..."

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.policy_runs import Simulation
 from foretail.pipelines.data.simulation import Native
@@ -75,16 +74,6 @@ def test_classes_and_ports_can_be_chosen() -> None:
     assert (both.count, both.lossless, both.incast) == (2, [], 1)
 
 
-def test_classes_are_those_of_most_ports() -> None:
-    assert usual_priorities(read_config(LEAF)) == {"background": 0, "incast": 3, "control": 0}
-    assert usual_priorities(read_config(LOSSY)) == {"background": 0, "incast": 0, "control": 0}
-
-
-def test_without_a_configuration_the_policy_has_the_defaults_of_the_thesis() -> None:
-    found = compose_settings(EvaluateConfig, ["policy=sonic"], "the test").policy["sonic"]
-    assert (found.alpha, found.ingress_pool_bytes, found.egress_alphas) == (1.0, None, [])
-
-
 def test_a_run_depends_on_the_content_of_the_file_alone(tmp_path: Path) -> None:
     same, other = tmp_path / "same.json", tmp_path / "other.json"
     shutil.copy(LEAF, same)
@@ -96,13 +85,6 @@ def test_a_run_depends_on_the_content_of_the_file_alone(tmp_path: Path) -> None:
 
     assert key(LEAF, "sonic") == key(same, "sonic") != key(other, "sonic")
     assert key(LEAF, "lqd") == key(other, "lqd")
-
-
-def test_collect_and_train_take_a_configuration() -> None:
-    collected = compose_settings(CollectConfig, [*STAR, f"config={LOSSY}", "config_classes.incast=7"], "the test")
-    trained = compose_settings(TrainConfig, [*STAR, f"config={LEAF}"], "the test")
-    assert (collected.scenario.queues.count, trained.scenario.queues.count) == (2, 2)
-    assert (collected.scenario.queues.lossless, len(trained.scenario.queues.lossless)) == ([], 1)
 
 
 @pytest.mark.slow

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from scipy.stats import ttest_1samp
@@ -20,7 +18,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.demand.matrix import DemandSequence, carried_demand
 from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
-from foretail.models.demand.predictor_file import PREDICTORS, load
+from foretail.models.demand.predictor_file import PREDICTORS
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import interval_text
@@ -29,11 +27,10 @@ from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
-from foretail.sim_bridge.circuits.demand import JOBS, mixed, repeated
+from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.composed import composed, options
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows
-from tests.pipelines.command.test_cli import foretail
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -134,15 +131,6 @@ def test_the_test_seeds_choose_nothing(tmp_path: Path) -> None:
         assert one[name]["test"] != other[name]["test"]
 
 
-def test_a_mixture_swings_between_two_jobs(tmp_path: Path) -> None:
-    result = compared(tmp_path, OFF, "collectives=[ring,hybrid_parallel+ring]", "mixture_period_steps=5")
-    assert [found.workload for found in result.comparisons] == ["ring", "hybrid_parallel+ring"]
-    (sequence,) = result.comparisons[1].split.test
-    expected = mixed(run_of("hybrid_parallel", 8), run_of("ring", 9), 5, "a")
-    assert np.array_equal(sequence.demand, expected.demand)
-    assert sequence.run == "hybrid_parallel+ring, seed 4"
-
-
 @pytest.mark.nightly
 def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
     folders = []
@@ -184,45 +172,6 @@ def test_datasets_are_split_by_their_seeds(tmp_path: Path) -> None:
             compared(tmp_path, *overrides, "interval_ns=500", bad)
 
 
-def test_runs_may_be_drawn(tmp_path: Path) -> None:
-    drawn = ["split=drawn", "split.seeds=[3,5,6,8,9]", "split.test_fraction=0.4", "demand_predictor=last_value"]
-    one, other = (document_of(compared(tmp_path, OFF, *drawn, f"split.seed={seed}")) for seed in (1, 2))
-    assert one["seeds"] == {"draw": 1, "schedule": 1, "job": 1}
-    sides, others = (found["workloads"]["hybrid_parallel"]["runs"] for found in (one, other))
-    assert [len(sides[side]) for side in SIDES] == [2, 1, 2]
-    everything = sorted(run for side in SIDES for run in sides[side])
-    assert everything == [f"hybrid_parallel, seed {seed}" for seed in (3, 5, 6, 8, 9)]
-    assert sides != others
-
-
-@pytest.mark.nightly
-def test_logs_are_runs_by_number_or_drawn(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{seed}.npy" for seed in range(1, 5)]
-    for seed, path in enumerate(paths, 1):
-        np.save(path, run_of("hybrid_parallel", seed).demand)
-    logs = f"logs=[{','.join(map(str, paths))}]"
-    lean = ["degree=2", "warm_up=6", "trusts=[2,4]", OFF, "demand_predictor=[last_value,seasonal]"]
-    found = demand(typed(composed("demand", *lean, logs), DemandConfig), tmp_path / "run")
-    generated = compared(tmp_path, OFF, "demand_predictor=[last_value,seasonal]")
-    told, expected = (next(iter(document_of(of)["workloads"].values()))["predictors"] for of in (found, generated))
-    assert document_of(found)["workloads"]["logs"]["runs"]["test"] == [str(paths[3])]
-    for name in expected:
-        assert told[name]["trust"] == expected[name]["trust"]
-        assert told[name]["theta_minus"] == expected[name]["theta_minus"]
-    drawn = demand(typed(composed("demand", *lean, logs, "split=drawn"), DemandConfig), tmp_path / "run")
-    runs = document_of(drawn)["workloads"]["logs"]["runs"]
-    assert [len(runs[side]) for side in SIDES] == [2, 1, 1]
-    for bad, complaint in (
-        (["split.test=[5]"], "of the logs' runs, numbered 1 to 4, seed 5 of the split has no run.*or give split=drawn"),
-        (["split.train=[1]"], "the run with seed 2 is on no side of the split.*or give split=drawn"),
-        (["warm_up=12"], "has no step 12"),
-        (["uplink_bps=5"], "in bytes: give interval_ns"),
-        (["datasets=[somewhere]"], "datasets and logs are both given"),
-    ):
-        with pytest.raises(ForetailError, match=complaint):
-            demand(typed(composed("demand", *lean, logs, *bad), DemandConfig), tmp_path / "run")
-
-
 def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path: Path) -> None:
     paths, packets = [], []
     for seed in (1, 2, 3):
@@ -250,60 +199,6 @@ def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path:
     for bad in (etalon[:1], etalon[1:]):
         with pytest.raises(ForetailError, match=r"is a packet log of Etalon, .* give demand=carried and uplink_bps"):
             demand(typed(composed("demand", *lean, *bad), DemandConfig), tmp_path / "run")
-
-
-@pytest.mark.nightly
-def test_mlflow_has_a_run_for_every_workload_and_predictor(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    result = compared(
-        tmp_path,
-        "demand_predictor=[last_value,seasonal]",
-        "collectives=[ring,hybrid_parallel]",
-        "demand_predictor.seasonal.period=6",
-        f"tracking.uri={uri}",
-        "tracking.sweep_id=s1",
-    )
-    document = document_of(result)
-    client = MlflowClient(uri)
-    outer = client.get_run(document["tracked"]["run_id"])
-    assert (outer.info.status, outer.data.tags["sweep_id"]) == ("FINISHED", "s1")
-    assert (outer.data.params["nodes"], outer.data.params["split.test"]) == ("4", "[4]")
-    artifact = Path(client.download_artifacts(outer.info.run_id, "result.json", str(tmp_path)))
-    assert json.loads(artifact.read_text())["workloads"] == document["workloads"]
-    inner = client.search_runs(
-        [document["tracked"]["experiment_id"]], f"tags.mlflow.parentRunId = '{outer.info.run_id}'"
-    )
-    assert len(inner) == 4
-    for run in inner:
-        of_run = document["workloads"][run.data.params["workload"]]
-        figures = of_run["predictors"][run.data.params["predictor"]]
-        worth = figures["test"]["schedules_by_trust"][run.data.params["trust"]]
-        assert run.data.metrics["test/theta/predicted"] == worth["predicted"]
-        assert run.data.metrics["test/theta/true"] == worth["true"]
-        assert run.data.metrics["test/theta_minus_truth/mean"] == figures["theta_minus"]["truth"]["mean"]
-        ratio = figures["theta_over_truth_by_trust"]["2"]["mean"]
-        assert run.data.metrics["test/theta_over_truth/2"] == ratio
-        assert run.data.metrics["test/error/relative"] == figures["test"]["error"]["relative"]
-        assert run.info.status == "FINISHED"
-    for workload in ("ring", "hybrid_parallel"):
-        for name in ("last_value", "seasonal"):
-            file = f"predictors/{workload}/{name}.json"
-            logged = Path(client.download_artifacts(outer.info.run_id, file, str(tmp_path)))
-            assert logged.read_bytes() == (tmp_path / "run" / file).read_bytes()
-    assert any(outer.info.run_id in note for note in result.tables()[-1].notes)
-
-
-def test_the_predictors_in_the_run_folder_are_those_that_were_scored(tmp_path: Path) -> None:
-    workloads = ["ring", "hybrid_parallel"]
-    result = compared(
-        tmp_path, OFF, "demand_predictor=[seasonal,linear_entries]", f"collectives=[{','.join(workloads)}]"
-    )
-    for found in result.comparisons:
-        for name, evaluation in found.evaluations.items():
-            again = load(tmp_path / "run" / "predictors" / found.workload / f"{name}.json")
-            trusts = [evaluation.trust]
-            figures = score(again, found.split.test, 2, trusts, routings=["single_hop"], warm_up=6)
-            assert figures.error == evaluation.test.error
 
 
 def test_settings_are_the_parameters_of_the_predictors() -> None:
@@ -351,35 +246,9 @@ BAD = {
     "large": (["nodes=1024", "steps=1000000"], "more than 134217728 numbers: cut it, or give steps=..."),
     "no trust": (["trusts=[]"], "trusts is empty"),
     "one trust twice": (["trusts=[2,4,2]"], "trusts holds 2 twice"),
-    "indivisible": (["nodes=5", "trusts=[3]"], "choose k = 4"),
     "degree": (["degree=5"], "give 1 to 4 uplinks"),
     "store": (["tracking.uri=nonsense://x"], "MLflow cannot use nonsense://x"),
 }
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_logs_without_steps_to_score_get_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    busy = [run_of("hybrid_parallel", seed).demand for seed in range(3)]
-    logs = {"a": busy[0], "b": busy[1], "c": busy[2], "short": busy[2][:1], "idle": 0 * busy[2]}
-    for name, matrices in logs.items():
-        np.save(tmp_path / f"{name}.npy", matrices)
-    monkeypatch.chdir(tmp_path)
-    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]", "degree=2", "trusts=[2]", OFF]
-    for order, complaint in (
-        ("short,b,c", "no training sequence has a second step"),
-        ("a,short,c", "run short.npy has no step 6"),
-        ("a,b,short", "run short.npy has no step 6"),
-        ("a,idle,c", "no step of idle.npy from step 6 on has demand"),
-        ("a,b,idle", "no step of idle.npy from step 6 on has demand"),
-    ):
-        given = ",".join(f"{name}.npy" for name in order.split(","))
-        assert cli.main(["demand", f"logs=[{given}]", *sides]) == cli.EXIT_BAD_INPUT
-        (line,) = capsys.readouterr().err.splitlines()
-        assert complaint in line
-        assert {path.name for path in tmp_path.iterdir()} == {f"{name}.npy" for name in logs}
 
 
 @pytest.mark.nightly
@@ -400,57 +269,3 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert complaint in lines[0]
     assert lines[0].endswith((".", "?"))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.nightly
-def test_the_process_prints_its_tables_and_writes_its_files(tmp_path: Path) -> None:
-    done = foretail(tmp_path, "demand", *TINY, OFF, "hydra.run.dir=run")
-    assert (done.returncode, done.stderr) == (0, "")
-    for wanted in (
-        "Predicted demand: 4 nodes, degree 2, single-hop",
-        "linear_entries",
-        "minus last value",
-        "k chosen from",
-        "k = 4",
-    ):
-        assert wanted in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    written = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*.*"))
-    names = ("last_value", "linear_entries", "seasonal")
-    predictors = [f"predictors/hybrid_parallel/{name}.json" for name in names]
-    figure = ["throughput.csv", "throughput.pdf", "throughput.png", "throughput.svg"]
-    assert written == ["digest.json", *predictors, "result.json", *figure]
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["seeds"] == {"train": [1, 2], "validation": [3], "test": [4], "schedule": 1, "job": 1}
-    assert result["tracked"] is None
-    assert result["files"] == figure
-    numbers = pd.read_csv(tmp_path / "run" / "throughput.csv")
-    for name, group in numbers.groupby("predictor"):
-        (row,) = (row for row in result["tables"][0]["rows"] if row[1] == name)
-        told = dict(zip(result["tables"][0]["columns"], row, strict=True))
-        assert group[["theta", "truth", "last_value"]].mean().tolist() == pytest.approx(
-            [told["theta"], told["truth"], told["last value"]]
-        )
-
-
-@pytest.mark.nightly
-@pytest.mark.ns3
-def test_runs_of_ns3_are_demand_from_their_first_flow_on(tmp_path: Path) -> None:
-    given = composed("collect", "scenario=tiny", "seeds=[1,2,3,4,5]", f"store_dir={tmp_path / 'store'}")
-    runs = collect(typed(given, CollectConfig), tmp_path / "run").runs
-    datasets = f"datasets=[{','.join(str(run.path) for run in runs)}]"
-    lean = [OFF, datasets, "interval_ns=200_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
-    lean += ["demand_predictor=[last_value,linear_entries]", "split={train:[1,2],validation:[3],test:[4,5]}"]
-    traffic = {}
-    for kind in ("offered", "carried"):
-        found = demand(typed(composed("demand", *lean, f"demand={kind}"), DemandConfig), tmp_path / "run")
-        split = found.comparisons[0].split
-        sequences = [sequence for side in SIDES for sequence in getattr(split, side)]
-        assert [sequence.run for sequence in sequences] == [f"dataset, seed {seed}" for seed in range(1, 6)]
-        for sequence in sequences:
-            assert 10 <= len(sequence) <= 20  # flows start during 4 ms
-            assert sequence.demand[:2].any()
-        traffic[kind] = sum(sequence.demand.sum() for sequence in sequences)
-        pairs = found.comparisons[0].differences("linear_entries")["truth"].pairs
-        assert pairs == 2
-    assert traffic["carried"] < 1.2 * traffic["offered"]

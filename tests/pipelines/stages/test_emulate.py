@@ -64,22 +64,6 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmulationResult,
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-def test_every_policy_gets_the_same_flows_and_its_own_row(emulated: tuple[EmulationResult, list[str], Path]) -> None:
-    result, _, folder = emulated
-    assert [run.flows.policy for run in result.runs] == ["lqd", "credence"]
-    assert len({run.flows.flows_sha256 for run in result.runs}) == 1
-    for run in result.runs:
-        assert run.flows.path == folder / "runs" / f"{run.flows.policy}_seed_101"
-        flows = read_records(run.flows.path / "flows.bin", FLOW_DTYPE)
-        assert run.flows.flows["all"].flows == len(flows) > 10
-        assert run.packets > 500
-        assert run.packets_per_second > 0
-    policies, lateness, *_ = result.tables()
-    assert [row[0] for row in policies.rows] == [row[0] for row in lateness.rows] == ["lqd", "credence"]
-    assert "cubic" in policies.notes[0]
-
-
 def test_credence_asks_the_exported_model_about_packets_of_linux(
     emulated: tuple[EmulationResult, list[str], Path],
 ) -> None:
@@ -91,6 +75,7 @@ def test_credence_asks_the_exported_model_about_packets_of_linux(
     assert emulated[0].document()["predictor"] is not None
 
 
+@pytest.mark.nightly
 def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, list[str], Path]) -> None:
     result, said, _ = emulated
     late = [run for run in result.runs if not run.is_valid]
@@ -102,46 +87,7 @@ def test_a_late_run_is_named_with_what_to_do(emulated: tuple[EmulationResult, li
     assert "All runs were in time" in dataclasses.replace(result, runs=(fine,)).verdict()[-1]
 
 
-UNMARKED = ("scenario.transport.name=cubic", "scenario.transport.mark_bytes=0")
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["policy=[lqd,credence]"], "policy credence asks a predictor and there is none"),
-        (
-            ["policy=[lqd]", "model=x.json", "network.train=['features=paper']"],
-            "model and network.train are both given",
-        ),
-        (["scenario.elephants.flows_per_server=1"], "elephants or a collective, which are not emulated"),
-        (["scenario.incast.connections=reused"], "connections = reused is not emulated"),
-        (["network.factor=0"], "network.factor = 0"),
-        (["policy=[lqd]", "network.against_ns3=true", "network.background_control=reno"], "compares one transport"),
-        (["policy=[lqd]", "network.against_ns3=true", "network.control=reno"], "set scenario.transport.name=newreno"),
-        (["network.lateness_share=2"], "network.lateness_share = 2"),
-        (["network.lateness_share=0"], "network.lateness_share = 0"),
-        (["network.factor=1", "scenario.transport.min_rto_ns=1000"], "Linux takes no less than 1 ms"),
-        (["scenario.traffic_ns=100000000000000"], "is more than a day"),
-        (["policy=[lqd]", "network.control='a b'"], "control = a b is not a name of a congestion control"),
-        (
-            ["policy=[lqd]", "network.background_control=a-b"],
-            "background_control = a-b is not a name of a congestion control",
-        ),
-        (["scenario.topology.servers_per_leaf=300"], "300 servers, and a process each: lower it to at most 256"),
-        (["scenario.transport.background_name=cubic"], "background_name is ns-3's"),
-        (["scenario.transport.delayed_ack_segments=3"], "is not what Linux does: set it to 1 or 2"),
-        (["policy=[dt]", "policy.dt.predictor=library", f"policy.dt.library={__file__}"], "policy.dt predicts alphas"),
-        (["policy=[lqd]", "network.control=dctcp", *UNMARKED], "network.control is dctcp, which lives on marks"),
-        (["policy=[lqd]", "network.background_control=dctcp", *UNMARKED], "background_control is dctcp, which lives"),
-        (["policy=[lqd]", "network.control=retcp"], "network.control is retcp, which lives on circuits"),
-    ],
-)
-def test_settings_that_cannot_be_emulated_are_refused(overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config_of(*overrides)
-
-
 def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Path) -> None:
     config = config_of("policy=[lqd]", "network.control=vegas9")
     with pytest.raises(ForetailError, match="does not offer the congestion control vegas9: choose one of"):
@@ -150,25 +96,6 @@ def test_a_congestion_control_that_the_kernel_lacks_is_one_sentence(tmp_path: Pa
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-def test_what_credence_asks_is_trained_in_ns3_and_left_in_the_run_folder(
-    emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
-) -> None:
-    train = (
-        *("scenario=rack", "scenario.topology.servers_per_leaf=4", "scenario.incast.fan_in=3", "features=paper"),
-        *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1.5"),
-        *("scenario.traffic_ns=1_000_000", "predictor.trees=2", "predictor.depth=3"),
-    )
-    given = f"network.train=[{','.join(map(repr, train))}]"
-    config = config_of("policy=[credence]", f"store_dir={tmp_path / 'store'}", given)
-    result = evaluate(config, tmp_path)
-    assert isinstance(result, EmulationResult)
-    (run,) = result.runs
-    assert run.flows.asked is not None
-    assert len(Ensemble.load(tmp_path / "ensemble.json").trees) == 2
-
-
 @pytest.mark.ns3
 def test_ns3_with_the_same_flows_is_beside_it(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
@@ -200,6 +127,7 @@ def test_ns3_with_the_same_flows_is_beside_it(
 EXAMPLES = Path(__file__).parents[3] / "examples" / "emulator"
 
 
+@pytest.mark.nightly
 def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -228,6 +156,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
     assert "exit code 3 on host 0" in " ".join(result["findings"])
 
 
+@pytest.mark.nightly
 def test_two_bulk_flows_fill_their_link_and_no_more(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -241,6 +170,7 @@ def test_two_bulk_flows_fill_their_link_and_no_more(
     assert min(first, second) > 0
 
 
+@pytest.mark.nightly
 def test_a_program_that_goes_on_or_does_not_exist_is_one_sentence(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path
 ) -> None:
@@ -261,6 +191,7 @@ def collect_config(folder: Path, *overrides: str) -> CollectConfig:
     return typed(composed("collect", *given), CollectConfig, given)
 
 
+@pytest.mark.nightly
 def test_an_emulated_trace_is_a_dataset_like_any_other(
     emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,13 +208,6 @@ def test_an_emulated_trace_is_a_dataset_like_any_other(
     (again,) = collect(config, tmp_path).runs
     assert again.reused
     assert again.content_sha256 == made.content_sha256
-
-
-def test_a_late_emulation_is_no_trace(emulated: tuple[EmulationResult, list[str], Path], tmp_path: Path) -> None:
-    config = collect_config(tmp_path, "network.factor=100", "network.lateness_share=1e-6")
-    with pytest.raises(ForetailError, match=r"not a trace of its network, because the 99th percentile of .* raise"):
-        collect(config, tmp_path)
-    assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
 def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:

@@ -12,16 +12,29 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
+from foretail.export.c.target import C
+from foretail.export.target import export
+from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
+from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
+from foretail.gym.traffic import FromDatasets
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.data.collecting import CollectedRun
+from foretail.pipelines.data.racks import traced_racks
 from foretail.pipelines.settings.validation import refuse_unused, typed
-from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train
+from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS
 from foretail.sim_bridge.imports.pcap.synthetic import write_switch
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
-from tests.composed import composed
-from tests.pipelines.command.test_cli import foretail
+from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.open_loop.replay import compare_replays
+from foretail.sim_bridge.open_loop.slotted import labelled
+from foretail.sim_bridge.packets.simulation import PacketRun
+from tests.composed import composed, foretail
 
 pytestmark = pytest.mark.slow
 
@@ -52,27 +65,6 @@ def artifact_logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         paths.append(folder / f"{number}.csv")
         np.savetxt(paths[-1], rows, "%d", header=" ".join(COLUMNS), comments="")
     return paths
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-def test_an_etalon_log_is_imported_once_and_trains(tmp_path: Path, etalon_log: Path) -> None:
-    done = foretail(tmp_path, "collect", "source=etalon", f"log={etalon_log}", "etalon.buffer_bytes=300_000")
-    assert (done.returncode, "open-loop replay" in done.stdout) == (0, True), done.stderr
-    (run,) = result_of(tmp_path, "collect")["runs"]
-    assert run["drops"] > 100
-    assert run["drops"] == run["counters"]["data_drops.buffer_full"] + run["counters"]["data_drops.pushed_out"]
-    assert run["imported"]["survey"]["active_voqs"] == 12
-    manifest = Dataset.open(Path(run["path"])).manifest
-    assert manifest.scenario["open_loop"] is True
-    assert manifest.scenario["drops_visible"] is False
-    assert manifest.scenario["log_sha256"] == run["imported"]["log_sha256"]
-    assert [switch.ports for switch in manifest.switches] == [3] * 4
-    done = foretail(
-        tmp_path, "train", f"datasets=[{run['path']}]", "split=by_time", "split.gap_ns=2_000_000", "tracking=off"
-    )
-    assert done.returncode == 0, done.stderr
-    assert result_of(tmp_path, "train")["scores"]["test"]["whole"]["f1"] > 0.2
 
 
 SWITCH = ["source=pcap", "pcap.ports=4", "pcap.buffer_bytes=100_000", "pcap.port_rates_bps=[10_000_000_000]"]
@@ -152,26 +144,6 @@ BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 WHOLE = "operating_point.region=whole"
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-def test_artifact_rows_train_and_are_scored_by_file(tmp_path: Path, artifact_logs: list[Path]) -> None:
-    logs = ",".join(map(str, artifact_logs))
-    done = foretail(tmp_path, "collect", "source=credence_artifact", f"log=[{logs}]", "seeds=[1,2,3]")
-    assert done.returncode == 0, done.stderr
-    datasets = ",".join(run["path"] for run in result_of(tmp_path, "collect")["runs"])
-    own = "features.own_queues=true"
-    done = foretail(tmp_path, "train", f"datasets=[{datasets}]", *BY_FILE, WHOLE, own, "tracking=off")
-    assert done.returncode == 0, done.stderr
-    found = result_of(tmp_path, "train")
-    assert found["scores"]["test"].keys() == {"whole"}
-    assert found["scores"]["test"]["whole"]["f1"] > 0.5
-    assert found["replay"] is None
-    assert found["ports"] == 20
-    assert all("unit=bytes" in item["params"] for item in found["features"])
-    refused = foretail(tmp_path, "replay", f"datasets=[{datasets}]")
-    assert (refused.returncode, "cannot be replayed: replay a trace" in refused.stderr) == (2, True), refused.stderr
-
-
 def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: list[Path], etalon_log: Path) -> None:
     store = f"store_dir={tmp_path / 'store'}"
     logs = ",".join(map(str, artifact_logs))
@@ -193,33 +165,6 @@ def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: 
 
 def config(folder: Path, *overrides: str) -> CollectConfig:
     return typed(composed("collect", f"store_dir={folder / 'store'}", *overrides), CollectConfig)
-
-
-@pytest.mark.nightly
-def test_the_store_knows_a_log_by_its_content(tmp_path: Path, etalon_log: Path) -> None:
-    first = collect(config(tmp_path, "source=etalon", f"log={etalon_log}"), tmp_path).runs[0]
-    copy = tmp_path / "copy"
-    copy.write_bytes(etalon_log.read_bytes())
-    again = collect(config(tmp_path, "source=etalon", f"log={copy}"), tmp_path).runs[0]
-    assert (again.reused, again.path) == (True, first.path)
-    smaller = collect(config(tmp_path, "source=etalon", f"log={copy}", "etalon.buffer_bytes=100_000"), tmp_path).runs[0]
-    assert not smaller.reused
-    assert smaller.drops > first.drops
-    fixed = collect(
-        config(tmp_path, "source=etalon", f"log={copy}", "etalon.port_rate_bps=5_000_000_000"), tmp_path
-    ).runs[0]
-    geometry = Dataset.open(fixed.path).manifest.switches[0]
-    assert geometry.port_rates_bps == (5_000_000_000,) * 3
-
-
-def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
-    log = tmp_path / "cut"
-    log.write_bytes(etalon_log.read_bytes()[:-10])
-    done = foretail(tmp_path, "collect", "source=etalon", f"log={log}")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "is truncated" in done.stderr
-    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -258,3 +203,156 @@ def test_settings_of_another_source_are_refused(source: str, override: str) -> N
     refuse_unused(config, [f"source={source}", "seeds=[2]", "jobs=2", "log=x"])
     with pytest.raises(ForetailError, match=f"means nothing to source={source}"):
         refuse_unused(config, [override])
+
+
+def config_of_slotted_traffic(stage: str, folder: Path, *overrides: str) -> Any:
+    return typed(composed(stage, f"store_dir={folder / 'store'}", *overrides), STAGES[stage])
+
+
+def collected(folder: Path, *overrides: str) -> tuple[CollectedRun, ...]:
+    settings: CollectConfig = config_of_slotted_traffic("collect", folder, "source=slotted", *overrides)
+    return collect(settings, folder).runs
+
+
+def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
+    given = ("slotted.ports=6", "slotted.buffer_per_port=10", "slotted.slots=500", "seeds=[3]")
+    (run,) = collected(tmp_path, *given, "slotted.settings={load: 0.3, poisson: false}")
+    batches = Incast(load=0.3, poisson=False).batches(6, 60, 500, 3)
+    (expected,) = labelled(batches, 6, 60)
+    np.testing.assert_array_equal(Dataset.open(run.path).frame(["lqd_drop"])["lqd_drop"], expected.lqd_drop)
+    assert run.drops == run.counters["data_drops.buffer_full"] + run.counters["data_drops.pushed_out"] > 0
+    assert run.imported is None
+    (again,) = collected(tmp_path, *given, "slotted.settings={poisson: false, load: 0.3, burst_fraction: 0.5}")
+    assert (again.reused, again.path, again.counters) == (True, run.path, run.counters)
+    (coarse,) = collected(tmp_path, *given, "slotted.settings={load: 0.3}", "slotted.features.cell_bytes=1024")
+    assert not coarse.reused
+    manifest = Dataset.open(coarse.path).manifest
+    assert (manifest.cell_bytes, manifest.average_shift, manifest.seed) == (1024, 15, 3)
+    assert manifest.scenario["workload"]["poisson"] is True
+
+
+def test_no_packets_leave_nothing(tmp_path: Path) -> None:
+    nothing = ("slotted.settings={load: 0.0001, background_load: 0}", "slotted.slots=3")
+    done = foretail(tmp_path, "collect", "source=slotted", *nothing)
+    assert done.returncode == 2
+    assert done.stderr.startswith("foretail: slotted.workload = incast sends no packet in 3 slots with seed 1")
+    assert len(done.stderr.splitlines()) == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_workload_without_chance_is_one_run(tmp_path: Path) -> None:
+    with pytest.raises(ForetailError, match="has the same packets with seeds 1 and 2"):
+        collected(tmp_path, "slotted.workload=lqd_lower_bound", "slotted.slots=200", "seeds=[1,2]")
+
+
+NAMES = ("queue", "occupancy", "until_circuit")
+RACKS = (
+    *("source=racks", "racks.fabric.racks=4", "racks.fabric.hosts_per_rack=2", "racks.destination_racks=[2,3]"),
+    *("racks.flows=4", "racks.shared_packets=32", "racks.weeks=60", "seeds=[1,2,3]"),
+)
+LONGEST_NS = 3 * 200_000 - 180_000  # from the end of a day to the next with the same circuit
+
+
+def config_of(folder: Path, *overrides: str) -> CollectConfig:
+    given = (*RACKS, f"store_dir={folder / 'store'}", *overrides)
+    return typed(composed("collect", *given), CollectConfig, given)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("racks")
+
+
+@pytest.fixture(scope="module")
+def collected_of_rack_traces(folder: Path) -> CollectResult:
+    return collect(config_of(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def model(collected_of_rack_traces: CollectResult, folder: Path) -> Ensemble:
+    given = (
+        f"datasets=[{','.join(str(run.path) for run in collected_of_rack_traces.runs)}]",
+        f"features.names=[{','.join(NAMES)}]",
+        *("split.train=[1]", "split.validation=[2]", "split.test=[3]", "tracking=off", f"store_dir={folder / 'store'}"),
+    )
+    train(typed(composed("train", *given), TrainConfig, given), folder / "train")
+    return Ensemble.load(folder / "train" / "ensemble.json")
+
+
+@pytest.mark.slow
+@pytest.mark.ns3
+def test_a_trace_of_racks_has_the_drops_of_lqd_and_the_time_to_the_next_circuit(
+    collected_of_rack_traces: CollectResult, folder: Path
+) -> None:
+    again = collect(config_of(folder), folder)
+    assert [run.reused for run in again.runs] == [True] * 3
+    assert len({run.content_sha256 for run in collected_of_rack_traces.runs}) == 3
+    for run in collected_of_rack_traces.runs:
+        counters = run.counters
+        assert counters["threshold_deficits"] == 0
+        assert counters["data_drops.buffer_full"] + counters["data_drops.pushed_out"] == run.drops > 100
+        dataset = Dataset.open(run.path)
+        assert dataset.manifest.scenario["racks_with_hosts"] == [0, 1, 2]
+        assert not (run.path / "run" / "etalon.log").exists()
+        until = dataset.frame(["until_circuit"])["until_circuit"]
+        assert until.min() == 0
+        assert 0.9 * LONGEST_NS < 1024 * until.max() <= LONGEST_NS
+
+
+@pytest.mark.slow
+@pytest.mark.ns3
+def test_ns3_collects_the_same_traces(collected_of_rack_traces: CollectResult, folder: Path) -> None:
+    again = collect(config_of(folder, "network=ns3", "seeds=[2]"), folder)
+    assert again.runs[0].content_sha256 == collected_of_rack_traces.runs[1].content_sha256
+
+
+@pytest.mark.slow
+@pytest.mark.ns3
+def test_a_replay_of_racks_sends_what_their_circuits_took(collected_of_rack_traces: CollectResult) -> None:
+    dataset = Dataset.open(collected_of_rack_traces.runs[0].path)
+    run = PacketRun.open(dataset.path / "run")
+    switches = run.summary["switches"]
+    compared = compare_replays(dataset, ("lqd", "dt", "cs"), dataset.frame(["lqd_drop"])["lqd_drop"].to_numpy(bool))
+    lost = sum(drop["packets"] for node in switches for drop in node["data_drops"].values())
+    arrived = sum(node["data_in"]["packets"] for node in switches)
+    assert compared.transmitted["lqd"].packets == arrived - lost
+    assert 0 < compared.transmitted["dt"].packets < arrived
+    assert compared.scores.sent_bytes is not None
+    assert compared.scores.sent_bytes > 0.99 * compared.scores.lqd_bytes  # it is told the labels
+
+
+@pytest.mark.slow
+@pytest.mark.ns3
+def test_credence_decides_as_the_exported_forest_says(model: Ensemble, folder: Path, tmp_path: Path) -> None:
+    exported = export(model, C(), folder / "export")
+    document = traced_racks(config_of(folder).racks, seed=9)
+    document["racks"]["buffer"] |= {"policy": "credence", "library": str(exported.file(".so"))}
+    run = run_driver(document, tmp_path)
+    trace: Records = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
+    asked = trace[trace["asked"] == 1]
+    assert len(asked) == sum(node["asked"] for node in run.summary["switches"]) > 1000
+    columns = [[one.name for one in FEATURES].index(name) for name in NAMES]
+    tau = exported.ensemble.default_tau
+    assert tau is not None
+    score = exported.ensemble.score(asked["features"][:, columns])
+    np.testing.assert_array_equal(asked["score"], score)
+    predicted = asked["outcome"] == Outcome.PREDICTED
+    np.testing.assert_array_equal(predicted, score > tau)
+    assert 0 < np.count_nonzero(predicted) < len(asked)
+
+
+@pytest.mark.slow
+@pytest.mark.ns3
+def test_what_has_no_circuits_refuses_a_trace_of_racks(collected_of_rack_traces: CollectResult) -> None:
+    with pytest.raises(ForetailError, match="an environment knows no circuits"):
+        _ = FromDatasets([collected_of_rack_traces.runs[0].path]).episodes
+
+
+def test_a_damaged_log_leaves_nothing(tmp_path: Path, etalon_log: Path) -> None:
+    log = tmp_path / "cut"
+    log.write_bytes(etalon_log.read_bytes()[:-10])
+    done = foretail(tmp_path, "collect", "source=etalon", f"log={log}")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "is truncated" in done.stderr
+    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []

@@ -11,20 +11,18 @@ import pytest
 
 from foretail.configs.schema.network.circuits import ScheduleConfig
 from foretail.core.errors import ForetailError
-from foretail.export.schedule import read_json
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.predictor_file import save
 from foretail.pipelines import cli
-from foretail.pipelines.demand.schedule_figure import draw_schedule
+from foretail.pipelines.demand.figures import draw_schedule
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import IDLE, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
 from tests.composed import composed
-from tests.pipelines.command.test_cli import foretail
 
 pytestmark = pytest.mark.slow
 
@@ -158,32 +156,9 @@ def run_cli(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> i
 
 
 BAD = {
-    "not square": ([[0, 1, 0], [1, 0, 0]], [], "has shape (2, 3)"),
-    "negative": ([[0, -1], [1, 0]], [], "from node 0 to node 1, -1, is negative"),
-    "NaN": ([[0, np.nan], [1, 0]], [], "from node 0 to node 1, nan, is not a finite number"),
-    "diagonal": ([[0, 1], [1, 1]], [], "is on the diagonal"),
     "beyond the hose": ([[0, 3], [1, 0]], [], "row 0 of the demand matrix sums to 3, more than the 2 uplinks"),
-    "zero": ([[0, 0], [0, 0]], [], "is zero"),
-    "k below 1": ([[0, 1], [1, 0]], ["k=0"], "k = 0 is out of range: it must be at least 1"),
-    "l below 1": ([[0, 1], [1, 0]], ["l=0"], "l = 0 is out of range: it must be at least 1"),
-    "l above k": ([[0, 1], [1, 0]], ["l=4"], "k is 3 and l is 4: choose 1 <= l <= k"),
-    "degree below 1": ([[0, 1], [1, 0]], ["degree=0"], "degree = 0 is out of range"),
-    "degree above n": ([[0, 1], [1, 0]], ["degree=3"], "degree is 3: give 1 to 2 uplinks"),
-    "indivisible": (np.roll(np.eye(3), 1, 1).tolist(), [], "choose k = 4"),
-    "period too long": ([[0, 1], [1, 0]], ["k=9000000"], "it must be at most 65536"),
-    "seed": ([[0, 1], [1, 0]], ["seed=-1"], "seed = -1 is out of range"),
-    "multi_hop": (
-        [[0, 1], [1, 0]],
-        ["multi_hop=maybe"],
-        "multi_hop = maybe is unknown: choose from auto, exact, primal_dual, no",
-    ),
-    "epsilon": ([[0, 1], [1, 0]], ["epsilon=0"], "epsilon = 0.0 is out of range: it must be at least 0.0001"),
     "epsilon of the linear program": ([[0, 1], [1, 0]], ["multi_hop=exact", "epsilon=0.1"], "multi_hop=exact"),
-    "diagonal's name": ([[0, 1], [1, 0]], ["diagonal=none"], "diagonal = none is unknown: choose from idle, reuse"),
-    "output": ([[0, 1], [1, 0]], ["outputs=[xml]"], "outputs = xml is unknown: choose from json, c, p4, etalon"),
-    "ports": ([[0, 1], [1, 0]], ["outputs=[json,p4]", "p4.first_port=510"], "ports of v1model end at 510"),
     "emulator": ([[0, 1], [1, 0]], ["outputs=[json,etalon]"], "give degree=1 or take etalon out of outputs"),
-    "no prediction": ([[0, 1], [1, 0]], ["prediction=nowhere.csv"], "there is no file nowhere.csv"),
 }
 
 
@@ -204,42 +179,11 @@ def test_bad_input_gets_one_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["demand.npy"]
 
 
-def test_a_demand_has_to_be_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(tmp_path, monkeypatch, "degree=1", "k=2") == cli.EXIT_BAD_INPUT
-    sentence = "the setting demand is missing: give demand=FILE, or forecast=... with history=[...]"
-    assert capsys.readouterr().err == f"foretail: {sentence}.\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_prediction_of_other_nodes_or_of_nothing_is_refused(tmp_path: Path) -> None:
     for prediction, complaint in ((ring(4, 1).demand, "has 4 nodes"), (np.zeros((6, 6)), "is zero")):
         np.save(tmp_path / "prediction.npy", prediction)
         with pytest.raises(ForetailError, match=complaint):
             scheduled(tmp_path, ring(6, 2), "degree=2", "k=1", f"prediction={tmp_path / 'prediction.npy'}")
-
-
-def test_the_process_prints_the_table_and_writes_both_files(tmp_path: Path) -> None:
-    np.savetxt(tmp_path / "demand.csv", random_hose(6, 2).demand, delimiter=",")
-    done = foretail(tmp_path, "schedule", "demand=demand.csv", "degree=2", "k=3", "hydra.run.dir=run")
-    assert (done.returncode, done.stderr) == (0, "")
-    for wanted in ("single-hop", "multi-hop", "0.6667", "without the duty cycle", "period in slots", "1 to "):
-        assert wanted in done.stdout
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["digest.json", "result.json", "schedule.json"]
-    made = read_json((tmp_path / "run" / "schedule.json").read_text())
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["period_slots"] == made.period == 9
-    assert result["theta_single_hop"] >= 2 / 3
-
-
-def test_the_process_refuses_bad_input(tmp_path: Path) -> None:
-    (tmp_path / "demand.csv").write_text("0,1\n1,x\n")
-    done = foretail(tmp_path, "schedule", "demand=demand.csv", "degree=1", "k=2")
-    assert done.returncode == cli.EXIT_BAD_INPUT
-    assert len(done.stderr.splitlines()) == 1
-    assert "row 1, column 1 of demand.csv" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["demand.csv"]
 
 
 def history(folder: Path, steps: int = 8) -> np.ndarray:

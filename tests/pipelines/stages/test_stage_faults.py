@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -10,18 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from foretail.pipelines import cli
-from tests.forests import paper_forest
-from tests.pipelines.command.test_cli import foretail
-from tests.traces import make_arrivals, write_bursts, write_trace
+from tests.composed import foretail
+from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
 
-SCENARIO = {"name": "made_up", "topology": {"wire_overhead_bytes": 2}}
 SPLIT = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 
 
@@ -74,13 +70,6 @@ def test_texts_from_outside_move_no_cursor(tmp_path: Path) -> None:
     assert r"\x1b[31m\x9b2J\u202eb/result.json" in done.stdout
 
 
-def test_a_truncated_part(tmp_path: Path, traces: list[Path]) -> None:
-    part = next((traces[0] / "rows").iterdir())
-    part.write_bytes(part.read_bytes()[:-100])
-    assert_one_sentence(train(tmp_path, traces), str(part))
-    assert files_below(tmp_path / "outputs") == []
-
-
 def test_a_part_with_another_content(tmp_path: Path, traces: list[Path]) -> None:
     part = next((traces[0] / "rows").iterdir())
     content = bytearray(part.read_bytes())
@@ -90,29 +79,6 @@ def test_a_part_with_another_content(tmp_path: Path, traces: list[Path]) -> None
     assert files_below(tmp_path / "outputs") == []
 
 
-def test_another_schema_version(tmp_path: Path, traces: list[Path]) -> None:
-    manifest = traces[1] / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 99}))
-    assert_one_sentence(train(tmp_path, traces), str(manifest), "schema_version 99")
-    assert files_below(tmp_path / "outputs") == []
-
-
-def test_a_trace_without_a_drop_names_the_settings_that_raise_congestion(tmp_path: Path) -> None:
-    traces = []
-    for seed in (1, 2, 3):
-        arrivals = make_arrivals(3_000, seed)
-        arrivals.records["lqd_drop"] = 0
-        traces.append(write_trace(tmp_path / f"trace-{seed}", arrivals, seed=seed, scenario=SCENARIO).path)
-    assert_one_sentence(
-        train(tmp_path, traces), "hold no drop", "incast.queries_per_second_per_server", "incast.burst_fraction"
-    )
-    assert files_below(tmp_path / "outputs") == []
-
-
-def test_a_split_that_the_traces_do_not_fill(tmp_path: Path, traces: list[Path]) -> None:
-    assert_one_sentence(train(tmp_path, traces[:2]), "seed 3 of the split has no run")
-
-
 def test_an_mlflow_that_cannot_be_reached(tmp_path: Path, traces: list[Path]) -> None:
     done = train(tmp_path, traces, "tracking.uri=sqlite:////proc/nowhere/mlflow.db")
     assert_one_sentence(done, "/proc/nowhere")
@@ -120,53 +86,6 @@ def test_an_mlflow_that_cannot_be_reached(tmp_path: Path, traces: list[Path]) ->
 
 def without(**environment: str) -> dict[str, str]:
     return os.environ | environment
-
-
-def test_no_c_compiler(tmp_path: Path) -> None:
-    model = tmp_path / "ensemble.json"
-    paper_forest().ensemble.save(model)
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "export", f"model={model}", "out=c"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=without(CC="no-such-cc"), capture_output=True, text=True, timeout=120, check=False
-    )
-    assert_one_sentence(done, "no-such-cc")
-    assert files_below(tmp_path) == ["ensemble.json"]
-
-
-def test_an_export_writes_sources_proof_and_result(tmp_path: Path) -> None:
-    paper_forest().ensemble.save(tmp_path / "ensemble.json")
-    done = foretail(tmp_path, "export", f"model={tmp_path}", "out=c")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "proven by" in done.stdout
-    (result,) = (tmp_path / "outputs").rglob("result.json")
-    document: dict[str, Any] = json.loads(result.read_text())
-    assert document["export"]["certificate"]["cells"] > 0
-    assert {"drop_predictor.c", "drop_predictor.h", "certificate.json"} <= {p.name for p in (tmp_path / "c").iterdir()}
-
-
-@pytest.mark.nightly
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("model", "complaint"),
-    [
-        ("nowhere.json", "there is no model nowhere.json"),
-        ("models:/nobody@latest", "models:/nobody@latest has no model"),
-    ],
-)
-def test_no_model(tmp_path: Path, model: str, complaint: str) -> None:
-    assert_one_sentence(foretail(tmp_path, "export", f"model={model}"), complaint)
-    assert files_below(tmp_path / "outputs") == []
-
-
-def test_a_model_that_is_no_ensemble(tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text("{}")
-    assert_one_sentence(foretail(tmp_path, "export", "model=model.json"), "model.json")
-
-
-def test_no_ns3(tmp_path: Path) -> None:
-    done = foretail(tmp_path, "collect", "scenario=tiny", "network=ns3", f"ns3_prefix={tmp_path}")
-    assert_one_sentence(done, "contains no ns-3")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.ns3
@@ -202,7 +121,6 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.ns3
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, cli.EXIT_TERMINATED)]

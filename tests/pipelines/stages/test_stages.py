@@ -4,37 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
+from mlflow import MlflowClient
 
-from foretail.configs.schema.model_stages import TrainConfig
-from foretail.configs.schema.packet_stages import CollectConfig, EvaluateConfig
+from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
+from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
-from foretail.export.c.target import C
-from foretail.export.target import export
 from foretail.features.catalog import PAPER_FEATURES
+from foretail.features.dataset.reader import Dataset
+from foretail.features.rows import splits
+from foretail.features.rows.labelled_rows import Rows, read_rows
+from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.mlflow.registry import lineage
 from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import flows_sha256
+from foretail.pipelines.data.inputs import split_datasets
+from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
+from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.collect import collect
+from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.train import train
+from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
-from tests.composed import composed
-from tests.forests import paper_forest
-from tests.pipelines.command.test_cli import foretail
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from tests.composed import composed, foretail
 
 pytestmark = pytest.mark.ns3
 
@@ -55,23 +63,6 @@ def train_config(folder: Path, *overrides: str) -> TrainConfig:
         composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
         TrainConfig,
     )
-
-
-@pytest.mark.nightly
-def test_collect_makes_labelled_rows_once(folder: Path) -> None:
-    config = typed(composed("collect", "scenario=tiny", f"store_dir={folder / 'store'}"), CollectConfig)
-    (first,) = collect(config, folder).runs
-    (again,) = collect(config, folder).runs
-    assert again.reused
-    assert again.path == first.path
-    assert first.drops > 100
-    assert first.rows > 10_000
-    assert first.counters["data_drops.pushed_out"] > 0
-    assert first.counters["threshold_deficits"] == 0  # under LQD itself the exact virtual LQD never fires
-    elsewhere = dataclasses.replace(config, store_dir=str(folder / "another store"))
-    (fresh,) = collect(elsewhere, folder).runs
-    assert not fresh.reused
-    assert fresh.content_sha256 == first.content_sha256  # same seed twice: identical content
 
 
 def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: TrainResult) -> None:
@@ -134,7 +125,6 @@ def evaluated(folder: Path, *overrides: str) -> FlowsResult:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 def test_evaluate_pairs_policies_by_seed(folder: Path, trained: TrainResult) -> None:
     result = evaluated(folder)
     assert result.policies == ["lqd", "credence", "credence_accept", "followlqd", "dt", "abm", "cs"]
@@ -229,28 +219,6 @@ def test_what_a_predictor_was_asked_is_counted_and_a_silent_one_is_named(folder:
 
 
 @pytest.mark.nightly
-@pytest.mark.full
-def test_a_predictor_of_other_features_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
-    model = paper_forest().ensemble
-    inputs = (FeatureInput("queue", "cell_bytes=512", 24), *model.features[1:])
-    exported = export(dataclasses.replace(model, features=inputs), C(), tmp_path / "c")
-    done = foretail(
-        tmp_path,
-        "evaluate",
-        "scenario=tiny",
-        "policy=[credence]",
-        "baselines=[]",
-        f"policy.credence.library={exported.file('.so')}",
-    )
-    assert done.returncode == 2
-    announced, refused = done.stderr.splitlines()
-    assert announced.startswith("1 simulation of up to ")
-    assert "cell_bytes=512" in refused
-    assert [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
     conditions = ("scenario.transport.name=dctcp,cubic", "scenario.traffic_ns=2_000_000")
@@ -272,54 +240,6 @@ def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
         sides = {seed: {run["side"] for run in runs if run["seed"] == seed} for seed in (1, 2, 3)}
         assert sorted(side for (side,) in sides.values()) == ["test", "train", "validation"]
         assert document["scores"]["test"]["whole"]["f1"] > 0.3
-
-
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.slow
-def test_every_run_of_a_sweep_lands_in_mlflow(tmp_path: Path, folder: Path, trained: TrainResult) -> None:
-    from mlflow import MlflowClient
-
-    command = [
-        *(sys.executable, "-m", "foretail.pipelines.cli", "train", "--multirun", "scenario=tiny"),
-        *("predictor.trees=1,8", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
-        *(f"store_dir={folder / 'store'}", f"tracking.uri=sqlite:///{tmp_path / 'mlflow.db'}"),
-    ]
-    for sweep in range(2):  # the second time everything is there already
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-        experiment = client.get_experiment_by_name("foretail")
-        assert experiment is not None
-        experiment_id = experiment.experiment_id
-        around, *inside = sorted(client.search_runs([experiment_id]), key=lambda run: run.info.start_time)[3 * sweep :]
-        assert around.info.run_name == "train sweep predictor.trees=1,8"
-        runs = [run for run in inside if run.data.tags["mlflow.parentRunId"] == around.info.run_id]
-        assert sorted(run.data.params["predictor.trees"] for run in runs) == ["1", "8"]
-        (version,) = client.search_model_versions("name='foretail-drop'")  # only the better one
-        sent = "validation_replay/whole/sent_percent_of_lqd"
-        best = max(runs, key=lambda run: run.data.metrics[sent])
-        assert f"{best.data.metrics[sent]:.4g}" in str(version.description)
-        assert "models:/foretail-drop@candidate is version 1 now" + (", as before" if sweep else "") in done.stdout
-        assert done.stdout.count("yes") == 2 * sweep
-    for run in runs:
-        assert run.info.status == "FINISHED"
-        assert run.data.metrics["validation/asked/f1"] > 0
-        assert run.inputs is not None
-        assert {item.dataset.digest for item in run.inputs.dataset_inputs} == {
-            item["content_sha256"][:36] for item in trained.outcome["datasets"]
-        }
-
-    def made() -> list[str]:
-        found = client.search_runs([experiment_id])
-        inside = [run for run in found if "mlflow.parentRunId" in run.data.tags]
-        return [run.info.run_id for run in inside if "reused_run_id" not in run.data.tags]
-
-    client.delete_run(made()[0])  # a run that is gone is trained and logged again
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=False).returncode == 0
-    assert len(made()) == 2
-    results = sorted((tmp_path / "outputs" / "train").rglob("result.json"))
-    assert len(results) == 6
 
 
 @pytest.mark.slow
@@ -361,3 +281,174 @@ def test_the_demo_tells_the_story_in_one_screen_and_reuses_it(tmp_path: Path) ->
     assert first["in_ns3"] is None
     (same,) = (run for run in second["tcp"]["runs"] if (run["policy"], run["seed"]) == ("lqd", 101))
     assert second["in_ns3"]["flows_sha256"] == same["flows_sha256"]
+
+
+MLP = ("predictor=mlp", "predictor.width=16", "predictor.steps=300")
+
+
+def shared(folder_of_distill: Path) -> list[str]:
+    return [
+        "scenario=tiny",
+        f"store_dir={folder_of_distill / 'store'}",
+        f"tracking.uri=sqlite:///{folder_of_distill / 'mlflow.db'}",
+    ]
+
+
+def train_config_of_distill(folder_of_distill: Path, *overrides: str) -> TrainConfig:
+    return typed(composed("train", *shared(folder_of_distill), *MLP, *overrides), TrainConfig)
+
+
+def distill_config(folder_of_distill: Path, *overrides: str) -> DistillConfig:
+    own = ["student.trees=3", "student.depth=4", f"model={folder_of_distill / 'teacher'}"]
+    return typed(composed("distill", *shared(folder_of_distill), *own, *overrides), DistillConfig)
+
+
+@pytest.fixture(scope="module")
+def folder_of_distill(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("distill")
+
+
+@pytest.fixture(scope="module")
+def trained_of_distill(folder_of_distill: Path) -> TrainResult:
+    return train(train_config_of_distill(folder_of_distill), folder_of_distill / "teacher")
+
+
+@pytest.fixture(scope="module")
+def distilled(folder_of_distill: Path, trained_of_distill: TrainResult) -> DistillResult:
+    return distill(distill_config(folder_of_distill), folder_of_distill / "student")
+
+
+def side(trained_of_distill: TrainResult, name: str) -> tuple[splits.Side, Rows]:
+    datasets = [Dataset.open(Path(item["path"])) for item in trained_of_distill.outcome["datasets"]]
+    split = split_datasets(typed(composed("train", "scenario=tiny"), TrainConfig).split, datasets)
+    chosen: splits.Side = getattr(split, name)
+    return chosen, read_rows(chosen, trained_of_distill.outcome["columns"])
+
+
+def test_a_network_is_trained_scored_and_tracked(folder_of_distill: Path, trained_of_distill: TrainResult) -> None:
+    network = Network.load(folder_of_distill / "teacher" / "model.onnx")
+    assert sorted(path.name for path in (folder_of_distill / "teacher").iterdir()) == ["model.onnx"]
+    document = trained_of_distill.document()
+    assert document["network_sha256"] == network.sha256
+    assert "ensemble_sha256" not in document
+    assert document["threshold_probability"] == network.threshold
+    assert document["scores"]["validation"]["asked"]["f1"] > 0.1
+    _, test = side(trained_of_distill, "test")
+    whole = document["scores"]["test"]["whole"]
+    assert whole["true_positives"] == int((network.exceeds(test.x) & test.lqd_drop).sum())
+    with pytest.raises(ForetailError, match="foretail distill"):
+        _ = trained_of_distill.ensemble
+    client = MlflowClient(document["tracked"]["uri"])
+    run = client.get_run(document["tracked"]["run_id"])
+    assert run.data.metrics["test/whole/f1"] == pytest.approx(whole["f1"])
+    assert run.data.params["predictor.name"] == "mlp"
+    assert document["tracked"]["registered"]["alias"] == "candidate"
+    assert "model.onnx" in {item.path for item in client.list_artifacts(run.info.run_id)}
+    again = train(train_config_of_distill(folder_of_distill), folder_of_distill / "teacher")
+    assert again.reused
+    assert isinstance(again.model, Network)
+    assert again.model.content == network.content
+
+
+def test_the_student_stands_beside_its_teacher(trained_of_distill: TrainResult, distilled: DistillResult) -> None:
+    outcome = distilled.outcome
+    assert outcome["teacher"]["scores"] == trained_of_distill.outcome["scores"]
+    assert outcome["teacher"]["replay"] == trained_of_distill.outcome["replay"]
+    selection, test = side(trained_of_distill, "test")
+    learned = distilled.ensemble.exceeds(test.x)
+    assert isinstance(trained_of_distill.model, Network)
+    taught = trained_of_distill.model.exceeds(test.x)
+    agreement = outcome["agreement"]["test"]["whole"]
+    assert agreement["accuracy"] == np.mean(learned == taught)
+    assert (agreement["teacher_drops"], agreement["student_drops"]) == (taught.sum(), learned.sum())
+    assert agreement["f1"] > 0.5
+    assert outcome["student"]["scores"]["test"]["whole"]["true_positives"] == (learned & test.lqd_drop).sum()
+    for region in ("whole", "asked"):
+        teacher, student = (outcome[who]["scores"]["test"][region]["f1"] for who in ("teacher", "student"))
+        assert outcome["loss"][region]["f1"] == teacher - student
+    for name in ("recovered_loss", "sent_percent_of_lqd"):
+        lost = outcome["teacher"]["replay"][name] - outcome["student"]["replay"][name]
+        assert outcome["loss"]["replay"][name] == lost
+        assert f"{name.replace('_', ' ')} {figure_text(lost)}" in " ".join(distilled.tables()[1].notes)
+    replayed = replay_scores(selection[0].dataset, learned, decider_of(distilled.ensemble))
+    assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd_bytes
+    assert outcome["student"]["replay"]["eta"] == replayed.eta
+    assert outcome["student"]["replay"]["sent_percent_of_lqd"] == replayed.sent_percent_of_lqd
+    f1 = outcome["validation_f1_against_teacher"]
+    assert set(f1) == {"decisions", "probabilities"}
+    assert f1[outcome["student"]["answers"]] == max(f1.values()) == outcome["agreement"]["validation"]["asked"]["f1"]
+    assert [table.title for table in distilled.tables()] == [
+        "Datasets",
+        "Test scores",
+        "Bytes sent of the test runs",
+        "Student against teacher",
+    ]
+    assert [row[0] for row in distilled.tables()[1].rows] == ["teacher", "teacher", "student", "student"]
+    first, second = distilled.verdict()
+    assert f"decide as their teacher on {100 * outcome['agreement']['test']['asked']['accuracy']:.4g} %" in first
+    assert f"F1 there is {outcome['student']['scores']['test']['asked']['f1']:.4g}" in second
+
+
+def test_the_student_is_kept_and_tracked_once(
+    folder_of_distill: Path, trained_of_distill: TrainResult, distilled: DistillResult
+) -> None:
+    assert Ensemble.load(folder_of_distill / "student" / "ensemble.json") == distilled.ensemble
+    assert len(distilled.ensemble.trees) == 3
+    again = distill(distill_config(folder_of_distill), folder_of_distill / "again")
+    assert again.reused
+    assert again.ensemble == distilled.ensemble
+    other = distill(
+        distill_config(folder_of_distill, "student.leaves=9", "tracking.enabled=false"), folder_of_distill / "other"
+    )
+    assert not other.reused
+    assert sum(len(tree.leaves) for tree in other.ensemble.trees) <= 9
+    tracked = distilled.outcome["tracked"]
+    run = MlflowClient(tracked["uri"]).get_run(tracked["run_id"])
+    for name, value in (
+        ("test/whole/f1", distilled.outcome["student"]["scores"]["test"]["whole"]["f1"]),
+        ("teacher_test/whole/f1", distilled.outcome["teacher"]["scores"]["test"]["whole"]["f1"]),
+        ("teacher_test_replay/whole/eta", distilled.outcome["teacher"]["replay"]["eta"]),
+        ("agreement_test/whole/accuracy", distilled.outcome["agreement"]["test"]["whole"]["accuracy"]),
+    ):
+        assert run.data.metrics[name] == pytest.approx(value), name
+    assert isinstance(trained_of_distill.model, Network)
+    assert run.data.tags["teacher_sha256"] == trained_of_distill.model.sha256
+    given = lineage(distilled.ensemble.sha256, tracked["uri"])  # of the student, and of its teacher
+    assert given.runs == (tracked["run_id"],)
+    assert {dataset.context for dataset in given.datasets} == set(splits.SIDES)
+    config = distill_config(folder_of_distill)
+    registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
+    assert registered == distilled.ensemble
+
+
+def test_a_missing_package_is_named_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "foretail.models.drop.neural", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ForetailError, match=r"pip install '\.\[nn\]'"):
+        typed(composed("train", "predictor=mlp"), TrainConfig)
+
+
+def test_what_cannot_be_distilled_is_refused(
+    folder_of_distill: Path, trained_of_distill: TrainResult, distilled: DistillResult, tmp_path: Path
+) -> None:
+    assert isinstance(trained_of_distill.model, Network)
+    with pytest.raises(ForetailError, match=r"there is no network .*model\.onnx"):
+        distill(distill_config(folder_of_distill, f"model={folder_of_distill / 'student'}"), tmp_path / "run")
+    other = json.dumps(
+        [vars(FeatureInput(item.name, "cell_bytes=512", 24)) for item in trained_of_distill.model.features]
+    )
+
+    model = onnx.load_from_string(trained_of_distill.model.content)
+    next(entry for entry in model.metadata_props if entry.key == "foretail.features").value = other
+    (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ForetailError, match="another arithmetic"):
+        distill(distill_config(folder_of_distill, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
+    with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
+        distill(distill_config(folder_of_distill, "student.leaves=3"), tmp_path / "run")
+    with pytest.raises(
+        ForetailError, match=r"no run of scenario on_off_elephants is among its datasets: .*'datasets=\["
+    ):
+        distill(distill_config(folder_of_distill, "scenario=on_off_elephants"), tmp_path / "run")
+    with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
+        distill_config(folder_of_distill, "operating_point.maximise=recovered_loss")
+    assert not (tmp_path / "run").exists()

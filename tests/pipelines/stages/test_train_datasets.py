@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
-from foretail.configs.schema.model_stages import DistillConfig, TrainConfig
+from foretail.configs.schema.model_stages import DistillConfig, ExportConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
-from foretail.features.dataset.schema import SCHEMA_VERSION, Rules
+from foretail.export.c.build import PredictorLibrary
+from foretail.features.catalog import FEATURE_GROUPS, FEATURES, SHADOW_COLUMNS, selection_cost, training_columns
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules
+from foretail.features.rows.labelled_rows import ALONE, ASKED, LABEL, read_rows
+from foretail.features.rows.splits import SIDES, Selection
 from foretail.models.drop.network import Network
+from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold, mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.mlflow.store import imported
 from foretail.models.mlflow.tracking import run_exists
+from foretail.models.scoring.metrics import rank
 from foretail.pipelines import cli
+from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.predictor import export_drop_predictor
+from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
+from foretail.pipelines.settings.predictors import untrained
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
+from foretail.pipelines.stages.select import select
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
+from foretail.pipelines.training.fitting import find_split
 from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.scores import judge_run
+from foretail.pipelines.training.sending import LOGITS
+from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
+from foretail.sim_bridge.open_loop.baselines import ALPHAS
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider
 from tests.composed import composed
-from tests.traces import Arrivals, make_arrivals, write_trace
+from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
 
 pytestmark = pytest.mark.slow
-
 QUEUE = [feature.name for feature in FEATURES].index("threshold")
 SEEDS = (1, 2, 3, 4)
 SHORT = ["features.names=[threshold,queue]", "tracking=off"]
@@ -89,24 +116,6 @@ def test_no_line_in_a_pipe_is_longer_than_80_columns(
     assert any(line.startswith("test, whole: expected calibration error 0.0") for line in lines)
     assert "result: lines/result.json" in [line.replace(f"{folder}/", "") for line in lines]
     assert any(line.startswith("MLflow run ") and line.endswith(" in outputs/mlflow.db") for line in lines)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "predictor",
-    [
-        ["extra_trees", "predictor.features_per_split=2"],
-        ["boosted_trees"],
-        ["boosted_forest"],
-        ["logistic_regression"],
-    ],
-)
-def test_every_predictor_finds_an_easy_rule(folder: Path, datasets: list[str], predictor: list[str]) -> None:
-    result = trained(folder, datasets, f"predictor={predictor[0]}", *predictor[1:], "drop_weight=cost")
-    assert result.outcome["scores"]["test"]["whole"]["f1"] > 0.85  # 0.26 is dropping everything
-    errors = result.outcome["calibration"]["test"]["whole"]
-    assert errors["calibrated_expected_calibration_error"] < errors["raw_expected_calibration_error"]
-    assert "calibrat" in " ".join(result.score_table().notes)
 
 
 def test_drops_that_weigh_more_are_predicted_more(folder: Path, datasets: list[str]) -> None:
@@ -212,18 +221,6 @@ def test_a_side_of_one_class_is_named(tmp_path: Path, poor: int, drop: int, says
         trained(tmp_path, runs, "split.train=[1]")
 
 
-def test_what_a_dataset_lacks_is_named(folder: Path, datasets: list[str], tmp_path: Path) -> None:
-    manifest = Path(datasets[0]) / "manifest.json"
-    older = tmp_path / "older"
-    older.mkdir()
-    text = manifest.read_text(encoding="utf-8")
-    changed = text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 999')
-    (older / "manifest.json").write_text(changed, encoding="utf-8")
-    assert "999" in (older / "manifest.json").read_text(encoding="utf-8")
-    with pytest.raises(ForetailError, match="schema_version 999"):
-        trained(folder, [str(older), *datasets[1:]])
-
-
 @pytest.mark.nightly
 def test_a_reused_model_is_told_without_what_takes_long_to_import(folder: Path, datasets: list[str]) -> None:
     arguments = ["train", f"datasets=[{','.join(datasets)}]", SHORT[0], f"store_dir={folder / 'tracked' / 'store'}"]
@@ -246,3 +243,391 @@ def test_a_reused_model_is_told_without_what_takes_long_to_import(folder: Path, 
     imported().MlflowClient(uri).delete_run(run_id)
     assert not run_exists(run_id, uri)
     assert "is version 2 now; before: version 1\n" in run()
+
+
+PORTS, PER_PORT, SLOTS = 8, 10, 1500
+BUFFER = PORTS * PER_PORT
+WORKLOADS = {"incast": Incast(fan_in=5, background_load=0.6), "on_off": OnOff(load=0.9)}
+NAMES = [feature.name for feature in FEATURES]
+SMALL = ["objective.rounds=2", "objective.rows=1500", "predictor.trees=3", "tracking=off"]
+SENT = ["features=threshold", "objective.name=sent", "objective.trials=84"]
+
+
+def written_of_train_sending(folder_of_train_sending: Path, name: str, seed: int) -> Dataset:
+    workload = WORKLOADS[name]
+    path = folder_of_train_sending / f"{name}-{seed}"
+    run = slotted_run(workload, PORTS, PER_PORT, SLOTS, seed, cell_bytes=256)
+    write_open_loop_dataset(path, run, arrivals_in_bytes(workload.batches(PORTS, BUFFER, SLOTS, seed)))
+    return Dataset.open(path)
+
+
+def scores_of(dataset: Dataset, decider: Decider) -> ReplayScores:
+    return replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), decider)
+
+
+@pytest.fixture(scope="module")
+def folder_of_train_sending(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sending")
+
+
+@pytest.fixture(scope="module")
+def runs(folder_of_train_sending: Path) -> dict[int, Dataset]:
+    """Runs of incasts by seed: 1 trains, 2 validates, 3 tests."""
+    return {seed: written_of_train_sending(folder_of_train_sending, "incast", seed) for seed in (1, 2, 3)}
+
+
+def trained_of_train_sending(folder_of_train_sending: Path, runs: dict[int, Dataset], *overrides: str) -> TrainResult:
+    paths = ",".join(str(dataset.path) for dataset in runs.values())
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
+    return train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+
+
+@pytest.fixture(scope="module")
+def sent(folder_of_train_sending: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained_of_train_sending(folder_of_train_sending, runs, *SENT)
+
+
+@pytest.fixture(scope="module")
+def boosted(folder_of_train_sending: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained_of_train_sending(
+        folder_of_train_sending, runs, *SENT, "predictor=boosted_trees", "predictor.learning_rate=1"
+    )
+
+
+@pytest.fixture(params=["sent", "boosted"])
+def result(request: pytest.FixtureRequest) -> TrainResult:
+    made: TrainResult = request.getfixturevalue(request.param)
+    return made
+
+
+def test_the_outcome_tells_every_round_and_where_they_started(result: TrainResult, runs: dict[int, Dataset]) -> None:
+    sending = result.outcome["sending"]
+    judge, learner = KnownRun.of(runs[2]), KnownRun.of(runs[1])
+    assert len(sending["rounds"]) == 2
+    shares = {alpha: 100 * learner.sent("dt", alpha=[alpha]) / learner.lqd for alpha in ALPHAS}
+    assert sending["alpha_sends_percent_of_lqd"] == pytest.approx(shares[sending["alpha"]])
+    assert shares[sending["alpha"]] == max(shares.values())
+    best = max(one["sent_percent_of_lqd"] for one in sending["rounds"])
+    assert best == pytest.approx(100 * judge.sent("learned", scorer_of(result.ensemble)) / judge.lqd)
+    assert all(0 < one["rows"] <= 2 * 1500 * 1.2 for one in sending["rounds"])
+    assert json.loads(json.dumps(sending)) == sending
+
+
+def test_the_searched_rule_is_in_the_outcome(sent: TrainResult) -> None:
+    sending = sent.outcome["sending"]
+    (rule,) = sending["rules"]
+    assert (len(rule["numbers"]), len(rule["centres"])) == (23, len(TERMS))
+    assert rule["trials"] == 96  # whole generations
+    assert rule["sends_percent_of_lqd"] >= rule["start_sends_percent_of_lqd"]
+    assert rule["start_sends_percent_of_lqd"] == pytest.approx(sending["alpha_sends_percent_of_lqd"], abs=2)
+    assert rule["sends_percent_of_lqd_on_validation"] < 100
+    assert sending["rounds"][1]["rows"] > sending["rounds"][0]["rows"]  # rows of all rounds train
+
+
+def test_the_model_names_its_policy_and_the_threshold_that_sends_most(
+    result: TrainResult, runs: dict[int, Dataset]
+) -> None:
+    model, judge = result.ensemble, KnownRun.of(runs[2])
+    assert model.origin[POLICY] == "learned"
+    decider = decider_of(model)
+    assert result.outcome["threshold"] == str(model.threshold)
+    sends = {}
+    for logit in LOGITS:
+        probability = 1 / (1 + math.exp(-logit))
+        on_sum = logit if model.output == "logit" else probability * len(model.trees)
+        other = model.with_threshold(Fraction(round(on_sum * (1 << 20)), 1 << 20))
+        sends[probability] = judge.sent("learned", scorer_of(other))
+    chosen = result.outcome["threshold_probability"]
+    assert sends[chosen] == max(sends.values()) == judge.sent("learned", decider.scorer)
+
+
+def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
+    result: TrainResult, runs: dict[int, Dataset]
+) -> None:
+    replay, decider = result.outcome["replay"], decider_of(result.model)
+    known, replayed = KnownRun.of(runs[3]), scores_of(runs[3], decider)
+    packets = known.sent("learned", decider.scorer)
+    assert [replay[name] for name in ("lqd_bytes", "accept_bytes", "sent_bytes")] == [
+        replayed.lqd_bytes,
+        replayed.accept_bytes,
+        replayed.sent_bytes,
+    ]
+    assert replay["sent_bytes"] == 1024 * packets
+    assert replay["lqd_bytes"] == 1024 * known.lqd
+    assert replay["accept_bytes"] == 1024 * known.sent("followlqd")
+    assert replay["policy"] == "learned"
+    sends = f"under Learned rule, the predictor sends {100 * packets / known.lqd:.4g} % of what LQD sends"
+    assert sends in " ".join(result.verdict())
+    assert replay["recovered_loss"] == replayed.recovered_loss
+    assert replay["sent_percent_of_lqd"] == pytest.approx(100 * packets / known.lqd)
+    judged = judge_run(result.model, runs[3], result.outcome["columns"], decider)
+    assert replace(judged.replay, followlqd_bytes=replayed.followlqd_bytes) == replayed
+
+
+def test_the_same_settings_give_the_same_model_from_the_store(
+    folder_of_train_sending: Path, runs: dict[int, Dataset], sent: TrainResult
+) -> None:
+    again = trained_of_train_sending(folder_of_train_sending, runs, *SENT)
+    assert again.reused
+    assert again.model == sent.model
+    assert again.outcome == sent.outcome
+    anew = trained_of_train_sending(
+        folder_of_train_sending, runs, *SENT, f"store_dir={folder_of_train_sending / 'another'}"
+    )
+    assert not anew.reused
+    assert anew.model == sent.model
+    for other in ("objective.trials=85", "objective.rows=1400", "objective.policy=credence"):
+        assert not trained_of_train_sending(folder_of_train_sending, runs, *SENT, other).reused
+
+
+def test_another_policy_asks_the_predictor_that_was_trained_for_it(
+    folder_of_train_sending: Path, runs: dict[int, Dataset]
+) -> None:
+    result = trained_of_train_sending(folder_of_train_sending, runs, *SENT, "objective.policy=credence")
+    assert result.ensemble.origin[POLICY] == result.outcome["replay"]["policy"] == "credence"
+    packets = KnownRun.of(runs[3]).sent("credence", scorer_of(result.ensemble))
+    assert result.outcome["replay"]["sent_bytes"] == 1024 * packets
+
+
+def test_a_predictor_learns_from_features_that_its_teacher_does_not_read(
+    folder_of_train_sending: Path, runs: dict[int, Dataset]
+) -> None:
+    """Every round has them, the first one too."""
+    names = ["gap", "threshold", "fill"]
+    result = trained_of_train_sending(
+        folder_of_train_sending, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *SENT[1:]
+    )
+    assert [item["name"] for item in result.outcome["features"]] == names
+    read = {int(place) for tree in result.ensemble.trees for place in tree.feature if place >= 0}
+    assert len(read) > 1
+    known = KnownRun.of(runs[3])
+    assert result.outcome["replay"]["sent_bytes"] == 1024 * known.sent("learned", scorer_of(result.ensemble))
+    assert all(one["sent_percent_of_lqd"] > 80 for one in result.outcome["sending"]["rounds"])
+
+
+def test_several_workloads_count_the_same_and_bring_as_many_rows(
+    folder_of_train_sending: Path, runs: dict[int, Dataset]
+) -> None:
+    both = {
+        **runs,
+        **{10 * seed: written_of_train_sending(folder_of_train_sending, "on_off", 10 * seed) for seed in (1, 2, 3)},
+    }
+    sides = ["split.train=[1,10]", "split.validation=[2,20]", "split.test=[3,30]"]
+    result = trained_of_train_sending(folder_of_train_sending, both, *SENT, *sides)
+    judges = [KnownRun.of(both[seed]) for seed in (2, 20)]
+    rules = result.outcome["sending"]["rules"]
+    assert [rule["condition"] for rule in rules] == [judge.condition for judge in judges]
+    for rule, judge in zip(rules, judges, strict=True):  # each searched on its own workload
+        scorer = AdaptiveThreshold(tuple(rule["numbers"]), tuple(rule["centres"])).scorer()
+        sends = 100 * judge.sent("learned", scorer) / judge.lqd
+        assert rule["sends_percent_of_lqd_on_validation"] == pytest.approx(sends)
+    best = max(one["sent_percent_of_lqd"] for one in result.outcome["sending"]["rounds"])
+    assert best == pytest.approx(100 * np.exp(mean_log_sent(judges, "learned", scorer_of(result.ensemble))))
+    sent = sum(KnownRun.of(both[seed]).sent("learned", scorer_of(result.ensemble)) for seed in (3, 30))
+    assert result.outcome["replay"]["sent_bytes"] == 1024 * sent
+
+
+def test_a_recorded_run_in_bytes_trains_too(folder_of_train_sending: Path) -> None:
+    """Ports of another rate and packets of another size than in slots, and no control packets in what is counted."""
+    runs = {seed: write_bursts(folder_of_train_sending / f"bursts-{seed}", seed) for seed in (1, 2, 3)}
+    result = trained_of_train_sending(folder_of_train_sending, runs, *SENT, "allow_constant_features=true")
+    decider = decider_of(result.model)
+    assert result.outcome["replay"]["sent_bytes"] == KnownRun.of(runs[3]).sent("learned", decider.scorer)
+    assert result.outcome["replay"]["sent_bytes"] == scores_of(runs[3], decider).sent_bytes
+
+
+def test_the_c_of_a_model_decides_as_its_scorer(
+    folder_of_train_sending: Path, runs: dict[int, Dataset], result: TrainResult
+) -> None:
+    model = folder_of_train_sending / f"{result.ensemble.sha256}.json"
+    result.ensemble.save(model)
+    out = folder_of_train_sending / f"export-{result.ensemble.sha256}"
+    settings = [
+        f"model={model}",
+        f"out={out}",
+        f"store_dir={folder_of_train_sending / 'store'}",
+        "tracking=off",
+        "name=drops",
+    ]
+    export_drop_predictor(typed(composed("export", *settings), ExportConfig), folder_of_train_sending / "run")
+    library = PredictorLibrary(out / "drops.so")
+    assert [name for name, _ in library.features] == list(FEATURE_GROUPS["threshold"])
+    decider = decider_of(result.model)
+    assert decider.scorer is not None
+    visits = KnownRun.of(runs[3]).visited("learned", decider.scorer, rows=10**9, seed=1)
+    x = visits.features[:, [NAMES.index(name) for name, _ in library.features]].astype(np.int64)
+    drops = library.score(np.ascontiguousarray(x)) > library.default_tau
+    assert drops.tolist() == (visits.value > 0).tolist()
+    assert Ensemble.load(out / "ensemble.json").origin[POLICY] == "learned"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["window.behind=1"], "asks about one arrival at a time, as a switch: leave window out"),
+        (["predictor=mlp"], "lets trees decide in a running switch: choose a predictor of trees, or distill a network"),
+        (["predictor=logistic_regression"], "choose a predictor of trees, or distill a network"),
+        (["features.names=[pressure,incast]"], "which has no incast: take it out of features.names"),
+        (["objective.rounds=1"], "objective.rounds"),
+        (["objective.policy=dt"], "objective.policy = dt is unknown"),
+    ],
+)
+def test_what_no_running_switch_can_ask_is_refused(
+    folder_of_train_sending: Path, runs: dict[int, Dataset], overrides: list[str], says: str
+) -> None:
+    drop = {"predictor=mlp", "predictor=logistic_regression"} & set(overrides)
+    small = [one for one in SMALL if not (drop and one.startswith("predictor."))]
+    paths = ",".join(str(dataset.path) for dataset in runs.values())
+    sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
+    settings = [
+        f"store_dir={folder_of_train_sending / 'store'}",
+        f"datasets=[{paths}]",
+        *sides,
+        *small,
+        "features=threshold",
+    ]
+    with pytest.raises(ForetailError, match=re.escape(says)):
+        train(
+            typed(composed("train", *settings, "objective.name=sent", *overrides), TrainConfig),
+            folder_of_train_sending / "o",
+        )
+
+
+def test_stretches_of_runs_are_refused(folder_of_train_sending: Path) -> None:
+    run = write_bursts(folder_of_train_sending / "stretches", 1)
+    stretches = ["split=by_time", "split.seeds=[1]", "split.gap_ns=1000", "allow_constant_features=true"]
+    settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
+    with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
+        train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+
+
+def replayed(folder_of_train_sending: Path, *overrides: str) -> dict[str, Any]:
+    store = f"store_dir={folder_of_train_sending / 'store'}"
+    assert (
+        cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={folder_of_train_sending / 'replayed'}"])
+        == 0
+    )
+    document: dict[str, Any] = json.loads((folder_of_train_sending / "replayed" / "result.json").read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def model(folder_of_train_sending: Path, sent: TrainResult) -> str:
+    path = folder_of_train_sending / "sent.json"
+    sent.ensemble.save(path)
+    return str(path)
+
+
+def arrivals_of(folder_of_train_sending: Path) -> str:
+    """The packets of the test run as a file."""
+    path = folder_of_train_sending / "arrivals.csv"
+    lines = [
+        f"{slot},{port}"
+        for batch in WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
+        for slot, port in zip(batch.slot.tolist(), batch.port.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(["slot,port", *lines, ""]))
+    return str(path)
+
+
+@pytest.mark.parametrize("policies", ["[dt]", "[dt,learned,credence]"])
+def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_sends_them(
+    folder_of_train_sending: Path,
+    runs: dict[int, Dataset],
+    sent: TrainResult,
+    model: str,
+    policies: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder_of_train_sending)
+    scorer, known = scorer_of(sent.ensemble), KnownRun.of(runs[3])
+    expected = {"dt": known.sent("dt", alpha=[0.5]), "learned": known.sent("learned", scorer), "lqd": known.lqd}
+    if "credence" in policies:
+        expected["credence"] = known.sent("credence", scorer)
+    given = [f"model={model}", f"policies={policies}"]
+    of_dataset = replayed(folder_of_train_sending, f"datasets=[{runs[3].path}]", *given)
+    of_file = replayed(
+        folder_of_train_sending,
+        f"arrivals={arrivals_of(folder_of_train_sending)}",
+        f"ports={PORTS}",
+        f"buffer={BUFFER}",
+        *given,
+    )
+    for found in (of_dataset, of_file):
+        assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
+        worth = found["predictions"]
+        assert "under Learned rule, the predictor sends " in " ".join(found["verdict"])
+        assert worth["sent_percent_of_lqd"] == pytest.approx(100 * expected["learned"] / known.lqd)
+        lost = known.lqd - known.sent("followlqd")
+        assert worth["recovered_loss"] == pytest.approx((expected["learned"] - known.lqd + lost) / lost)
+    visits = known.visited("learned", scorer, rows=10**9, seed=1)
+    learned = of_dataset["policies"]["learned"]
+    assert learned == {**learned, "asked": of_file["policies"]["learned"]["asked"]}
+    assert learned["predicted_drops"] == of_file["policies"]["learned"]["predicted_drops"]
+    assert learned["asked"] == runs[3].manifest.rows
+    assert learned["predicted_drops"] >= np.count_nonzero(visits.value > 0) > 0
+
+
+CANDIDATES = ["threshold", "threshold_average", "queue"]
+
+
+def config_of(folder_of_select: Path, *overrides: str) -> SelectConfig:
+    names = f"features.names=[{','.join(CANDIDATES)}]"
+    return typed(
+        composed("select", "scenario=tiny", f"store_dir={folder_of_select / 'store'}", names, *overrides), SelectConfig
+    )
+
+
+@pytest.fixture(scope="module")
+def folder_of_select(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("select")
+
+
+@pytest.mark.ns3
+def test_a_selection_is_made_of_validation_rows_within_the_budget(
+    folder_of_select: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(folder_of_select, "budget.register_bits=0", "margin=0", "sampling.others=1")
+    _, split = find_split(config)
+    sides = {selection.dataset.path: side for side in SIDES for selection in getattr(split, side)}
+    read: list[tuple[str, tuple[str, ...]]] = []
+    rows = Selection.rows
+
+    def spied(selection: Selection, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        read.append((sides[selection.dataset.path], tuple(columns or ())))
+        return rows(selection, columns)
+
+    monkeypatch.setattr(Selection, "rows", spied)
+    result = select(config, folder_of_select / "out")
+    columns = ("threshold", "threshold_average", "shadow_queue", LABEL, ASKED)
+    assert read == [("train", columns), ("train", columns), ("validation", columns)]
+
+    assert result.ports == 6
+    assert set(result.names) <= {"threshold", "queue"}
+    assert list(result.importances) == CANDIDATES
+    train = read_rows(split.train, training_columns(result.names, own_queues=False))
+    asked = read_rows(split.validation, training_columns(result.names, own_queues=False), region="asked")
+    model = untrained(config.predictor, config.trainer, ALONE).fit(train.x, train.lqd_drop)
+    last = result.path[-1]
+    assert last.average_precision == rank(asked.lqd_drop, model.probability(asked.x)).average_precision
+    assert last.cost == selection_cost(result.names, 6)
+    assert last.cost.register_bits == 0
+    again = select(config, folder_of_select / "out")
+    assert (again.path, again.importances) == (result.path, result.importances)
+    *_, importances, path = result.tables()
+    order = [str(row[0]) for row in importances.rows]
+    assert order == sorted(CANDIDATES, key=lambda name: -result.importances[name].mean)
+    assert path.notes[-1] == f"features.names=[{','.join(result.names)}]"
+    numbers = pd.read_csv(folder_of_select / "out" / "importances.csv")
+    assert numbers["mean"].tolist() == pytest.approx([result.importances[name].mean for name in numbers["feature"]])
+    assert set(numbers["feature"][numbers["selected"]]) == set(result.names)
+    assert (
+        {file.name for file in (folder_of_select / "out").iterdir()}
+        >= set(result.files)
+        == set(result.document()["files"])
+    )
+    first, second = result.verdict()
+    assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
+    assert f"needs {order[0]} most" in second
+    json.dumps(plain(result.document()), allow_nan=False)

@@ -67,26 +67,6 @@ def test_both_kinds_of_file_give_the_arrivals_in_batches_of_any_size(
             assert [batches[0].slot.dtype.str, batches[0].port.dtype.str] == ["<i8", "<i4"]
 
 
-def test_predictions_are_read_only_when_they_are_wanted(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", GOOD | {"forest": [5, 0, 1, 1, 1, 0]})
-    (batch,) = ArrivalFile(path, "forest").batches(3)
-    assert batch.prediction is None
-    with pytest.raises(ForetailError, match=r"row 1 .* has forest 5, outside 0 to 1: write 0 or 1"):
-        list(ArrivalFile(path, "forest").batches(3, predictions=True))
-    with pytest.raises(ForetailError, match="has no column prediction, only slot, port, forest"):
-        read(path, predictions=True)
-
-
-@pytest.mark.parametrize("pair", ["True,False", "true,false", "TRUE,FALSE", " 1,0 ", " True, False"])
-def test_predictions_may_be_truth_values(tmp_path: Path, pair: str) -> None:
-    drop, stay = pair.split(",")
-    (tmp_path / "a.csv").write_text(f"slot,port,prediction\n0,0,{drop}\n0,1,{stay}\n")
-    assert joined(read(tmp_path / "a.csv", predictions=True))["prediction"] == [1, 0]
-    (tmp_path / "a.csv").write_text(f"slot,port,prediction\n0,0,{drop}\n0,1,.3\n")
-    with pytest.raises(ForetailError, match=r"row 2 .* has '\.3' in column prediction: write 0 or 1"):
-        read(tmp_path / "a.csv", predictions=True)
-
-
 def test_crowded_slots_can_be_allowed(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", GOOD)
     assert joined(read(path, allow_more_than_ports_per_slot=True)) == GOOD

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, COUNTER_DTYPE, FLOW_DTYPE, OCCUPANCY_DTYPE, PAUSE_DTYPE
 from foretail.sim_bridge._native import (
     LiveRuns,
     Replay,
     SlottedRun,
-    feature_names,
-    late_qd,
     policies,
     record_layout,
     slotted,
@@ -86,8 +83,6 @@ UNKNOWN = [
     ({"average_shift": -11}, "average_shift is -11, outside (-10|0) to 24"),
     ({"average_shift": 25}, "average_shift is 25, outside (-10|0) to 24"),
 ]
-
-
 BEYOND = (2**63, -(2**63) - 1, 2**64, 10**100, np.uint64(2**63))
 """What no signed integer of 64 bits holds."""
 TOO_LARGE = (
@@ -136,16 +131,6 @@ def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> N
 
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize(
-    "name", ["ports", "buffer", "rtt_slots", "low_pass_slots", "bucket_packets", "drop_budget_packets", "average_shift"]
-)
-def test_slotted_runs_refuse_numbers_of_any_size_by_name(name: str, number: int) -> None:
-    door = {"ports": "number of ports", "buffer": "buffer in packets"}.get(name, name)
-    with pytest.raises(ForetailError, match=TOO_LARGE.format(door)):
-        slotted(**SLOTTED | {name: number})
-
-
-@pytest.mark.parametrize("number", BEYOND)
-@pytest.mark.parametrize(
     ("name", "door"),
     [
         *((name, name) for name in ("wire_overhead_bytes", "cell_bytes", "average_shift", "rtt_ns", "low_pass_ns")),
@@ -168,14 +153,6 @@ def test_seeds_have_64_bits_and_wrap_nowhere(seed: int) -> None:
         make(**settings | {"seed": 2**64 - 1})
         with pytest.raises(ForetailError, match=r"^seed is outside 0 to 2\^64 - 1$"):
             make(**settings | {"seed": seed})
-
-
-def test_the_optimum_refuses_numbers_of_any_size_by_name() -> None:
-    arrivals = SLOTTED["slot"], SLOTTED["port"]
-    with pytest.raises(ForetailError, match="buffer in packets is not a number of 64 bits"):
-        late_qd(2, 2**63, *arrivals)
-    with pytest.raises(ForetailError, match="number of ports is 4294967296, outside 1 to 32768"):
-        late_qd(2**32, 4, *arrivals)
 
 
 @pytest.mark.parametrize(
@@ -234,13 +211,6 @@ def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], messag
     assert replay.finish() == untouched.finish()
 
 
-def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
-        replay.feed(**ARRIVALS)
-
-
 RUN_SETTINGS = {name: SLOTTED[name] for name in ("policy", "ports", "buffer")} | {"labels": True, "features": True}
 BATCH = {name: SLOTTED[name] for name in ("slot", "port")}
 
@@ -274,16 +244,6 @@ def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> No
     with pytest.raises(ForetailError, match="a finished run takes no more arrivals: begin another"):
         run.feed(**BATCH)
     np.testing.assert_equal(run.finish(), totals)
-
-
-def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    totals = replay.finish()
-    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
-    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
-        replay.feed(**ARRIVALS)
-    assert replay.finish() == totals
 
 
 @pytest.mark.parametrize(
@@ -375,17 +335,6 @@ def test_live_runs_check_what_they_are_made_of() -> None:
         LiveRuns("learned", 2, ["queue"]).step(np.zeros(1, np.uint8))
 
 
-def test_live_runs_that_have_not_begun_ignore_answers() -> None:
-    runs = LiveRuns("learned", 2, [])
-    runs.begin_slots(**LIVE_SLOTS)
-    for _ in range(5):
-        runs.step(np.zeros(2, np.uint8))
-    columns = runs.columns()
-    assert columns["ended"].tolist() == [1, 1]
-    assert runs.result(0)["transmitted_packets"] == 3
-    assert runs.result(1)["transmitted_packets"] == len(runs.result(1)["outcome"]) == 0
-
-
 def test_live_runs_keep_what_they_read_and_write_alive() -> None:
     runs = LiveRuns("learned", 1, ["queue"])
     runs.begin_slots(0, 2, 4, np.arange(1000), np.zeros(1000, np.int32), cell_bytes=256)
@@ -428,10 +377,6 @@ def test_record_layouts_are_the_dtypes(name: str, dtype: np.dtype[np.void]) -> N
     assert [tuple(field) for field in fields] == expected
 
 
-def test_every_record_layout_has_its_dtype() -> None:
-    assert set(record_layout()) == {"arrival", "counter", "flow", "occupancy", "pause"}
-
-
 def native_names(policy: str) -> list[str]:
     """The names that the parameters of a policy have in C++."""
     names = {
@@ -461,10 +406,6 @@ def test_a_native_run_is_given_every_parameter_that_a_policy_reads(units: Units)
     assert set(native_parameters(units, {})) == read - of_messages
 
 
-def test_feature_names_are_the_catalog_in_its_order() -> None:
-    assert feature_names() == [feature.name for feature in FEATURES]
-
-
 def _stump(**changes: list[int]) -> dict[str, Any]:
     columns = {"feature": [1, -1, -1], "cut": [7, 0, 0], "left": [1, -1, -1], "right": [2, -1, -1]} | changes
     return {name: np.array(v, np.int64 if name == "cut" else np.int32) for name, v in columns.items()}
@@ -488,3 +429,20 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
 def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
     with pytest.raises(ForetailError, match="no tree over the columns"):
         tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
+
+
+def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
+        replay.feed(**ARRIVALS)
+
+
+def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
+    replay = Replay(**REPLAY)
+    replay.feed(**ARRIVALS)
+    totals = replay.finish()
+    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
+    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
+        replay.feed(**ARRIVALS)
+    assert replay.finish() == totals

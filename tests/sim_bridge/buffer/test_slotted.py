@@ -14,14 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretail.features.catalog import REAL_FEATURES
+from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge._native import SlottedRun as NativeRun
-from foretail.sim_bridge._native import feature_names, slotted
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
+from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.examples import draws
-from tests.sim_bridge.slow_models.features import NEVER, ShiftAverage, TrafficFeatures
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet, Queues
+from tests.sim_bridge.slow_models.features import NEVER, Averages, TrafficFeatures
 from tests.sim_bridge.slow_models.lqd import Rules, Settings
-from tests.sim_bridge.slow_models.slotted import BUFFER_FULL, PUSHED_OUT, SlottedRun, run_slotted
-from tests.strategies import SlottedArrivals, schedulers, slotted_arrivals
+from tests.sim_bridge.slow_models.slotted import (
+    ACCEPTED,
+    BUFFER_FULL,
+    OVER_THRESHOLD,
+    PUSHED_OUT,
+    SlottedRun,
+    run_slotted,
+)
+from tests.strategies import SlottedArrivals, byte_arrivals, schedulers, slotted_arrivals
 
 COLUMNS = feature_names()
 RULES = [
@@ -174,20 +183,6 @@ def test_harmonic_limits_are_exact_where_they_are_whole_numbers(ports: int) -> N
         assert [int((outcome[port == k] == 0).sum()) for k in range(ports)] == limits
 
 
-@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
-def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
-    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
-    fill = [1, 2] * (length + 10)
-    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
-    first = [1] * len(fill) + [0] * 300
-    chosen = Settings(alpha=(1.0,), rtt=10)
-    native = run_native("abm", case, first_rtt=first, chosen=chosen)
-    free = 1000 - 2 * length
-    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
-    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
-    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
-
-
 @settings(max_examples=draws(200))
 @given(data=st.data(), case=slotted_arrivals(), rules=any_rules, shift=shift)
 def test_credence_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, shift: int) -> None:
@@ -273,15 +268,6 @@ def assert_victims_fit(case: SlottedArrivals, rules: Rules, outcome: list[int]) 
     assert not any(queues)
 
 
-@given(case=slotted_arrivals(), counting=st.sampled_from(("counted", "uncounted")))
-def test_lengths_and_throughput_do_not_depend_on_the_victim(case: SlottedArrivals, counting: str) -> None:
-    runs = [run_native("lqd", case, rules=Rules(counting, victim=v)) for v in ("tail", "tail_kept", "head", "random")]
-    for other in runs[1:]:
-        np.testing.assert_array_equal(other["features"], runs[0]["features"])
-        assert other["transmitted"] == runs[0]["transmitted"]
-        assert other["lqd_drop"].sum() == runs[0]["lqd_drop"].sum()
-
-
 @given(case=slotted_arrivals(max_ports=64, max_buffer=200), rules=any_rules)
 def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
     lqd = run_native("lqd", case, rules=rules)
@@ -298,14 +284,6 @@ def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
 @given(case=slotted_arrivals(max_ports=64, max_buffer=200), tie=st.sampled_from(("lowest_port", "highest_port")))
 def test_under_lqd_itself_the_thresholds_never_fall_short(case: SlottedArrivals, tie: str) -> None:
     assert run_native("lqd", case, rules=Rules(tie=tie))["threshold_deficits"] == 0
-
-
-@given(case=slotted_arrivals(), rules=any_rules)
-def test_under_lqd_the_real_averages_are_the_virtual_ones(case: SlottedArrivals, rules: Rules) -> None:
-    features = run_native("lqd", case, rules=rules)["features"]
-    for real, virtual in (("queue_average", "threshold_average"), ("occupancy_average", "thresholds_sum_average")):
-        of_real, of_virtual = (features[:, COLUMNS.index(name)] for name in (real, virtual))
-        np.testing.assert_array_equal(of_real, of_virtual)
 
 
 def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
@@ -403,67 +381,6 @@ def test_after_a_pause_of_ages_a_switch_starts_anew(policy: str, case: SlottedAr
     assert both["transmitted"] == 2 * once["transmitted"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
-def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
-    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
-    buffer = 70_000
-    draw = np.random.default_rng(1)
-    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
-    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
-    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
-    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
-    assert small["lqd_drop"].any()
-    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
-    assert (small["outcome"] != 0).any()
-    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
-    assert vast["transmitted"] == small["transmitted"]
-
-
-def test_no_arrivals_are_no_packets() -> None:
-    native = run_native("credence", SlottedArrivals(3, 4, [], []))
-    assert native["features"].shape == (0, len(COLUMNS))
-    assert native["outcome"].shape == (0,)
-    assert native["transmitted"] == 0
-
-
-def test_features_are_computed_only_when_wanted() -> None:
-    empty = np.zeros(1, np.int64)
-    assert "features" not in slotted("cs", 1, 1, empty, empty.astype(np.int32))
-
-
-@given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 1000)), max_size=30), st.integers(0, 6))
-def test_the_slow_average_is_an_average(signal: list[tuple[int, int]], s: int) -> None:
-    average, now = ShiftAverage(s), 0
-    for elapsed, value in signal:
-        now += elapsed
-        average.held(now, value)
-        assert 0 <= average.value() <= max(v for _, v in signal)
-    average.held(now + 2**s, 77)
-    assert average.value() == 77  # one whole interval forgets the past
-
-
-def test_the_slow_rate_outlasts_the_averages_interval() -> None:
-    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
-    slot = [0] * 8 + [256, 768, 1024, 2**40]
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
-    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
-    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
-
-
-def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
-    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
-    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
-    port = [0] * 8 + [1] * 5
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
-
-
 @given(
     gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 2**20), st.integers(0, 2**50)), min_size=1, max_size=50),
     port=st.lists(st.integers(0, 2), min_size=50, max_size=50),
@@ -482,8 +399,193 @@ def test_rates_are_the_slow_model_over_long_gaps(gaps: list[int], port: list[int
     assert seen[:, first : first + 4].tolist() == expected
 
 
+CELL_BYTES = 200
+PLENTY = 2**30
+
+
+def outcomes(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
+    replay = Replay(
+        "occamy",
+        [(geometry.buffer, list(geometry.rates_bps))],
+        wire_overhead_bytes=geometry.overhead,
+        counting="counted",
+        tie="lowest_port",
+        victim="tail",
+        alpha=chosen.alpha,
+        spare_bandwidth=chosen.spare_bandwidth,
+        bucket_bytes=chosen.bucket,
+    )
+    found: list[int] = replay.feed(
+        np.array([p.time_ns for p in packets], np.int64),
+        np.zeros(len(packets), np.int16),
+        np.array([p.port for p in packets], np.int16),
+        np.array([p.size for p in packets], np.int32),
+        np.array([p.data for p in packets], np.uint8),
+        np.zeros(len(packets), np.uint8),
+    )["outcome"].tolist()
+    return found
+
+
+def outcomes_cell_by_cell(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
+    """The same switch with an engine that also runs between arrivals, whenever it can read another cell."""
+    real = Queues(geometry, Averages(geometry.ports, chosen), chosen)
+    cell_ns = int(CELL_BYTES / real.expulsion.rate)
+    outcome: list[int] = []
+
+    def run_engine(now: int) -> None:
+        real.advance(now)
+        real.expulsion.fill(now)
+        for victim in real.expel(now):
+            outcome[victim.row] = PUSHED_OUT
+
+    before = 0
+    for packet in packets:
+        for now in range(before + cell_ns, packet.time_ns, cell_ns):
+            run_engine(now)
+        before = packet.time_ns
+        run_engine(before)
+        free = geometry.buffer - real.occupancy()
+        if packet.size > free:
+            outcome.append(BUFFER_FULL)
+        elif packet.data and real.lengths()[packet.port] >= chosen.alpha[0] * free:
+            outcome.append(OVER_THRESHOLD)
+        else:
+            outcome.append(ACCEPTED)
+            real.packets[packet.port].append(packet)
+            real.start(packet.port, before)
+            run_engine(before)
+    return outcome
+
+
+def bursts(ports: int, gaps_ns: tuple[int, ...], seed: int) -> list[Packet]:
+    """Bursts of 300 packets at most; each sends a part of its own to one port, with one of the gaps on average."""
+    random = np.random.default_rng(seed)
+    packets: list[Packet] = []
+    now = 0
+    while len(packets) < 1000:
+        hot, part, gap_ns = random.integers(ports), random.random(), random.choice(gaps_ns)
+        for _ in range(random.integers(1, 300)):
+            port = hot if random.random() < part else random.integers(ports)
+            packets.append(Packet(len(packets), now, int(port), int(random.choice((64, 700, 1500, 1500, 1500)))))
+            now += int(random.integers(2 * gap_ns))
+        now += int(random.integers(20_000))
+    return packets
+
+
+def differing(ports: int, gaps_ns: tuple[int, ...], alpha: float) -> tuple[float, int]:
+    """Share of the packets with another fate, and packets expelled, over four seeds."""
+    geometry = Geometry(15_000 * ports, (10**10,) * ports)
+    chosen = Settings(
+        (alpha,), spare_bandwidth=NetworkParameters.spare_bandwidth, bucket=NetworkParameters.bucket_bytes
+    )
+    found: list[int] = []
+    other: list[int] = []
+    for seed in range(4):
+        packets = bursts(ports, gaps_ns, seed)
+        found += outcomes(geometry, packets, chosen)
+        other += outcomes_cell_by_cell(geometry, packets, chosen)
+    return float(np.mean(np.array(found) != other)), found.count(PUSHED_OUT)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 8.0])
+def test_an_engine_with_tokens_does_what_one_does_that_runs_all_the_time(alpha: float) -> None:
+    share, expelled = differing(4, (400, 600, 1200), alpha)
+    assert expelled > 50
+    assert share == 0
+
+
+@given(case=slotted_arrivals(), alpha=st.sampled_from((0.25, 1.0, 8.0)))
+def test_no_queue_is_above_its_threshold_while_there_are_tokens(case: SlottedArrivals, alpha: float) -> None:
+    found = slotted(
+        "occamy",
+        case.ports,
+        case.buffer,
+        np.array(case.slot, np.int64),
+        np.array(case.port, np.int32),
+        alpha=[alpha],
+        bucket_packets=PLENTY,
+        features=True,
+        cell_bytes=1024,
+    )
+    of = {name: found["features"][:, COLUMNS.index(name)] for name in ("queue", "occupancy")}
+    assert (of["queue"] <= alpha * (case.buffer - of["occupancy"])).all()
+
+
+@given(case=byte_arrivals(), alpha=st.sampled_from((0.25, 1.0, 8.0)), bucket=st.sampled_from((0, 500, 5000)))
+def test_expulsions_cost_what_memory_bandwidth_has_to_spare(
+    case: tuple[Geometry, list[Packet]], alpha: float, bucket: int
+) -> None:
+    """Of what arrives in an instant no more is expelled than the bucket holds, and one packet of debt."""
+    geometry, packets = case
+    packets = [Packet(p.row, 0, p.port, p.size, p.data) for p in packets]
+    outcome = outcomes(geometry, packets, Settings((alpha,), bucket=bucket))
+    expelled = [packet for packet, fate in zip(packets, outcome, strict=True) if fate == PUSHED_OUT]
+    assert all(packet.data for packet in expelled)
+    assert sum(packet.size for packet in expelled) <= bucket + max((packet.size for packet in expelled), default=0)
+
+
+@pytest.mark.parametrize(("length", "congested", "accepted"), [(321, 1, 179), (322, 2, 119), (325, 2, 117)])
+def test_abm_counts_a_queue_from_nine_tenths_of_its_threshold_on(length: int, congested: int, accepted: int) -> None:
+    """Two queues of `length` at the second count; alpha is 1, so the threshold is the free room, 1000 - 2 `length`."""
+    fill = [1, 2] * (length + 10)
+    case = SlottedArrivals(3, 1000, [0] * len(fill) + [10] * 300, fill + [0] * 300)
+    first = [1] * len(fill) + [0] * 300
+    chosen = Settings(alpha=(1.0,), rtt=10)
+    native = run_native("abm", case, first_rtt=first, chosen=chosen)
+    free = 1000 - 2 * length
+    assert accepted == next(q for q in range(300) if not q < (free - q) / congested)
+    assert (native["outcome"][len(fill) :] == 0).sum() == accepted
+    assert_same(native, run_slotted("abm", *case, first_rtt=first, settings=chosen))
+
+
 def test_time_since_a_push_out_saturates_at_never() -> None:
     late = NEVER + 5
     case = SlottedArrivals(1, 1, [0, 0, late - 10, late, late], [0] * 5)
     since = run_native("lqd", case)["features"][:, COLUMNS.index("since_push_out")]
     assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
+
+
+def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
+    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
+    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
+    port = [0] * 8 + [1] * 5
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
+    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
+
+
+def test_the_slow_rate_outlasts_the_averages_interval() -> None:
+    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
+    slot = [0] * 8 + [256, 768, 1024, 2**40]
+    seen = slotted(
+        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
+    )["features"]
+    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
+    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
+    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
+def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
+    """With very many ports and a large buffer other queues hold the packets, which know bytes and link rates."""
+    buffer = 70_000
+    draw = np.random.default_rng(1)
+    port = np.concatenate([np.zeros(buffer // 2), draw.integers(0, 8, 200_000)]).astype(np.int32)
+    slot = np.concatenate([np.zeros(buffer // 2), np.repeat(np.arange(1, 5001), 40)]).astype(np.int64)
+    fixed: dict[str, Any] = {"victim": "random", "seed": 5, "low_pass_slots": 3000, "alpha": [2.0]}
+    small, vast = (slotted(policy, ports, buffer, slot, port, **fixed) for ports in (8, 2**15))
+    assert small["lqd_drop"].any()
+    np.testing.assert_array_equal(vast["lqd_drop"], small["lqd_drop"])
+    assert (small["outcome"] != 0).any()
+    np.testing.assert_array_equal(vast["outcome"], small["outcome"])
+    assert vast["transmitted"] == small["transmitted"]
+
+
+def test_a_second_port_makes_room_at_the_head_of_the_first() -> None:
+    """B = 8, alpha = 1: four packets reach the threshold; with the first of port 1 it falls to 3, below queue 0."""
+    slot, port = np.zeros(7, np.int64), np.array([0, 0, 0, 0, 0, 1, 1], np.int32)
+    fixed: dict[str, Any] = {"alpha": [1.0], "labels": False}
+    assert slotted("occamy", 2, 8, slot, port, **fixed)["outcome"].tolist() == [4, 0, 0, 0, 1, 0, 0]
+    assert slotted("dt", 2, 8, slot, port, **fixed)["outcome"].tolist() == [0, 0, 0, 0, 1, 0, 0]

@@ -7,9 +7,10 @@ Sources: Credence (NSDI'24) sections 2 and 3; the upper bounds of Complete Shari
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
-from itertools import product
-from typing import Any
+from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,12 +21,16 @@ from numpy.typing import NDArray
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, joined
+from foretail.sim_bridge.open_loop import scores
 from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
 from tests.examples import draws
-from tests.sim_bridge.buffer.test_credence_facts import within_the_model
+from tests.sim_bridge.buffer.test_replay import begin, byte_settings, feed
+from tests.sim_bridge.buffer.test_slotted import any_rules, assert_same, bits_for, run_native
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet
+from tests.sim_bridge.slow_models.lqd import Rules, Settings
 from tests.sim_bridge.slow_models.policies import is_safe_in_the_paper
-from tests.sim_bridge.slow_models.slotted import parse, run_slotted
-from tests.strategies import SlottedArrivals, slotted_arrivals
+from tests.sim_bridge.slow_models.slotted import PREDICTED, parse, run_slotted
+from tests.strategies import SlottedArrivals, byte_arrivals, slotted_arrivals
 
 VICTIMS = ("tail", "tail_kept", "head", "random")
 SMALL = slotted_arrivals(max_ports=4, max_buffer=8)
@@ -203,3 +208,421 @@ def test_beyond_the_model_our_safeguard_can_cost_more_when_ports_do_not_divide_t
     assert (sent("cs", *case), sent("followlqd", *case)) == (3, 3)
     assert run_slotted("credence", *case, told).transmitted == 1
     assert run_slotted("credence", *case, told, safe=is_safe_in_the_paper).transmitted == 2
+
+
+RULES = tuple(product(("counted", "uncounted"), ("lowest_port", "highest_port")))
+SAFE = {
+    "paper": lambda longest, ports, buffer: longest < buffer / ports,
+    "integers": lambda longest, ports, buffer: ports * (longest + 1) <= buffer,
+}
+LQD_RATIO = 1.707
+
+
+class Case(NamedTuple):
+    """A sequence: of every slot the packets in order, each a port and a prediction (1 = drop)."""
+
+    ports: int
+    buffer: int
+    slots: list[list[tuple[int, int]]]
+
+
+class Sent(NamedTuple):
+    """Packets that are sent; FollowLQD by both readings."""
+
+    lqd: int
+    credence: int
+    rest: int
+    all: int
+
+
+def admit_as_lqd(queues: list[int], port: int, buffer: int, counting: str, tie: str) -> None:
+    """Let a packet into queues of which only the lengths are kept: whose packet goes does not matter to them."""
+    full = sum(queues) == buffer
+    queues[port] += counting == "counted"
+    if full:
+        longest = [p for p, length in enumerate(queues) if length == max(queues)]
+        queues[longest[0] if tie == "lowest_port" else longest[-1]] -= 1
+    queues[port] += counting == "uncounted"
+
+
+def simulate(case: Case, counting: str, tie: str, safeguard: str) -> Sent:
+    lqd, lqd_of_rest, credence, rest, everything = ([0] * case.ports for _ in range(5))
+    sent = dict.fromkeys(range(5), 0)
+    waiting = list(case.slots)
+    while waiting or any(map(sum, (lqd, credence, rest, everything))):
+        for port, told in waiting.pop(0) if waiting else []:
+            admit_as_lqd(lqd, port, case.buffer, counting, tie)
+            safe = SAFE[safeguard](max(credence), case.ports, case.buffer)
+            if safe or (credence[port] < lqd[port] and sum(credence) < case.buffer and not told):
+                credence[port] += 1
+            if not told:
+                admit_as_lqd(lqd_of_rest, port, case.buffer, counting, tie)
+                for queues, thresholds in ((rest, lqd_of_rest), (everything, lqd)):
+                    if queues[port] < thresholds[port] and sum(queues) < case.buffer:
+                        queues[port] += 1
+        for name, queues in enumerate((lqd, credence, rest, everything, lqd_of_rest)):
+            sent[name] += sum(length > 0 for length in queues)
+            queues[:] = [max(0, length - 1) for length in queues]
+    return Sent(*(sent[name] for name in range(4)))
+
+
+class Arrays(NamedTuple):
+    """A case as the library takes it."""
+
+    slot: np.ndarray
+    port: np.ndarray
+    told: np.ndarray
+
+
+def arrays(case: Case) -> Arrays:
+    rows = [(number, port, told) for number, packets in enumerate(case.slots) for port, told in packets]
+    slot, port, told = zip(*rows, strict=True)
+    return Arrays(np.array(slot, np.int64), np.array(port, np.int32), np.array(told, np.uint8))
+
+
+def native(case: Case, counting: str, tie: str, victim: str) -> tuple[int, int, int]:
+    """Return what LQD, Credence, and FollowLQD by the reading *rest* send."""
+    slot, port, told = arrays(case)
+    kept = told == 0
+    given = {
+        "lqd": (slot, port),
+        "credence": (slot, port, told),
+        "followlqd": (slot[kept], port[kept]),
+    }
+    lqd, credence, rest = (
+        slotted(policy, case.ports, case.buffer, *of, counting=counting, tie=tie, victim=victim)["transmitted"]
+        for policy, of in given.items()
+    )
+    return lqd, credence, rest
+
+
+def optimum(case: Case) -> int:
+    slot, port, _ = arrays(case)
+    return int(late_qd(case.ports, case.buffer, slot, port)["transmitted"])
+
+
+def assert_sent(case: Case, expected: Sent) -> None:
+    """Both simulators, under every rule."""
+    assert case.buffer % case.ports == 0
+    assert max(map(len, case.slots)) <= case.ports
+    for counting, tie in RULES:
+        for safeguard in SAFE:
+            assert simulate(case, counting, tie, safeguard) == expected, (counting, tie, safeguard)
+        for victim in VICTIMS:
+            assert native(case, counting, tie, victim) == expected[:3], (counting, tie, victim)
+
+
+def theorem_1(ports: int, share: int, repeats: int) -> Case:
+    """The family that refutes Theorem 1: N ports, a buffer of `share` packets for each, m = min(share, (N - 1) / 2).
+
+    Port 0 is filled to B by up to N packets a slot, the first `share` of them predicted to drop; the safeguard takes
+    them. In each of the `repeats` slots that follow, LQD's queue 0 has room for what it and m others have sent: m + 1
+    packets come for port 0 (1 in the first such slot), all but the last predicted to drop, then one for each of m other
+    ports. Credence, which is full, sends one packet a slot; FollowLQD without the predicted drops has room for all.
+    """
+    buffer, others = share * ports, min(share, (ports - 1) // 2)
+    slots: list[list[tuple[int, int]]] = []
+    length, doomed = 0, share
+    while True:
+        now = min(ports, buffer - length)
+        drops = min(now, doomed)
+        slots.append([(0, 1)] * drops + [(0, 0)] * (now - drops))
+        doomed -= drops
+        length += now
+        if length == buffer:
+            break
+        length -= 1
+    for number in range(repeats):
+        drops = others if number else 0
+        slots.append([(0, 1)] * drops + [(0, 0)] + [(port, 0) for port in range(1, others + 1)])
+    return Case(ports, buffer, slots)
+
+
+def test_lemma_1_does_not_hold() -> None:
+    """N = B = 2, slots [00][01][0], predictions 1 0 0 0 0: eta is 1, and Credence sends less than LQD."""
+    case = Case(2, 2, [[(0, 1), (0, 0)], [(0, 0), (1, 0)], [(0, 0)]])
+    assert_sent(case, Sent(lqd=4, credence=3, rest=4, all=4))
+    assert optimum(case) == 4
+
+
+@pytest.mark.parametrize(
+    ("ports", "share", "sent"),
+    [
+        (5, 2, Sent(910, 312, 910, 910)),
+        (9, 4, Sent(1536, 340, 1536, 1536)),
+        (9, 6, Sent(1556, 360, 1554, 1554)),
+    ],
+)
+def test_theorem_1_does_not_hold(ports: int, share: int, sent: Sent) -> None:
+    case = theorem_1(ports, share, repeats=300)
+    assert_sent(case, sent)
+    assert optimum(case) == sent.lqd
+    assert sent.lqd / sent.credence > LQD_RATIO * sent.lqd / min(sent.rest, sent.all)
+
+
+@pytest.mark.parametrize(("ports", "share"), [(3, 1), (4, 3), (5, 1), (6, 9), (8, 2), (12, 4)])
+@pytest.mark.parametrize("repeats", [1, 40])
+def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share: int, repeats: int) -> None:
+    """Beyond what fills port 0, LQD sends m + 1 packets a slot and Credence one; eta's loss is a constant, share - m.
+
+    So LQD / Credence tends to m + 1, at most (N + 1) / 2, and eta to 1.
+    """
+    case = theorem_1(ports, share, repeats)
+    others = min(share, (ports - 1) // 2)
+    filled = sum(map(len, case.slots)) - repeats * (2 * others + 1) + others  # the first of the slots has m fewer
+    lqd = filled + repeats * (others + 1) - others
+    rest = lqd - (share - others)
+    assert_sent(case, Sent(lqd, filled + repeats, rest, rest))
+    assert optimum(case) == lqd
+
+
+def test_eta_and_the_recovered_loss_can_be_1_where_credence_sends_a_fifth() -> None:
+    """And no more than it would by accepting always."""
+    case = theorem_1(64, 20, 300)
+    slot, port, told = arrays(case)
+    lqd, credence, rest = native(case, "counted", "lowest_port", "tail")
+    accept = slotted("followlqd", 64, 1280, slot, port)["transmitted"]
+    always = slotted("credence", 64, 1280, slot, port, np.zeros_like(told))["transmitted"]
+    assert scores.prediction_error(lqd, rest) == 1
+    assert scores.recovered_loss(lqd, rest, accept) == 1
+    assert credence == always == accept
+    assert scores.sent_percent_of_lqd(credence, lqd) == pytest.approx(21.1, abs=0.05)
+
+
+THREE_PORTS = "[222][112][001][000][11][020][][20][0][]"
+CLOSED_FORM = "[0][][][00][1][11][][][][][11][10][11][11][10][00][][1][][][][0]"
+
+
+def run(policy: str, ports: int, buffer: int, slot: Any, port: Any, predictions: Any = None, **rules: Any) -> Any:
+    return slotted(
+        policy,
+        ports,
+        buffer,
+        np.asarray(slot, np.int64),
+        np.asarray(port, np.int32),
+        None if predictions is None else np.asarray(predictions, np.uint8),
+        **rules,
+    )
+
+
+def within_the_model(ports: int, slot: Any) -> NDArray[np.int64]:
+    """Delay arrivals to later slots until none has more than one per port of the switch, as the model demands."""
+    delayed: list[int] = []
+    for wanted in slot:
+        at = max([wanted, *delayed[-1:]])
+        delayed.append(at + (delayed[-ports:] == [at] * ports))
+    return np.array(delayed, np.int64)
+
+
+def poisson_bursts(ports: int, buffer: int, slots: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The workload of the paper's Figure 14: bursts of the size of the buffer to random ports, Poisson in time, over a
+    background of single packets. A burst arrives at `ports` packets a slot.
+    """
+    draw = np.random.default_rng(seed)
+    arrivals: list[list[int]] = [[] for _ in range(slots)]
+    for start in np.flatnonzero(draw.random(slots) < min(1.0, ports / (2 * buffer))):
+        target = int(draw.integers(ports))
+        for k in range(buffer):
+            if start + k // ports < slots:
+                arrivals[start + k // ports].append(target)
+    for slot in arrivals:
+        slot.extend(draw.integers(0, ports, draw.integers(0, ports + 1)).tolist())
+        draw.shuffle(slot)
+    slot_of = np.repeat(np.arange(slots), [len(slot) for slot in arrivals])
+    return within_the_model(ports, slot_of), np.array([port for slot in arrivals for port in slot], np.int32)
+
+
+def test_beyond_the_model_the_safeguard_may_keep_a_head_victim_and_lose_another_packet() -> None:
+    """Three arrivals in a slot of a switch with two ports: safe is no longer harmless before the slot ends."""
+    slot, port = parse("[110][1]")
+    lqd = run("lqd", 2, 2, slot, port, victim="head")
+    credence = run("credence", 2, 2, slot, port, lqd["lqd_drop"], victim="head")
+    assert lqd["lqd_drop"].tolist() == [1, 0, 0, 0]
+    assert credence["outcome"].tolist() == [0, 0, 3, 1]
+    assert (lqd["transmitted"], credence["transmitted"]) == (3, 2)
+
+
+def test_beyond_the_model_a_tail_victim_is_lost_too_where_the_arrival_does_not_count() -> None:
+    """LQD then never refuses an arrival: its tail victim was queued before, under the safeguard, in the same slot."""
+    slot, port = parse("[10011][00]")
+    lqd = run("lqd", 2, 4, slot, port, counting="uncounted")
+    credence = run("credence", 2, 4, slot, port, lqd["lqd_drop"], counting="uncounted")
+    assert lqd["lqd_drop"].tolist() == [0, 0, 1, 0, 0, 0, 0]
+    assert (lqd["transmitted"], credence["transmitted"]) == (6, 5)
+    rules = Rules(counting="uncounted")
+    assert run_slotted("lqd", 2, 4, slot, port, rules=rules).transmitted == 6
+    assert run_slotted("credence", 2, 4, slot, port, lqd["lqd_drop"], rules=rules).transmitted == 5
+
+
+def test_the_paper_s_safeguard_loses_a_packet_when_ports_do_not_divide_the_buffer() -> None:
+    slot, port = parse(THREE_PORTS)
+    rules = Rules(victim="head")
+    lqd = run_slotted("lqd", 3, 4, slot, port, rules=rules)
+    paper = run_slotted("credence", 3, 4, slot, port, lqd.lqd_drop, rules=rules, safe=is_safe_in_the_paper)
+    ours = run_slotted("credence", 3, 4, slot, port, lqd.lqd_drop, rules=rules)
+    assert (lqd.transmitted, paper.transmitted, ours.transmitted) == (17, 16, 17)
+    native = run("lqd", 3, 4, slot, port, victim="head")
+    assert native["transmitted"] == 17
+    assert run("credence", 3, 4, slot, port, native["lqd_drop"], victim="head")["transmitted"] == 17
+
+
+@given(case=slotted_arrivals(), victim=st.sampled_from(("tail", "head")))
+def test_both_safeguards_are_one_when_ports_divide_the_buffer(case: SlottedArrivals, victim: str) -> None:
+    case = case._replace(buffer=case.ports * max(1, case.buffer // case.ports))
+    rules = Rules(victim=victim)
+    labels = run_slotted("lqd", *case, rules=rules).lqd_drop
+    ours = run_slotted("credence", *case, labels, rules=rules)
+    assert run_slotted("credence", *case, labels, rules=rules, safe=is_safe_in_the_paper) == ours
+
+
+def test_another_tie_rule_than_that_of_the_labels_can_lose_packets() -> None:
+    lost = 0
+    for seed in range(5):
+        slot, port = poisson_bursts(8, 64, slots=2000, seed=seed)
+        lqd = run("lqd", 8, 64, slot, port, tie="lowest_port")
+        other = run("credence", 8, 64, slot, port, lqd["lqd_drop"], tie="highest_port")
+        assert other["transmitted"] <= lqd["transmitted"]
+        lost += lqd["transmitted"] - other["transmitted"]
+    assert lost > 0
+
+
+@pytest.mark.parametrize("counting", ["counted", "uncounted"])
+@pytest.mark.parametrize("tie", ["lowest_port", "highest_port"])
+def test_the_closed_form_is_not_an_upper_bound_of_eta(counting: str, tie: str) -> None:
+    """Nothing is predicted to drop, so that all readings of eta are one."""
+    slot, port = parse(CLOSED_FORM)
+    lqd = run("lqd", 2, 4, slot, port, counting=counting, tie=tie)
+    follow = run("followlqd", 2, 4, slot, port, counting=counting, tie=tie)
+    for policy, native in (("lqd", lqd), ("followlqd", follow)):
+        slow = run_slotted(policy, 2, 4, slot, port, rules=Rules(counting, tie))
+        assert slow.transmitted == native["transmitted"]
+    assert (lqd["transmitted"], follow["transmitted"]) == (19, 17)
+    false_negatives = int(lqd["lqd_drop"].sum())
+    true_negatives = len(slot) - false_negatives
+    closed_form = true_negatives / (true_negatives - min((2 - 1) * false_negatives, true_negatives))
+    assert closed_form == pytest.approx(1.056, abs=5e-4)
+    assert closed_form < 19 / 17 == pytest.approx(1.118, abs=5e-4)
+
+
+def test_always_accepting_is_following_lqd_where_the_safeguard_is_silent() -> None:
+    slot, port = poisson_bursts(8, 7, slots=500, seed=1)  # a buffer below the number of ports: never safe
+    follow, accept = (run(policy, 8, 7, slot, port) for policy in ("followlqd", "credence"))
+    assert accept["exposed"].all()
+    np.testing.assert_array_equal(accept["outcome"], follow["outcome"])
+    np.testing.assert_array_equal(accept["asked"], accept["outcome"] == 0)
+
+
+@given(case=slotted_arrivals(max_ports=8))
+def test_predictions_that_always_drop_still_let_the_safeguard_accept(case: SlottedArrivals) -> None:
+    accepts = run("credence", *case, np.ones(len(case.slot)))
+    np.testing.assert_array_equal(accepts["outcome"] == 0, accepts["exposed"] == 0)
+
+
+PLENTY = 2**30
+OFF: dict[str, Any] = {"spares_first_rtt": 0, "drop_budget": PLENTY, "answers_needed": 1}
+guards = st.builds(
+    Settings,
+    rtt=st.sampled_from((1, 2, 5, 25)),
+    spares_first_rtt=st.integers(0, 1),
+    drop_budget=st.sampled_from((0, 1, 3, 20)),
+    answers_needed=st.integers(1, 8),
+)
+
+
+@settings(max_examples=draws(300))
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules, chosen=guards)
+def test_it_is_the_slow_model(data: st.DataObject, case: SlottedArrivals, rules: Rules, chosen: Settings) -> None:
+    predictions, first = data.draw(st.none() | bits_for(case)), data.draw(st.none() | bits_for(case))
+    slow = run_slotted("guarded", *case, predictions, first, rules=rules, settings=chosen)
+    assert_same(run_native("guarded", case, predictions, first, rules=rules, chosen=chosen), slow)
+
+
+@given(data=st.data(), case=slotted_arrivals(), rules=any_rules)
+def test_without_guards_it_is_credence(data: st.DataObject, case: SlottedArrivals, rules: Rules) -> None:
+    predictions, first = data.draw(bits_for(case)), data.draw(bits_for(case))
+    told: dict[str, Any] = {"predictions": predictions, "first_rtt": first, "rules": rules, "chosen": Settings(**OFF)}
+    assert_equal(run_native("guarded", case, **told), run_native("credence", case, **told))
+
+
+@given(data=st.data(), case=byte_arrivals(priorities=2))
+def test_without_guards_it_is_credence_in_bytes(data: st.DataObject, case: tuple[Geometry, list[Packet]]) -> None:
+    geometry, packets = case
+    chosen = replace(data.draw(byte_settings((0.5,))), priorities=2, **OFF)
+    predictions = data.draw(st.lists(st.integers(0, 1), min_size=len(packets), max_size=len(packets)))
+    replays = [begin(policy, [geometry], chosen=chosen) for policy in ("guarded", "credence")]
+    assert_equal(*(feed(replay, packets, predictions) for replay in replays))
+    assert replays[0].finish() == replays[1].finish()
+
+
+@given(data=st.data(), case=slotted_arrivals(), chosen=guards)
+def test_without_a_budget_it_is_credence_that_always_accepts(
+    data: st.DataObject, case: SlottedArrivals, chosen: Settings
+) -> None:
+    chosen = replace(chosen, drop_budget=0, spares_first_rtt=0)
+    guarded = run_native("guarded", case, data.draw(bits_for(case)), chosen=chosen)
+    assert_equal(guarded, run_native("credence", case))
+
+
+@given(data=st.data(), case=byte_arrivals())
+def test_whatever_the_answers_predictions_drop_no_more_than_their_budget(
+    data: st.DataObject, case: tuple[Geometry, list[Packet]]
+) -> None:
+    """An interval begins with a drop, at least `rtt` after the one before, and has one budget. So from the first drop
+    of a queue on there are at most 1 + (time / rtt) of them; any `rtt` ns lie in two, at most.
+    """
+    geometry, packets = case
+    chosen = data.draw(byte_settings((0.5,)))
+    answers = data.draw(st.just([1] * len(packets)) | st.lists(st.integers(0, 1), min_size=60, max_size=60))
+    outcome = feed(begin("guarded", [geometry], chosen=chosen), packets, answers[: len(packets)])["outcome"]
+    gone = [packet for packet, fate in zip(packets, outcome, strict=True) if fate == PREDICTED]
+    assert not chosen.spares_first_rtt or not any(packet.first_rtt for packet in gone)
+    for port in range(geometry.ports):
+        mine = [packet for packet in gone if packet.port == port]
+        for first in mine:
+            since = [packet for packet in mine if packet.time_ns >= first.time_ns]
+            near = sum(packet.size for packet in since if packet.time_ns < first.time_ns + chosen.rtt)
+            assert near <= 2 * chosen.drop_budget
+        if mine:
+            intervals = 1 + (mine[-1].time_ns - mine[0].time_ns) // chosen.rtt
+            assert sum(packet.size for packet in mine) <= intervals * chosen.drop_budget
+
+
+@given(case=slotted_arrivals(), needed=st.integers(2, 8), data=st.data())
+def test_no_packet_goes_by_an_answer_alone(case: SlottedArrivals, needed: int, data: st.DataObject) -> None:
+    """Those whose queue was never told to drop `needed` times in a row are accepted."""
+    answers = data.draw(bits_for(case))
+    chosen = Settings(drop_budget=PLENTY, answers_needed=needed)
+    native = run_native("guarded", case, answers, chosen=chosen)
+    for port in range(case.ports):
+        of_port = np.flatnonzero((np.array(case.port) == port) & (native["asked"] == 1))
+        told = [int(answers[i]) for i in of_port]
+        dropped = native["outcome"][of_port] == PREDICTED
+        breaks = [-1, *(k for k, answer in enumerate(told) if not answer), len(told)]
+        expected = sum(max(0, b - a - needed) for a, b in pairwise(breaks))
+        assert dropped.sum() == expected
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], name)
+
+
+def test_following_lqd_falls_far_behind_it_on_its_worst_case() -> None:
+    """A full queue first, then one packet per port and slot: FollowLQD has no room for what LQD makes room for."""
+    ports, buffer = 8, 64
+    slots = [[0] * buffer] + [list(range(ports))] * (buffer // 2)
+    slot = [number for number, arrivals in enumerate(slots) for _ in arrivals]
+    port = [port for arrivals in slots for port in arrivals]
+    lqd, follow = (run(policy, ports, buffer, slot, port)["transmitted"] for policy in ("lqd", "followlqd"))
+    slow = run_slotted("followlqd", ports, buffer, slot, port).transmitted
+    assert follow == slow
+    assert follow < lqd
+
+
+def test_lqd_s_labels_are_its_own_outcomes_under_every_rule() -> None:
+    slot, port = poisson_bursts(8, 50, slots=1000, seed=3)
+    for counting, tie, victim in product(("counted", "uncounted"), ("lowest_port", "highest_port"), VICTIMS):
+        lqd = run("lqd", 8, 50, slot, port, counting=counting, tie=tie, victim=victim)
+        np.testing.assert_array_equal(lqd["lqd_drop"], lqd["outcome"] != 0)
+        assert lqd["lqd_drop"].sum() > 100

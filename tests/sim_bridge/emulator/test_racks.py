@@ -6,9 +6,11 @@ Costs the build of two programs, 30 s of CPU.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,12 @@ import pytest
 
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
-from foretail.sim_bridge.ns3.driver import find_ns3
 from tests.sim_bridge.buffer.test_headers import ROOM, compiler, run
-from tests.sim_bridge.emulator.test_emulator_loop import json_include
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.racks import SlowRacks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+
 
 # Odd numbers, so that no two packets arrive at once.
 DOCUMENT: dict[str, Any] = {
@@ -113,22 +115,6 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
     return told
 
 
-@pytest.fixture(scope="module")
-def check_in_ns3(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Told]:
-    folder = tmp_path_factory.mktemp("ns3_racks_check")
-    ns3 = find_ns3()
-    libraries = ns3.prefix / ("lib64" if (ns3.prefix / "lib64").is_dir() else "lib")
-    named = (f"-l:{next(libraries.glob(f'libns{ns3.version}-{module}*.so')).name}" for module in ("core", "network"))
-    flags = ("-isystem", f"{ns3.prefix}/include", f"-L{libraries}", *named, f"-Wl,-rpath,{libraries}")
-    program = compiled(folder, "ns3_racks_check", *flags)
-
-    def told(document: dict[str, Any], sent: list[tuple[int, int, int, int]]) -> Told:
-        (folder / "settings.json").write_text(json.dumps(document), encoding="utf-8")
-        return events(run(program, folder / "settings.json", source=lines(sent)))
-
-    return told
-
-
 def changed(**racks: Any) -> dict[str, Any]:
     document = copy.deepcopy(DOCUMENT)
     document["racks"] |= racks
@@ -202,27 +188,6 @@ def traced_as_slow(trace: Records, slow: SlowRacks) -> None:
         assert slow.labels == slow.dropped
 
 
-@pytest.mark.nightly
-@pytest.mark.full
-@pytest.mark.ns3
-@pytest.mark.parametrize(
-    "racks",
-    [{}, {"resize": RESIZED}, untraced("lqd"), untraced("credence")],
-    ids=["static", "ahead", "lqd", "credence"],
-)
-def test_in_ns3_every_packet_goes_where_and_when_it_does_under_the_fake_clock(
-    check: Check, check_in_ns3: Callable[..., Told], racks: dict[str, Any]
-) -> None:
-    document = changed(**racks)
-    sent = bursts(seed=9, packets=500, factor=1)
-    clocked, simulated = check(document, 1, 0, sent), check_in_ns3(document, sent)
-    assert 0 < sum(simulated["dropped"].values()) < len(sent) / 2
-    assert 0 < sum(simulated["by_circuit"].values()) < len(simulated["by_circuit"])
-    assert simulated["sent"] == {i: time for i, (time, *_) in enumerate(sent)}
-    for name in ("sent", "due", "left", "entered", "by_circuit", "waiting", "dropped", "first_up", "first_down"):
-        assert simulated[name] == clocked[name], name
-
-
 def test_a_larger_voq_before_its_circuit_lets_more_through_and_drops_nothing_at_teardown(check: Check) -> None:
     sent = bursts(seed=2, packets=600, factor=1)
     static, resized = (check(changed(resize=resize), 1, 0, sent) for resize in (None, RESIZED))
@@ -251,16 +216,6 @@ def test_packets_back_tell_of_the_circuit_while_it_is_up_or_its_voq_is_large(
     assert set(silent["announced"].values()) == {0}
 
 
-def test_an_idle_packet_path_and_an_idle_circuit_take_what_their_links_take(check: Check) -> None:
-    document = changed(
-        host_bps=40_000_000_000, packet_bps=10_000_000_000, circuit_bps=80_000_000_000, packet_delay_ns=5_000
-    )
-    document["racks"] |= {"circuit_delay_ns": 30_000, "day_ns": 180_000, "night_ns": 20_000}
-    to_its_circuit, to_another = (0, 0, 3, 9000), (0, 0, 6, 9000)  # rack 0 to 1, whose day it is; to rack 3, whose not
-    assert check(document, 1, 0, [to_its_circuit])["due"] == {0: 1_800 + 900 + 30_000 + 1_800}
-    assert check(document, 1, 0, [to_another])["due"] == {0: 2 * (1_800 + 7_200 + 5_000)}
-
-
 def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_day_waits(check: Check) -> None:
     document = changed(day_ns=100_000, night_ns=10_000, packet_delay_ns=0, packet_bps=10_000_000_000)
     slot = 110_000
@@ -272,13 +227,6 @@ def test_the_packet_path_is_off_in_the_night_before_and_what_does_not_fit_the_da
     assert told["by_circuit"] == {0: 1, 1: 0}
     assert told["left"][0] == 2 * slot + by_circuit + 30_011
     assert told["left"][1] == 2 * slot + 100_000 + 2 * 7_200  # the day's end opens the packet path again
-
-
-def test_circuits_of_racks_with_hosts_are_logged_up_and_down(check: Check) -> None:
-    told = check(DOCUMENT, 1, 0, bursts(seed=1, packets=400, factor=1))
-    slot = 50_021 + 9_973
-    assert told["first_up"] == {1000 * rack + (rack + 1 + k) % 5: k * slot for rack in (0, 1, 3) for k in range(4)}
-    assert told["first_down"] == {pair: up + 50_021 for pair, up in told["first_up"].items()}
 
 
 def test_a_run_in_its_stride_allocates_nothing(check: Check) -> None:
@@ -332,3 +280,145 @@ def test_what_means_nothing_to_racks_is_refused(check: Check, group: str) -> Non
     said = check.refusal(DOCUMENT | {group: {}})  # type: ignore[attr-defined]
     sentence = f"setting '{group}' means nothing to racks, whose hosts send the flows of 'flows': leave it out"
     assert said == f"refused: {sentence}\n"
+
+
+ACCEPTED = 0
+DELAY_NS, OVERHEAD = 3000, 2
+STAR = ("1", "0", "4")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A packet of a host: clock ns, hosts, bytes."""
+
+    time: int
+    source: int
+    destination: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Told_of_emulator_loop:
+    """What the program says: for each kind of event packet -> time, and figures by name."""
+
+    sent: dict[int, int]
+    due: dict[int, int]
+    written: dict[int, int]
+    order: list[int]  # of the packets that were handed over
+    figures: dict[str, int]
+
+
+Check_of_emulator_loop = Callable[..., Told_of_emulator_loop]
+
+
+def json_include() -> str:
+    spec = importlib.util.find_spec("nlohmann_json")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return f"{spec.submodule_search_locations[0]}/include"
+
+
+@pytest.fixture(scope="module")
+def check_of_emulator_loop(tmp_path_factory: pytest.TempPathFactory) -> Check_of_emulator_loop:
+    program = tmp_path_factory.mktemp("emulator_check") / "emulator_check"
+    sources = [Path(__file__).with_name("emulator_check.cpp"), *(ROOM / "packets" / "settings").glob("*.cc")]
+    sources.append(ROOM / "buffer" / "policies" / "policies.cpp")
+    flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", "-isystem", json_include())
+    run(compiler("CXX", "c++", "g++", "clang++"), *flags, *sources, "-o", program, "-ldl")
+
+    def told(
+        network: tuple[str, str, str], policy: str, buffer: int, factor: int, step: int, sent: list[Sent]
+    ) -> Told_of_emulator_loop:
+        lines = "".join(f"{one.time} {one.source} {one.destination} {one.size}\n" for one in sent)
+        printed = run(program, *network, policy, str(buffer), str(factor), str(step), source=lines)
+        words = [(what, int(packet), int(number)) for what, packet, number in map(str.split, printed.splitlines())]
+        kinds = {kind: {p: t for what, p, t in words if what == kind} for kind in ("sent", "due", "written")}
+        figures = {what: number for what, _, number in words if what not in kinds}
+        return Told_of_emulator_loop(**kinds, order=[p for what, p, _ in words if what == "written"], figures=figures)
+
+    return told
+
+
+def duration(size: int) -> int:
+    """Of a packet on a link of 10 Gbit/s."""
+    return -(-(size + OVERHEAD) * 8 // 10)
+
+
+def slow_star(sent: list[Sent], starts: dict[int, int], policy: str, buffer: int) -> dict[int, int]:
+    """When each packet reaches its host, packet -> virtual ns: links first in, first out, and the slow switch."""
+    free = [0] * 4
+    arrivals = []
+    for packet in sorted(range(len(sent)), key=lambda one: (starts[one], one)):
+        one = sent[packet]
+        free[one.source] = max(free[one.source], starts[packet]) + duration(one.size)
+        arrivals.append((free[one.source] + DELAY_NS, packet))
+    arrivals.sort()
+    assert len({time for time, _ in arrivals}) == len(arrivals), "two arrivals at once: draw other packets"
+    rows = [Packet(row, time, sent[p].destination, sent[p].size) for row, (time, p) in enumerate(arrivals)]
+    outcome = run_bytes(policy, Geometry(buffer, (10**10,) * 4, OVERHEAD), rows)
+    gone = [0] * 4
+    due = {}
+    for row, (time, packet) in enumerate(arrivals):
+        if outcome.outcome[row] != ACCEPTED:
+            continue
+        port = sent[packet].destination
+        gone[port] = max(gone[port], time) + duration(sent[packet].size)
+        due[packet] = gone[port] + DELAY_NS
+    return due
+
+
+def bursts_of_emulator_loop(seed: int, packets: int, factor: int) -> list[Sent]:
+    """Three hosts that send to the fourth, and some to each other, faster than a link."""
+    draw = random.Random(seed)
+    times = sorted(draw.randrange(300 * packets) * factor for _ in range(packets))
+    found = []
+    for time in times:
+        source = draw.randrange(4)
+        others = [host for host in range(4) if host != source]
+        destination = 3 if source != 3 and draw.random() < 0.7 else draw.choice(others)
+        found.append(Sent(time, source, destination, draw.randrange(41, 1441)))
+    return found
+
+
+@pytest.mark.parametrize("policy", ["cs", "lqd", "dt"])
+def test_every_packet_is_due_when_the_slow_network_says(
+    check_of_emulator_loop: Check_of_emulator_loop, policy: str
+) -> None:
+    sent = bursts_of_emulator_loop(seed=8, packets=200, factor=7)
+    told = check_of_emulator_loop(STAR, policy, 256, 7, 0, sent)
+    assert told.sent == {packet: one.time // 7 for packet, one in enumerate(sent)}
+    expected = slow_star(sent, told.sent, policy, 4 * 10 * 256)
+    assert told.due == expected
+    assert 0 < len(expected) < len(sent), "nothing was dropped, or all"
+    assert told.written == {packet: due * 7 for packet, due in expected.items()}
+    assert told.figures["late_max"] == 0
+
+
+@pytest.mark.parametrize("step_ns", [50, 900, 40_000])
+def test_a_late_loop_changes_no_decision_on_what_it_read(
+    check_of_emulator_loop: Check_of_emulator_loop, step_ns: int
+) -> None:
+    sent = bursts_of_emulator_loop(seed=6, packets=150, factor=20)
+    told = check_of_emulator_loop(STAR, "lqd", 512, 20, step_ns, sent)
+    assert any(told.sent[packet] > one.time // 20 for packet, one in enumerate(sent))
+    assert told.due == slow_star(sent, told.sent, "lqd", 4 * 10 * 512)
+    late = sorted(told.written[packet] - due * 20 for packet, due in told.due.items())
+    assert late[0] >= 0
+    # The loop looks at the clock once for its lateness; `written` has that look.
+    assert told.figures["late_max"] == late[-1]
+    for name, share in (("late_p50", 0.5), ("late_p99", 0.99)):
+        exact = late[int(share * len(late))]
+        assert exact <= told.figures[name] <= exact * 1.13 + 1
+
+
+def test_packets_are_handed_over_in_the_order_of_their_times(check_of_emulator_loop: Check_of_emulator_loop) -> None:
+    sent = bursts_of_emulator_loop(seed=3, packets=300, factor=1)
+    told = check_of_emulator_loop(STAR, "cs", 5120, 1, 50_000, sent)
+    assert told.order == sorted(told.due, key=lambda packet: told.due[packet])
+
+
+def test_a_run_in_its_stride_allocates_nothing_of_emulator_loop(check_of_emulator_loop: Check_of_emulator_loop) -> None:
+    once = bursts_of_emulator_loop(seed=4, packets=400, factor=1)
+    end = once[-1].time + 1_000_000
+    sent = [Sent(one.time + end * round_, one.source, one.destination, one.size) for round_ in range(4) for one in once]
+    assert check_of_emulator_loop(STAR, "lqd", 512, 1, 0, sent).figures["allocated"] == 0

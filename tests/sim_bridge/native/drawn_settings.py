@@ -15,8 +15,6 @@ POLICIES = (
     *("lqd", "dt", "cs", "cp", "abm", "occamy", "harmonic", "reverie"),
     *("credence", "followlqd", "guarded", "learned"),
 )
-
-
 TCP = ("newreno", "dctcp", "cubic")
 
 

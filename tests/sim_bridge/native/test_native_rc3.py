@@ -18,16 +18,17 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
-from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator, why_not_here
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages import Message
 from foretail.sim_bridge.open_loop.replay import queues_of
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.examples import draws
-from tests.scenarios import MILLISECOND, settings
+from tests.scenarios import MILLISECOND, STAR, settings, star_of_messages
+from tests.sim_bridge.native.drawn_settings import TCP, drawn_settings
 
 SEGMENT, EDGES = 1460, [40, 440, 4440]
 RATE_BPS, DELAY_NS = 1_000_000_000, MILLISECOND
@@ -37,43 +38,25 @@ FULL, EMPTY = 8 * 1502, 8 * 42
 
 def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: Any) -> dict[str, Any]:
     """One switch at 1 Gbit/s with a round trip of 4 ms, and flows of (start in ns, bytes, source, destination)."""
-    columns = dict(
-        zip(("start_ns", "size_bytes", "source", "destination"), map(list, zip(*rows, strict=True)), strict=True)
-    )
-    messages = columns | {
-        "connection": list(range(len(rows))),
-        "latest_ns": [10**12] * len(rows),
-        "after": [[]] * len(rows),
-        "gap_ns": [0] * len(rows),
+    messages = [Message(row[0], 10**12, row[1], row[2], row[3], number) for number, row in enumerate(rows)]
+    usual: dict[str, Any] = {
+        "topology__server_link_bps": RATE_BPS,
+        "topology__link_delay_ns": DELAY_NS,
+        "topology__buffer_bytes_per_port_per_gbps": 500_000,
+        "incast__connect_ahead_ns": 0,
+        "transport__name": "newreno",
+        "transport__mark_bytes": 0,
+        "transport__slow_start": True,
+        "transport__initial_window_segments": 4,
+        "transport__segment_bytes": SEGMENT,
+        "transport__min_rto_ns": 10 * MILLISECOND,
+        "transport__rc3": {"edges": edges},
+        "queues__count": 4,
+        "queues__scheduler": "strict",
+        "rules__order": "lower_classes_first",
+        "drain_ns": 60_000 * MILLISECOND,
     }
-    return settings(
-        **{
-            "topology__leaves": 1,
-            "topology__spines": 0,
-            "topology__servers_per_leaf": 5,
-            "topology__server_link_bps": RATE_BPS,
-            "topology__link_delay_ns": DELAY_NS,
-            "topology__buffer_bytes_per_port_per_gbps": 500_000,
-            "background__destinations": "other_servers",
-            "background__load": 0.0,
-            "incast__responders": "other_servers",
-            "incast__queries_per_second_per_server": 0.0,
-            "incast__connect_ahead_ns": 0,
-            "transport__name": "newreno",
-            "transport__mark_bytes": 0,
-            "transport__slow_start": True,
-            "transport__initial_window_segments": 4,
-            "transport__segment_bytes": SEGMENT,
-            "transport__min_rto_ns": 10 * MILLISECOND,
-            "transport__rc3": {"edges": edges},
-            "queues__count": 4,
-            "queues__scheduler": "strict",
-            "rules__order": "lower_classes_first",
-            "drain_ns": 60_000 * MILLISECOND,
-        }
-        | {f"messages__{name}": column for name, column in messages.items()}
-        | changes,
-    )
+    return star_of_messages(messages, 5, **(usual | changes))
 
 
 def flows_of(document: dict[str, Any]) -> Records:
@@ -225,53 +208,6 @@ def test_a_snapshot_goes_on_byte_for_byte(number: int, moment: int, tmp_path_fac
     assert "priorities.bin" in written[0]
 
 
-ON = [
-    "model=any",
-    "scenario=star",
-    "scenario.transport.rc3.edges=[40,440,4440]",
-    "scenario.transport.name=newreno",
-    "scenario.transport.mark_bytes=0",
-    "scenario.queues.count=4",
-    "scenario.queues.scheduler=strict",
-]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["network=ns3"], r"transport.rc3.edges = \[40, 440, 4440\] is not there with network=ns3: use network=native"),
-        (["network=emulator"], "transport.rc3.edges = .* is not there with network=emulator: use network=native"),
-        (["scenario.transport.recovery=linux"], "recovery = linux does not go with .*: set it to ns3"),
-        (["scenario.transport.name=timely"], "name = timely does not go with .*: set it to newreno or cubic"),
-        (["scenario.transport.name=irn"], "name = irn does not go with"),
-        (["scenario.transport.name=dctcp", "scenario.transport.mark_bytes=9000"], "name = dctcp does not go with"),
-        (["scenario.transport.background_name=roce"], "background_name = roce does not go with"),
-        (["scenario.transport.mark_bytes=9000"], "mark_bytes = 9000 does not go with .*: set it to 0"),
-        (["scenario.queues.count=3"], "queues.count = 3 does not go with .*: set it to 4"),
-        (["scenario.queues.scheduler=round_robin"], "queues.scheduler = round_robin does not go with"),
-        (["scenario.queues.incast=1"], "queues.incast = 1 does not go with .*: set it to 0"),
-        (["scenario.queues.lossless=[1]"], "queues.lossless = .* does not go with"),
-        (
-            ["scenario.elephants.flows_per_server=1", "scenario.elephants.destinations=other_servers"],
-            "elephants.flows_per_server = 1 does not go with",
-        ),
-        (["scenario.collective.kind=ring"], "collective.kind = ring does not go with"),
-        (["scenario.incast.connections=reused"], "incast.connections = reused does not go with"),
-        (
-            ["scenario.background.size_bytes=[0,2_000_000_000]", "scenario.background.cumulative=[0,1]"],
-            "background.size_bytes = .* does not go with .*: set it to at most 1073741824",
-        ),
-        (["scenario.transport.rc3.edges=[40,40]"], r"rc3.edges = \[40, 40\] do not rise: sort them"),
-        (["scenario.transport.rc3.edges=[0]"], "scenario.transport.rc3.edges"),
-    ],
-)
-def test_what_the_second_loop_cannot_have_is_refused_in_one_sentence(overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint) as refused:
-        compose_settings(EvaluateConfig, [*ON, *overrides], "a test")
-    assert "\n" not in str(refused.value)
-    compose_settings(EvaluateConfig, ON, "a test")
-
-
 def test_more_priorities_than_queues_are_refused() -> None:
     document = star([(0, 1, 0, 1)])
     with pytest.raises(ForetailError, match=r"'transport\.rc3\.edges' has more priorities than a port has queues"):
@@ -289,3 +225,131 @@ def test_a_replay_would_not_know_the_queues() -> None:
 def test_ns3_refuses_it(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"'transport.rc3.edges' needs senders that ns-3 .* run it in the native"):
         run_driver(star([(0, 1, 0, 1)]), tmp_path)
+
+
+RECOVERY_SEGMENT = 1400
+LEAST_RTO_NS = 10 * MILLISECOND
+SENDERS = 8
+HOUR_NS = 3_600_000 * MILLISECOND
+
+
+def messages(rows: list[tuple[int, int, int]]) -> list[Message]:
+    """Messages of (source, destination, bytes), each on a connection of its own, that all start after 1 ms."""
+    return [
+        Message(MILLISECOND, HOUR_NS, size, source, destination, number)
+        for number, (source, destination, size) in enumerate(rows)
+    ]
+
+
+def flows_of_native_recovery(recovery: str, rows: list[tuple[int, int, int]], **changes: Any) -> Records:
+    """What becomes of messages at a star without other traffic."""
+    usual = {"transport__name": "newreno", "transport__mark_bytes": 0, "transport__slow_start": True}
+    usual |= {"transport__recovery": recovery, "policy__name": "cs"}
+    document = star_of_messages(messages(rows), SENDERS + 1, **(usual | changes))
+    network = NativeNetwork(document)
+    network.advance()
+    flows = network.flows()
+    assert (flows["fct_ns"] >= 0).all()
+    return flows
+
+
+@pytest.mark.parametrize("segments", [1, 2, 10, 22])
+def test_without_a_loss_a_flow_takes_its_ideal_time_and_a_handshake(segments: int) -> None:
+    times = {}
+    for recovery in ("ns3", "linux"):
+        (flow,) = flows_of_native_recovery(recovery, [(0, 1, segments * RECOVERY_SEGMENT)])
+        assert flow["retransmissions"] == flow["timeouts"] == 0
+        times[recovery] = flow["fct_ns"]
+    assert abs(times["linux"] - times["ns3"]) <= 1  # ns-3 sends one ns after the application
+
+
+def test_a_lost_tail_is_repaired_before_the_timeout() -> None:
+    """All send twenty segments at once into a buffer of thirty, so that the ends of all bursts are lost."""
+    rows = [(sender, SENDERS, 20 * RECOVERY_SEGMENT) for sender in range(SENDERS)]
+    buffer = {"topology__buffer_bytes_per_port_per_gbps": 500}
+    as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **buffer) for recovery in ("ns3", "linux"))
+    assert (as_ns3["timeouts"] > 0).mean() > 0.5
+    assert (as_linux["timeouts"] > 0).mean() < 0.3
+    assert as_linux["retransmissions"].sum() > 50
+    quick = as_linux["timeouts"] == 0
+    assert (as_linux["fct_ns"][quick] < LEAST_RTO_NS).all()
+
+
+def test_a_lost_last_segment_waits_two_round_trips_and_no_timeout() -> None:
+    """The second burst finds the buffer full; of its last segments nothing arrives that tells of the loss."""
+    rows = [
+        (0, SENDERS, 22 * RECOVERY_SEGMENT),
+        (1, SENDERS, 22 * RECOVERY_SEGMENT),
+        (2, SENDERS, 3 * RECOVERY_SEGMENT),
+    ]
+    flows = flows_of_native_recovery("linux", rows, topology__buffer_bytes_per_port_per_gbps=300)
+    assert flows["retransmissions"].sum() > 0
+    assert flows["timeouts"].sum() == 0
+    assert flows["fct_ns"].max() < MILLISECOND
+
+
+def test_a_lost_retransmission_is_repaired_without_a_timeout() -> None:
+    """Packets are lost at random beside those that find the buffer full, and so are some that are sent again."""
+    changes = {
+        "policy__name": "credence",
+        "policy__flip_probability": 0.02,
+        "topology__buffer_bytes_per_port_per_gbps": 600,
+    }
+    rows = [(sender, SENDERS, 300 * RECOVERY_SEGMENT) for sender in range(4)]
+    as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **changes) for recovery in ("ns3", "linux"))
+    assert as_ns3["timeouts"].sum() > 2
+    assert as_linux["retransmissions"].sum() > as_ns3["retransmissions"].sum() > 100
+    assert as_linux["timeouts"].sum() == 0
+    assert as_linux["fct_ns"].max() < LEAST_RTO_NS < as_ns3["fct_ns"].max()
+
+
+def test_marks_alone_shrink_the_window_and_repeat_nothing() -> None:
+    rows = [(sender, SENDERS, 400 * RECOVERY_SEGMENT) for sender in range(2)]
+    changes = {"transport__name": "dctcp", "transport__mark_bytes": 43_200}
+    as_ns3, as_linux = (flows_of_native_recovery(recovery, rows, **changes) for recovery in ("ns3", "linux"))
+    assert as_linux["retransmissions"].sum() == 0
+    assert np.allclose(as_linux["fct_ns"].mean(), as_ns3["fct_ns"].mean(), rtol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["lqd", "dt"])
+def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> None:
+    executable = EMULATOR.build()
+    if (reason := why_not_here(executable)) is not None:
+        pytest.skip(reason)
+    document = settings(
+        **(STAR | {"topology__servers_per_leaf": 8}),
+        transport__name="newreno",
+        transport__mark_bytes=0,
+        transport__slow_start=True,
+        transport__recovery="linux",
+        incast__queries_per_second_per_server=500.0,
+        policy__name=policy,
+        traffic_ns=2 * MILLISECOND,
+        drain_ns=40 * MILLISECOND,
+    )
+    network = NativeNetwork(document)
+    network.advance()
+    emulation = {"factor": 4000, "control": "reno", "background_control": "reno", "lateness_share": 0.1}
+    asked = document | {"emulation": {**emulation, "tail_loss_probes": True}}
+    run = run_emulator(asked, tmp_path, executable=executable)
+    if not run.is_valid:
+        pytest.skip(f"the emulation was late: {run.why_invalid}")
+    times = np.array([flows["fct_ns"] for flows in (run.flows(), network.flows())], float)
+    times = times[:, ((times >= 0) & (times < LEAST_RTO_NS)).all(axis=0)]
+    assert times.shape[1] > 0.8 * len(run.flows())
+    assert abs(np.log(times[0] / times[1]).mean()) < np.log(1.1)
+
+
+@examples(max_examples=draws(25), deadline=None)
+@given(number=st.integers(0, 2**32 - 1))
+def test_every_flow_that_starts_is_delivered(number: int) -> None:
+    """Without drops at random, under which a timeout of two minutes may come up too often for an hour."""
+    document = drawn_settings(number, TCP[number % len(TCP)])
+    document["transport"]["recovery"] = "linux"
+    document["policy"]["flip_probability"] = 0.0
+    network = NativeNetwork({**document, "drain_ns": HOUR_NS, "trace": False})
+    network.advance()
+    flows = network.flows()
+    assert (flows["fct_ns"][flows["start_ns"] >= 0] > 0).all()

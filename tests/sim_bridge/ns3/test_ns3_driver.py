@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import resource
@@ -17,16 +18,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
+from foretail.sim_bridge.imports.etalon.log import EtalonLog
+from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
-from foretail.sim_bridge.packets.simulation import Progress
+from foretail.sim_bridge.packets.simulation import Progress, etalon_log
 from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
-from tests.scenarios import settings
+from tests.scenarios import RACKS, STAR, settings, with_racks
 
 pytestmark = pytest.mark.ns3
-
 DROPS = ("over_threshold", "predicted", "buffer_full", "pushed_out")
 
 
@@ -75,7 +80,6 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", OF_ARRIVALS)
 def test_invariants_hold_at_every_arrival_of_a_debug_build(tmp_path: Path, policy: str) -> None:
@@ -137,17 +141,6 @@ def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     assert {0, 1} == set(expelled["lqd_drop"].tolist())
 
 
-def test_fluid_thresholds_misfire_under_lqd(simulate: Any) -> None:
-    run = simulate(trace=True, policy__virtual_lqd="fluid")
-    assert total(run, "threshold_deficits") > 0.01 * total(run, "data_in", "packets")
-
-
-def test_fluid_thresholds_with_slack_misfire_less(simulate: Any) -> None:
-    tight = simulate(trace=True, policy__virtual_lqd="fluid")
-    slack = simulate(trace=True, policy__virtual_lqd="fluid", policy__fluid_slack_bytes=3000)
-    assert total(slack, "threshold_deficits") < total(tight, "threshold_deficits")
-
-
 def test_same_seed_same_bytes(simulate: Any, tmp_path: Path) -> None:
     first = simulate(trace=True)
     second = run_driver(settings(trace=True), tmp_path)
@@ -159,44 +152,9 @@ def test_a_trace_changes_nothing(simulate: Any) -> None:
     np.testing.assert_array_equal(simulate(trace=True).flows(), simulate().flows())
 
 
-def test_another_seed_has_other_flows(simulate: Any) -> None:
-    assert len(simulate().flows()) != len(simulate(seed=2).flows())
-
-
 def planned(run: DriverRun) -> Records:
     fields = ["start_ns", "size_bytes", "source", "destination", "query", "flow_class"]
     return np.asarray(run.flows()[fields])
-
-
-def test_policies_see_the_same_flows(simulate: Any) -> None:
-    for policy in OF_ARRIVALS:
-        np.testing.assert_array_equal(planned(simulate(policy__name=policy)), planned(simulate()))
-
-
-def test_one_kind_of_traffic_does_not_change_the_other(simulate: Any) -> None:
-    both = planned(simulate())
-    fewer_queries = planned(simulate(incast__queries_per_second_per_server=100.0))
-    more_load = planned(simulate(background__load=0.3))
-    background, incast = (kind.value for kind in (FlowClass.BACKGROUND, FlowClass.INCAST))
-    np.testing.assert_array_equal(
-        both[both["flow_class"] == background], fewer_queries[fewer_queries["flow_class"] == background]
-    )
-    np.testing.assert_array_equal(both[both["flow_class"] == incast], more_load[more_load["flow_class"] == incast])
-
-
-def test_load_and_burst_are_as_asked(simulate: Any) -> None:
-    run = simulate(traffic_ns=60_000_000, incast__queries_per_second_per_server=0.0, drain_ns=0)
-    flows = run.flows()
-    offered_bps = 8 * flows["size_bytes"].sum() / 0.06 / 2  # per leaf
-    assert offered_bps == pytest.approx(0.8 * 2 * 10e9, rel=0.1)
-    queries = simulate().flows()
-    queries = queries[queries["flow_class"] == FlowClass.INCAST]
-    leaf_buffer = 5120 * 60
-    for query in np.unique(queries["query"]):
-        responses = queries[queries["query"] == query]
-        assert len(np.unique(responses["source"])) == len(responses) == 4
-        assert len(np.unique(responses["start_ns"])) == len(np.unique(responses["destination"])) == 1
-        assert responses["size_bytes"].sum() == pytest.approx(1.5 * leaf_buffer, abs=4)
 
 
 def test_a_flow_alone_takes_exactly_its_ideal_time(simulate: Any) -> None:
@@ -213,50 +171,6 @@ def test_a_flow_alone_takes_exactly_its_ideal_time(simulate: Any) -> None:
     assert alone.sum() >= 10
     ns3_sends_after_ns = 1  # TcpSocketBase sends one time step after the application has handed over its bytes
     np.testing.assert_array_equal(flows["fct_ns"][alone], flows["ideal_fct_ns"][alone] + ns3_sends_after_ns)
-
-
-def test_no_flow_beats_its_ideal_time(simulate: Any) -> None:
-    for policy in OF_ARRIVALS:
-        flows = simulate(policy__name=policy).flows()
-        assert np.all(flows["fct_ns"] >= flows["ideal_fct_ns"])
-
-
-def test_unfinished_flows_say_so(simulate: Any) -> None:
-    run = simulate(policy__name="dt", drain_ns=0)
-    unfinished = run.flows()["fct_ns"] < 0
-    assert np.count_nonzero(unfinished) == run.summary["flows"] - run.summary["completed_flows"] > 0
-
-
-def test_a_flow_keeps_to_one_path(simulate: Any) -> None:
-    records = arrivals_of(simulate(trace=True))
-    data = records[records["flow_class"] != FlowClass.CONTROL]
-    ports: dict[tuple[int, int], int] = {}
-    for switch, flow, port in np.unique(data[["switch", "flow", "port"]]).tolist():
-        assert ports.setdefault((switch, flow), port) == port
-    assert len({port for (switch, _), port in ports.items() if switch == 0 and port >= 4}) == 2  # both uplinks are used
-
-
-def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
-    run = simulate(policy__name="dt")
-    flows = run.flows()
-    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
-    assert flows["retransmissions"].sum() >= dropped
-    timed_out = flows["timeouts"] > 0
-    assert timed_out.sum() > 5
-    assert np.all(flows["fct_ns"][timed_out] > 10_000_000)  # one minimum timeout at least
-    assert np.all(flows["timeouts"][flows["retransmissions"] == 0] == 0)
-
-
-def test_marks_follow_the_threshold(simulate: Any) -> None:
-    marked = [total(simulate(transport__mark_bytes=at), "marked") for at in (1_440, 14_400, 144_000)]
-    assert marked[0] > marked[1] > marked[2]
-    assert total(simulate(transport__name="newreno", transport__mark_bytes=0), "marked") == 0
-
-
-@pytest.mark.parametrize("name", ["cubic", "newreno"])
-def test_other_transports_finish(simulate: Any, name: str) -> None:
-    run = simulate(transport__name=name, transport__slow_start=True, transport__initial_window_segments=10)
-    assert run.summary["completed_flows"] == run.summary["flows"]
 
 
 @pytest.mark.parametrize("beside", ["cubic", "newreno"])
@@ -291,12 +205,6 @@ def test_flips_have_a_stream_of_their_own(simulate: Any) -> None:
     assert total(always, "data_drops", "predicted", "packets") == total(always, "asked") > 0
 
 
-def test_buffers_follow_the_ports_of_each_switch(simulate: Any) -> None:
-    leaf, *_, spine = simulate().summary["switches"]
-    assert leaf["buffer_bytes"] == 5120 * 60
-    assert spine["buffer_bytes"] == 5120 * 20
-
-
 def test_progress_reports_move_forward(tmp_path: Path) -> None:
     seen: list[Progress] = []
     run_driver(settings(traffic_ns=15_000_000), tmp_path, seen.append)
@@ -325,6 +233,11 @@ BAD_SETTINGS = [
     ({"traffic_ns": 0.5}, "'traffic_ns' must be a whole number"),
     ({"trafic_ns": 5}, "'trafic_ns' is unknown: leave it out"),
     ({"format": 2}, "format"),
+    ({"balancing__name": "sirona"}, "setting 'balancing' has to be ecmp in ns-3"),
+    ({"topology__slow_spines": 1}, "'topology.slow_spines' = 1 is more than ns-3 has"),
+    ({"transport__recovery": "linux"}, "'transport.recovery' = linux is not simulated by ns-3: run it in the"),
+    ({"policy__name": "sonic"}, "policy 'sonic' has to know where packets came in, and switches of ns-3 do"),
+    ({"queues__lossless": [0]}, "'queues.lossless' names a queue that may not lose, and ns-3 pauses no"),
 ]
 
 
@@ -410,22 +323,134 @@ def test_no_compiler_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         build_driver()
 
 
-def test_a_failed_build_leaves_an_empty_lock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ns3" / "lib").mkdir(parents=True)
-    (tmp_path / "ns3" / "lib" / "libns3.44-core.so").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(ForetailError, match="does not build"):
-        build_driver(tmp_path / "ns3")
-    assert not list((tmp_path / "cache").rglob("foretail-ns3"))
-    left = list((tmp_path / "cache" / "foretail" / "ns3-driver").iterdir())
-    assert [(file.suffix, file.stat().st_size) for file in left] == [(".lock", 0)]
+LEAF = STAR | {"topology__servers_per_leaf": 8, "incast__fan_in": 7}
 
 
-def test_drivers_with_other_flags_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("foretail.sim_bridge.ns3.driver._compile", lambda folder, *_: (folder / "foretail-ns3").touch())
-    built = set()
-    for flags in ("", "-fsanitize=address"):
-        monkeypatch.setenv("CXXFLAGS", flags)
-        built |= {build_driver(), build_driver()}
-    assert len(built) == 2
+def star(folder: Path, **changes: Any) -> DriverRun:
+    return run_driver(settings(**(LEAF | changes)), folder)
+
+
+@pytest.mark.parametrize("policy", ["lqd", "cs", "dt"])
+def test_all_flows_end_and_all_drops_are_at_the_one_switch(tmp_path: Path, policy: str) -> None:
+    run = star(tmp_path, policy__name=policy)
+    (switch,) = run.summary["switches"]
+    assert (switch["role"], switch["port_rates_bps"]) == ("leaf", [10**10] * 8)
+    assert run.summary["completed_flows"] == run.summary["flows"] > 50
+    assert sum(drops["packets"] for drops in switch["data_drops"].values()) > 100
+    flows = run.flows()
+    assert np.all(flows["source"] != flows["destination"])
+    answers = flows[flows["flow_class"] == FlowClass.INCAST]
+    assert all(len(set(answers["source"][answers["query"] == query])) == 7 for query in np.unique(answers["query"]))
+
+
+def test_an_idle_star_has_the_base_round_trip_and_the_ideal_times_that_python_computes(tmp_path: Path) -> None:
+    alone = {"incast__queries_per_second_per_server": 0.0, "background__load": 0.001, "traffic_ns": 20_000_000}
+    run = star(tmp_path, **alone, background__size_bytes=[1399, 1400], background__cumulative=[0, 1])
+    scenario = compose_settings(CollectConfig, ["scenario=star"], "the test").scenario
+    assert run.summary["base_rtt_ns"] == scenario.base_rtt_ns == 2 * (1154 + 34 + 2 * 3000)
+    flows = run.flows()
+    assert len(flows) > 3
+    np.testing.assert_array_equal(flows["ideal_fct_ns"][flows["size_bytes"] == 1400], 2 * (1154 + 3000))
+    handshake_ns = np.median(flows["fct_ns"] - flows["ideal_fct_ns"])
+    assert 4 * (34 + 3000) < handshake_ns < 4 * (66 + 3000)  # headers of 40 to 80 bytes, one way and back
+
+
+BUFFER = {"policy": "lqd", "bytes": 72_000, "alpha": 1.0, "library": None, "tau": None, "trace": False}
+SHARED = {"voq_packets": None, "buffer": BUFFER}
+
+
+def simulated(folder: Path, **groups: Any) -> DriverRun:
+    folder.mkdir(exist_ok=True)
+    return run_driver(with_racks(**groups), folder)
+
+
+@pytest.mark.parametrize(
+    "racks",
+    [{}, {"resize": {"packets": 30, "ahead_ns": 100_000}}, SHARED],
+    ids=["static", "resized", "shared"],
+)
+@pytest.mark.parametrize("control", ["cubic", "newreno"])
+def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
+    tmp_path: Path, racks: dict[str, Any], control: str
+) -> None:
+    run = simulated(tmp_path, racks=racks, transport={"name": control})
+    there, back = run.summary["voqs"]
+    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
+    for voq in (there, back):
+        assert voq["arrived"] == voq["dropped"] + voq["by_packet"] + voq["by_circuit"] + voq["waiting"]
+    assert min(there["by_circuit"], there["by_packet"], there["dropped"]) > 0
+    assert 8 < there["longest"] <= 30 if "resize" in racks else there["longest"] == 8
+    flows = run.flows()
+    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
+    assert not (flows["fct_ns"] >= 0).any()
+    assert not flows["ideal_fct_ns"].any()
+    assert flows["retransmissions"].sum() > 0
+
+    log = EtalonLog.open(etalon_log(tmp_path), Reading(racks=3, voq_packets=there["longest"]))
+    survey = log.survey()
+    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
+    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
+    assert survey.voqs.keys() == {(1, 3), (3, 1)}
+    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
+    arrivals = np.concatenate(list(log.arrivals(survey)))
+    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
+    assert arrivals["size_bytes"].max() == 9000
+    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
+    assert 0 < use.utilisation_percent <= use.most_percent <= 100
+    assert 10 < use.p50_us <= use.p99_us
+
+
+def test_a_document_has_one_result(tmp_path: Path) -> None:
+    one, same = (simulated(tmp_path / name) for name in ("one", "same"))
+    for file in ("etalon.log", "flows.bin"):
+        assert (one.folder / file).read_bytes() == (same.folder / file).read_bytes()
+    assert one.summary["voqs"] == same.summary["voqs"]
+    assert one.summary["events"] == same.summary["events"]
+
+
+def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:
+    unnamed = copy.deepcopy(RACKS)
+    del unnamed["transport"]["name"]
+    with pytest.raises(ForetailError, match=r"setting 'transport\.name' is missing"):
+        run_driver(unnamed, tmp_path)
+    command = [str(build_driver()), "--check", str(tmp_path / "settings.json")]
+    checked = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert checked.stdout == "setting 'transport.name' is missing\n"
+
+
+def test_no_flow_beats_its_ideal_time(simulate: Any) -> None:
+    for policy in OF_ARRIVALS:
+        flows = simulate(policy__name=policy).flows()
+        assert np.all(flows["fct_ns"] >= flows["ideal_fct_ns"])
+
+
+def test_policies_see_the_same_flows(simulate: Any) -> None:
+    for policy in OF_ARRIVALS:
+        np.testing.assert_array_equal(planned(simulate(policy__name=policy)), planned(simulate()))
+
+
+@pytest.mark.nightly
+def test_load_and_burst_are_as_asked(simulate: Any) -> None:
+    run = simulate(traffic_ns=60_000_000, incast__queries_per_second_per_server=0.0, drain_ns=0)
+    flows = run.flows()
+    offered_bps = 8 * flows["size_bytes"].sum() / 0.06 / 2  # per leaf
+    assert offered_bps == pytest.approx(0.8 * 2 * 10e9, rel=0.1)
+    queries = simulate().flows()
+    queries = queries[queries["flow_class"] == FlowClass.INCAST]
+    leaf_buffer = 5120 * 60
+    for query in np.unique(queries["query"]):
+        responses = queries[queries["query"] == query]
+        assert len(np.unique(responses["source"])) == len(responses) == 4
+        assert len(np.unique(responses["start_ns"])) == len(np.unique(responses["destination"])) == 1
+        assert responses["size_bytes"].sum() == pytest.approx(1.5 * leaf_buffer, abs=4)
+
+
+def test_timeouts_and_retransmissions_are_counted(simulate: Any) -> None:
+    run = simulate(policy__name="dt")
+    flows = run.flows()
+    dropped = sum(total(run, "data_drops", why, "packets") for why in DROPS)
+    assert flows["retransmissions"].sum() >= dropped
+    timed_out = flows["timeouts"] > 0
+    assert timed_out.sum() > 5
+    assert np.all(flows["fct_ns"][timed_out] > 10_000_000)  # one minimum timeout at least
+    assert np.all(flows["timeouts"][flows["retransmissions"] == 0] == 0)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
-from foretail.features.dataset.schema import Rules
+from foretail.features.catalog import FEATURES
+from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Rules, SwitchGeometry
+from foretail.features.records import FlowClass
+from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.scorers import scorer_of
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, tuned, worth_of
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail.sim_bridge.open_loop.replay import Sent, bytes_sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider, Questions, sent_percent_of_lqd
 from foretail.sim_bridge.open_loop.slotted import (
     Comparison,
     Labelled,
@@ -24,14 +38,20 @@ from foretail.sim_bridge.open_loop.slotted import (
     flipped,
     in_file,
     labelled,
+    packets_sent,
     perfect,
 )
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
-from foretail.sim_bridge.policy_settings import SlotParameters
+from foretail.sim_bridge.policy_settings import NetworkParameters, SlotParameters
+from tests.sim_bridge.slow_models.bytes import Geometry, Packet, run_bytes
+from tests.sim_bridge.slow_models.lqd import Rules as ManifestRules
 from tests.sim_bridge.slow_models.lqd import Rules as SlowRules
+from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
-from tests.strategies import SlottedArrivals, slotted_arrivals
+from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
+from tests.traces import RUN, make_arrivals, write_bursts, write_trace
 
+READ = ("queue", "occupancy", "active_queues", "gap")
 LATER = 1000
 """A slot that is later than any queue of these tests."""
 
@@ -241,3 +261,289 @@ def test_what_cannot_be_compared_is_refused_by_name() -> None:
         compare(batches(case), 2, 2, ["red"])
     with pytest.raises(ValueError, match="row 1 has port 1"):
         compare(batches(case), 1, 2, ["lqd"])
+
+
+GEOMETRY = Geometry(6000, (10**9,) * 4, overhead=2)
+
+
+def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
+    arrivals = make_arrivals(500, seed=7)
+    records = arrivals.records
+    records["port"] %= 4
+    dataset = write_trace(
+        tmp_path / "trace",
+        arrivals,
+        switches=(SwitchGeometry(4, GEOMETRY.buffer, GEOMETRY.rates_bps),) * 2,
+        scenario={"topology": {"wire_overhead_bytes": GEOMETRY.overhead}},
+    )
+    is_data = records["flow_class"] != FlowClass.CONTROL
+    told = np.zeros(len(records), np.uint8)
+    told[is_data] = np.random.default_rng(1).random(np.count_nonzero(is_data)) < 0.3
+    predicted = told[is_data].astype(np.bool_)
+    parts: list[float] = []
+    found = compare_replays(
+        dataset,
+        list(OF_ARRIVALS),
+        predicted,
+        parameters=NetworkParameters(
+            alpha=0.25, first_rtt_alpha=8.0, spare_bandwidth=0.5, spares_first_rtt=0, answers_needed=1
+        ),
+        threads=3,
+        report=parts.append,
+    )
+    assert list(found.transmitted) == list(OF_ARRIVALS)
+    assert parts == [1.0]
+    assert found.offered == Sent(len(predicted), int(records["size_bytes"][is_data].sum()))
+    settings = Settings(
+        alpha=(0.25,),
+        first_rtt_alpha=8.0,
+        rtt=1 << RUN.average_shift,
+        low_pass=1 << 19,
+        spare_bandwidth=0.5,
+        bucket=NetworkParameters.bucket_bytes,
+        spares_first_rtt=0,
+        drop_budget=NetworkParameters.drop_budget_bytes,
+        answers_needed=1,
+        average_shift=RUN.average_shift,
+    )
+    for policy, sent in found.transmitted.items():
+        packets_sent = bytes_sent = 0
+        for switch in (0, 1):
+            mine = np.flatnonzero(records["switch"] == switch)
+            packets = [
+                Packet(
+                    k,
+                    int(records["time_ns"][i]),
+                    int(records["port"][i]),
+                    int(records["size_bytes"][i]),
+                    bool(is_data[i]),
+                    bool(records["first_rtt"][i]),
+                )
+                for k, i in enumerate(mine)
+            ]
+            predictions = told[mine].tolist() if policy in ASKING else None
+            rules = ManifestRules(RUN.rules.counting, RUN.rules.tie, RUN.rules.victim)
+            slow = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
+            packets_sent += slow.transmitted_packets
+            bytes_sent += slow.transmitted_bytes
+        assert sent == Sent(packets_sent, bytes_sent), policy
+    assert len({sent.bytes for sent in found.transmitted.values()}) > 5
+    assert found.scores == replay_scores(dataset, predicted)
+    assert found.scores.lqd_bytes == found.transmitted["lqd"].bytes
+    assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
+    assert found.scores.sent_bytes == found.transmitted["credence"].bytes
+    with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
+        compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
+
+
+def in_batches(drawn: SlottedArrivals, size: int = 7) -> list[Slotted]:
+    slot, port = np.array(drawn.slot, np.int64), np.array(drawn.port, np.int32)
+    return [Slotted(slot[first : first + size], port[first : first + size]) for first in range(0, len(slot), size)]
+
+
+def recorded(folder: Path, drawn: SlottedArrivals) -> Dataset:
+    """The packets as a dataset; the workload is only told."""
+    run = slotted_run(Incast(), drawn.ports, drawn.buffer // drawn.ports, max(drawn.slot) + 1, 1, cell_bytes=256)
+    write_open_loop_dataset(folder / "run", run, arrivals_in_bytes(in_batches(drawn)))
+    return Dataset.open(folder / "run")
+
+
+@given(
+    drawn=slotted_arrivals(max_ports=5, max_buffer=12),
+    model=small_ensembles(READ),
+    predictions=st.sampled_from([perfect, accept, flipped(0.3, 1)]),
+)
+def test_in_slots_the_predictor_decides_whatever_the_predictions_are(drawn, model, predictions) -> None:  # type: ignore[no-untyped-def]
+    sent, seen = slow_sent(drawn, rule_of(model))
+    decider = Decider("learned", scorer_of(model))
+    found = compare(in_batches(drawn), drawn.ports, drawn.buffer, ["dt"], predictions, decider=decider)
+    slow = {
+        name: run_slotted(name, drawn.ports, drawn.buffer, drawn.slot, drawn.port).transmitted
+        for name in ("dt", "lqd", "followlqd")
+    }
+    assert found.transmitted == {"dt": slow["dt"], "learned": sent, "lqd": slow["lqd"]}
+    assert (found.lqd, found.accept) == (slow["lqd"], slow["followlqd"])
+    assert found.sent == sent
+    assert found.sent_percent_of_lqd == sent_percent_of_lqd(sent, slow["lqd"])
+    dropped = sum(rule_of(model)(row) for row in seen)
+    assert found.questions["learned"] == Questions(len(seen), dropped)
+
+
+@given(
+    drawn=slotted_arrivals(max_ports=4, max_buffer=12),
+    model=small_ensembles(READ),
+    policy=st.sampled_from(["learned", "credence", "guarded"]),
+)
+@settings(max_examples=20)
+def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble, policy: str) -> None:
+    assume(drawn.slot)
+    drawn = drawn._replace(buffer=-(-drawn.buffer // drawn.ports) * drawn.ports)
+    decider = Decider(policy, scorer_of(model))
+    wanted = ["learned", "cs", "credence", "lqd"]
+    in_slots = compare(in_batches(drawn), drawn.ports, drawn.buffer, wanted, decider=decider)
+    with TemporaryDirectory() as folder:
+        dataset = recorded(Path(folder), drawn)
+        nothing = np.zeros(len(drawn.slot), np.bool_)
+        in_bytes = compare_replays(dataset, wanted, nothing, decider=decider)
+        known, scores = KnownRun.of(dataset), replay_scores(dataset, nothing, decider)
+    assert {name: sent.packets for name, sent in in_bytes.transmitted.items()} == in_slots.transmitted
+    assert {name: sent.bytes for name, sent in in_bytes.transmitted.items()} == {
+        name: 1024 * packets for name, packets in in_slots.transmitted.items()
+    }
+    assert in_bytes.questions == in_slots.questions
+    assert in_bytes.scores == scores
+    assert scores.sent_bytes == 1024 * in_slots.transmitted[policy]
+    assert (scores.lqd_bytes, scores.accept_bytes) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
+    assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
+    for name in ("learned", "credence", policy):
+        assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
+
+
+NAMES = [feature.name for feature in FEATURES]
+Rule = Callable[[dict[str, int]], bool]
+
+
+def slow_sent(given: SlottedArrivals, drops: Rule) -> tuple[int, list[dict[str, int]]]:
+    """Packets that Complete Sharing with a predictor sends, and what it saw."""
+    lengths = [0] * given.ports
+    sent, seen, last = 0, [], 0
+    for slot, port in zip(given.slot, given.port, strict=True):
+        for _ in range(min(slot - last, given.buffer)):
+            lengths = [max(length - 1, 0) for length in lengths]
+        last = slot
+        row = {
+            "queue": 4 * lengths[port],  # in cells of a quarter of a packet
+            "occupancy": 4 * sum(lengths),
+            "active_queues": sum(length > 0 for length in lengths),
+            "gap": 4 * (max(lengths) - lengths[port]),
+        }
+        row["fits"] = sum(lengths) < given.buffer
+        seen.append(row)
+        if not drops(row) and row["fits"]:
+            lengths[port] += 1
+            sent += 1
+    return sent, seen
+
+
+def known(given: SlottedArrivals) -> KnownRun:
+    batch = Slotted(np.array(given.slot, np.int64), np.array(given.port, np.int32))
+    return KnownRun.in_slots([batch], given.ports, given.buffer)
+
+
+def rule_of(model: object) -> Rule:
+    names = [item.name for item in model.features]  # type: ignore[attr-defined]
+    return lambda row: bool(model.exceeds(np.array([[row[name] for name in names]]))[0])  # type: ignore[attr-defined]
+
+
+@given(arrivals=slotted_arrivals(max_ports=5, max_buffer=12), model=small_ensembles(READ))
+def test_a_predictor_in_the_process_sees_and_sends_what_a_slow_switch_does(arrivals, model) -> None:  # type: ignore[no-untyped-def]
+    sent, seen = slow_sent(arrivals, rule_of(model))
+    run = known(arrivals)
+    assert run.sent("learned", scorer_of(model)) == sent
+    visits = run.visited("learned", scorer_of(model), rows=10**9, seed=1)
+    fitting = [row for row in seen if row["fits"]]
+    for name in READ:
+        assert visits.features[:, NAMES.index(name)].tolist() == [row[name] for row in fitting]
+    assert (visits.value > 0).tolist() == [rule_of(model)(row) for row in fitting]
+    assert scorer_of(model).margins(visits.features).tolist() == visits.value.tolist()
+
+
+@given(arrivals=slotted_arrivals(max_ports=5, max_buffer=12), alpha=st.sampled_from([0.5, 1.0, 4.0, 16.0]))
+def test_the_starting_rule_is_dynamic_thresholds_up_to_its_rounding(arrivals, alpha) -> None:  # type: ignore[no-untyped-def]
+    """`pressure` rounds logarithms to an eighth of an octave, so the rule lies between two close alphas."""
+    rule = AdaptiveThreshold.dynamic_thresholds(alpha, (50.0, 50.0)).scorer()
+    visits = known(arrivals).visited("learned", rule, rows=10**9, seed=1, features=["queue", "occupancy"])
+    queue = visits.features[:, NAMES.index("queue")] / 4
+    free = arrivals.buffer - visits.features[:, NAMES.index("occupancy")] / 4
+    dropped = visits.value > 0
+    assert (queue[dropped] >= alpha * free[dropped]).all()
+    assert (queue[~dropped] <= alpha * 1.3 * free[~dropped]).all()
+
+
+def test_half_of_the_answers_inverted_is_neither_rule_and_none_is_the_rule() -> None:
+    run = KnownRun.in_slots(Incast(fan_in=5, background_load=0.6).batches(20, 200, 4000, seed=3), 20, 200)
+    rule = AdaptiveThreshold.dynamic_thresholds(16.0, (50.0, 50.0)).scorer()
+    sent = [run.sent("learned", rule, inverted=share, draw=1) for share in (0.0, 0.1, 0.5, 1.0)]
+    assert sent[0] == run.sent("learned", rule)
+    assert sorted(sent, reverse=True) == sent
+    assert len(set(sent)) == 4
+
+
+def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path) -> None:
+    made = Incast(fan_in=3, background_load=0.6)
+    described = slotted_run(made, 8, 20, 3000, 1, cell_bytes=256)
+    write_open_loop_dataset(tmp_path / "run", described, arrivals_in_bytes(made.batches(8, 160, 3000, 1)))
+    dataset = Dataset.open(tmp_path / "run")
+    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
+    run, scores = (
+        KnownRun.of(dataset),
+        replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), Decider("learned", rule)),
+    )
+    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent_bytes, scores.lqd_bytes]
+    assert run.sent("learned", rule) < run.lqd
+
+
+def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None:
+    """A predictor may see more than the policy that runs or the teacher read."""
+    run = KnownRun.in_slots(Incast(fan_in=5, background_load=0.6).batches(8, 80, 1000, seed=1), 8, 80)
+    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
+    more = ["queue_average", "gap", "threshold", "since_push_out"]
+    for teacher in (None, rule):
+        plain, wider = (
+            run.visited("learned", rule, rows=500, seed=1, teacher=teacher, features=names) for names in ([], more)
+        )
+        assert plain.value.tolist() == wider.value.tolist()
+        for place, name in enumerate(NAMES):
+            if name in more:
+                assert len(set(wider.features[:, place].tolist())) > 3
+                assert not plain.features[:, place].any()
+            else:
+                assert wider.features[:, place].tolist() == plain.features[:, place].tolist()
+    with pytest.raises(ForetailError, match="unknown feature 'incast'"):
+        run.visited("learned", rule, rows=500, seed=1, features=["incast"])
+
+
+def test_policies_without_a_question_take_no_scorer() -> None:
+    run = KnownRun.in_slots(Incast(fan_in=5).batches(8, 80, 200, seed=1), 8, 80)
+    with pytest.raises(ForetailError, match="asks no predictor"):
+        run.sent("dt", AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer())
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
+    folder = tmp_path_factory.mktemp("baselines")
+    return [write_bursts(folder / f"run-{seed}", seed) for seed in (1, 2, 3)]
+
+
+def alone(dataset: Dataset, one: Baseline) -> int:
+    parameters = NetworkParameters() if one.alpha is None else NetworkParameters(alpha=one.alpha)
+    nothing = np.zeros(dataset.manifest.rows, np.bool_)
+    return compare_replays(dataset, [one.policy], nothing, parameters=parameters).transmitted[one.policy].bytes
+
+
+def test_each_policy_sends_what_it_sends_alone(datasets: list[Dataset]) -> None:
+    assert bytes_sent(datasets[0], [one.contender for one in CANDIDATES]) == [
+        alone(datasets[0], one) for one in CANDIDATES
+    ]
+
+
+def test_the_setting_that_sends_most_is_chosen(datasets: list[Dataset]) -> None:
+    chosen = tuned(datasets[:2])
+    assert sorted(one.policy for one in chosen) == ["abm", "cs", "dt", "harmonic"]
+    sent = {one: sum(alone(dataset, one) for dataset in datasets[:2]) for one in CANDIDATES}
+    for one in chosen:
+        assert sent[one] == max(found for other, found in sent.items() if other.policy == one.policy)
+    assert [sent[one] for one in chosen] == sorted((sent[one] for one in chosen), reverse=True)
+
+
+def test_in_slots_each_policy_sends_what_it_sends_alone() -> None:
+    batches = list(PoissonBursts(load=0.3).batches(4, 40, 800, seed=1))
+    settings = [(one.policy, SlotParameters(alpha=[one.alpha or 0.5])) for one in CANDIDATES]
+    sent = packets_sent(batches, 4, 40, settings)
+    assert sent == [compare(batches, 4, 40, [name], parameters=own).transmitted[name] for name, own in settings]
+    assert len(set(sent)) > 3
+    best = best_of(CANDIDATES, sent)
+    rows = worth_of(
+        [CANDIDATES[place] for place in best], [sent[place] for place in best], lqd=max(sent) + 1, accept=min(sent) - 1
+    )
+    assert [row["sent"] for row in rows] == sorted((row["sent"] for row in rows), reverse=True)

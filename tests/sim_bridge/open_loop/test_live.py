@@ -147,19 +147,6 @@ def test_every_kind_of_predictor_is_asked() -> None:
     assert outcomes(live(boosted)) == outcomes(live(boosted.get_booster())) == expected
 
 
-def test_batches_shrink_as_runs_end() -> None:
-    sizes: list[int] = []
-
-    def count(x: NDArray[np.int32]) -> NDArray[np.bool_]:
-        sizes.append(len(x))
-        return np.zeros(len(x), np.bool_)
-
-    result = live(count)
-    assert sizes[0] == 3
-    assert sizes == sorted(sizes, reverse=True)
-    assert (len(sizes), sum(sizes)) == (result.calls, result.asked)
-
-
 def writes(x: NDArray[np.int32]) -> NDArray[np.bool_]:
     x += 1
     return x[:, 0] > 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,40 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import SwitchGeometry, traffic_sha256
-from foretail.features.records import FlowClass
+from foretail.features.dataset.schema import SwitchGeometry
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
+from foretail.sim_bridge._native import Replay, late_qd, slotted
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
+from foretail.sim_bridge.native.driver import collect_dataset
+from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run, write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, ReplayScores, feed, replay_of, replay_scores
+from foretail.sim_bridge.open_loop.push_outs import push_outs
+from foretail.sim_bridge.open_loop.replay import (
+    MESSAGE_LEFT,
+    ReplayScores,
+    compare_replays,
+    feed,
+    replay_of,
+    replay_over,
+    replay_scores,
+)
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
+from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
 from tests.sim_bridge.arrivals.test_workloads import any_workload
+from tests.sim_bridge.buffer.test_native_doors import REPLAY
+from tests.sim_bridge.native.drawn_settings import drawn_pauses
+from tests.sim_bridge.packets.paused_runs import mixed
+from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
+from tests.sim_bridge.slow_models.slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 NAMES = [item.name for item in FEATURES]
@@ -114,32 +134,6 @@ def test_arrivals_without_a_data_packet_are_no_dataset(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_parameters_are_other_traffic() -> None:
-    def traffic(workload: Workload, ports: int = 20, per_port: int = 50, slots: int = 100, seed: int = 1) -> str:
-        return traffic_sha256(slotted_run(workload, ports, per_port, slots, seed, cell_bytes=256))
-
-    different = [
-        traffic(Incast()),
-        traffic(Incast(fan_in=5)),
-        traffic(Incast(load=0.2)),
-        traffic(Uniform()),
-        traffic(Incast(), ports=10, per_port=100),
-        traffic(Incast(), per_port=49),
-        traffic(Incast(), slots=99),
-        traffic(Incast(), seed=2),
-    ]
-    assert len(set(different)) == len(different)
-    assert traffic(Incast(load=0.1)) == traffic(Incast())
-    assert slotted_run(Incast(), 20, 50, 9, 1, cell_bytes=256).scenario["name"] == "incast"
-    named = slotted_run(Incast(fan_in=5, poisson=False), 20, 50, 9, 1, cell_bytes=256).scenario["name"]
-    assert named == "incast (fan_in=5, poisson=False)"
-
-
-def test_a_workload_by_name() -> None:
-    assert workload_of("incast", {"fan_in": 5, "load": 1}) == Incast(fan_in=5, load=1.0)
-    assert workload_of("uniform", {}) == Uniform()
-
-
 @pytest.mark.parametrize(
     ("name", "parameters", "complaint"),
     [
@@ -158,3 +152,275 @@ def test_a_workload_by_name() -> None:
 def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ForetailError, match=complaint):
         workload_of(name, parameters)
+
+
+def collected(document: dict[str, Any], path: Path) -> Dataset:
+    """The dataset of a run."""
+    collect_dataset(document, path, scenario=document)
+    return Dataset.open(path)
+
+
+def recorded(document: dict[str, Any], folder: Path) -> Any:
+    """The records of the same run."""
+    folder.mkdir()
+    network = NativeNetwork(document, folder)
+    network.advance()
+    network.finish()
+    return read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)
+
+
+def parameters_of(document: dict[str, Any]) -> NetworkParameters:
+    """The parameters of the run's policy."""
+    names = NetworkParameters.__dataclass_fields__
+    return NetworkParameters(**{name: value for name, value in document["policy"].items() if name in names})
+
+
+@examples(max_examples=draws(40), deadline=None)
+@given(number=st.integers(0, 2**32 - 1), chunk=st.integers(50, 5000))
+def test_a_replay_decides_as_the_run(number: int, chunk: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    document = drawn_pauses(number) | {"trace": True}
+    document["policy"]["flip_probability"] = 0.0  # a replay inverts other predictions
+    assume(document["policy"]["name"] not in IN_INTERVALS)  # a replay does not know the round trip of the network
+    folder = tmp_path_factory.mktemp("run")
+    records = recorded(document, folder / "run")
+    dataset = collected(document, folder / "dataset")
+    policy = document["policy"]["name"]
+    replay = replay_over(policy, dataset, parameters=parameters_of(document))
+    outcomes = [feed(replay, arrivals)["outcome"] for arrivals in dataset.arrivals(chunk)]
+    outcomes.append(np.zeros(0, np.uint8))  # there may be no arrival
+    decided = np.where(records["outcome"] == Outcome.PUSHED_OUT, Outcome.ACCEPTED, records["outcome"])
+    found = np.concatenate(outcomes)
+    assert np.array_equal(np.where(found == Outcome.PUSHED_OUT, Outcome.ACCEPTED, found), decided)
+    if policy == "lqd":
+        lossy = records["flow_class"] != FlowClass.CONTROL
+        assert np.array_equal(records["lqd_drop"][lossy] != 0, records["outcome"][lossy] != Outcome.ACCEPTED)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """A run under LQD whose answers may not be lost."""
+    return collected(mixed("lqd", trace=True), tmp_path_factory.mktemp("collected") / "dataset")
+
+
+def test_a_dataset_says_which_queues_may_not_lose_and_who_was_paused(dataset: Dataset) -> None:
+    lossless = dataset.manifest.lossless
+    assert lossless is not None
+    assert lossless.queues == (1, 2)
+    assert dataset.manifest.kind == "lossless_trace"
+    pauses = dataset.pauses()
+    assert len(pauses) > 10
+    assert (np.diff(pauses["time_ns"]) >= 0).all()
+    for where in np.unique(pauses[["switch", "port", "priority"]]):
+        own = pauses[pauses[["switch", "port", "priority"]] == where]["paused"]
+        assert np.array_equal(own, np.arange(1, len(own) + 1) % 2), "a queue stops and goes on in turn"
+    frame = dataset.frame(["flow_class", "lqd_drop", "ingress", "port"])
+    assert not frame["lqd_drop"][frame["flow_class"] == "incast"].any()
+    assert frame["lqd_drop"].any()
+    assert (frame["ingress"] != frame["port"]).mean() > 0.9
+
+
+def test_other_policies_are_compared_on_it_and_lose_no_lossless_packet(dataset: Dataset) -> None:
+    drops = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])])
+    compared = compare_replays(dataset, ["dt", "cs", "reverie", "sonic"], drops)
+    sent = {name: one.packets for name, one in compared.transmitted.items()}
+    assert set(sent) == {"dt", "cs", "reverie", "sonic", "lqd"}
+    assert sent["lqd"] == compared.offered.packets - drops.sum()
+    lossless = int((dataset.frame(["flow_class"])["flow_class"] == "incast").sum())
+    assert all(lossless <= packets <= compared.offered.packets for packets in sent.values())
+    assert compared.scores.followlqd_bytes <= compared.scores.lqd_bytes
+
+
+def test_what_knows_no_pauses_refuses_it(tmp_path: Path) -> None:
+    everything = mixed("lqd", trace=True, queues__count=1, queues__incast=0, queues__control=0, queues__lossless=[0])
+    with pytest.raises(ForetailError, match="knows no queues that may not lose"):
+        push_outs(collected(everything, tmp_path / "dataset"))
+
+
+PAUSES = ([0], 1.0, 0, 0, "longer_queues", [100])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (([1], 1.0, 0, 0, "longer_queues", [100]), "lossless queue is 1, outside 0 to 0"),
+        (([0], 0.0, 0, 0, "longer_queues", [100]), "alpha of pauses must be a number above 0"),
+        (([0], 1.0, 0, 0, "shorter_queues", [100]), "unknown makes_room 'shorter_queues'"),
+        (([0], 1.0, 0, 0, "longer_queues", []), "headroom is for other switches"),
+        (([0], 1.0, 0, 0, "longer_queues", [10_000]), "headroom of a switch"),
+    ],
+)
+def test_a_replay_refuses_pauses_of_other_switches(given: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Replay("lqd", [(10_000, [10**9] * 2)], wire_overhead_bytes=0, pauses=given)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("time_ns", -1, "time"),
+        ("switch_index", 1, "unknown switch"),
+        ("port", 2, "port 2"),
+        ("priority", 1, "unknown queue"),
+    ],
+)
+def test_a_replay_refuses_a_pause_that_is_none(column: str, value: int, words: str) -> None:
+    dtypes = {"time_ns": "i8", "switch_index": "i2", "port": "i2", "priority": "u1", "paused": "u1"}
+    columns = {name: np.zeros(1, dtype) for name, dtype in dtypes.items()}
+    columns[column][0] = value
+    replay = Replay("lqd", [(10_000, [10**9] * 2)], wire_overhead_bytes=0, pauses=PAUSES)
+    with pytest.raises(ValueError, match=words):
+        replay.expect_pauses(**columns)
+    with pytest.raises(ValueError, match="differ in length"):
+        replay.expect_pauses(**(columns | {"paused": np.zeros(2, "u1")}))
+
+
+RACKS: dict[str, Any] = REPLAY | {"switches": [(4000, [10**9] * 2)] * 2, "wire_overhead_bytes": 0}
+SLOT = [[2, 0, 1]]
+LINKS = (9, 1, 10**9, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("voqs", "message"),
+    [
+        (([0, 2], [], *LINKS), "number of slots is 0, outside 1 to"),
+        (([0, 2], [[2, 0, 1], [1]], *LINKS), "the slots of a schedule have different racks"),
+        (([0, 2], [[3, 0, 1]], *LINKS), "rack of a slot is 3, outside -1 to 2"),
+        (([0, 3], SLOT, *LINKS), "number of a rack is 3, outside 0 to 2"),
+        (([2, 0], SLOT, *LINKS), "the numbers of racks must rise"),
+        (([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
+        (([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
+        (([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
+        (([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
+        (([0], SLOT, *LINKS), "every rack has one switch"),
+        (([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
+    ],
+)
+def test_links_of_racks_that_cannot_be_are_refused_in_one_sentence(voqs: Any, message: str) -> None:
+    Replay(**RACKS | {"voqs": ([0, 2], SLOT, *LINKS)})
+    with pytest.raises(ForetailError, match=message) as refused:
+        Replay(**RACKS | {"voqs": voqs})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rack_has_a_port_and_one_queue_for_every_rack() -> None:
+    with pytest.raises(ForetailError, match="the switch of a rack has a port for every rack"):
+        Replay(**RACKS | {"switches": [(4000, [10**9])] * 2, "voqs": ([0, 2], SLOT, *LINKS)})
+    with pytest.raises(ForetailError, match="a VOQ is one queue: give queues=1"):
+        Replay(**RACKS | {"queues": 2, "voqs": ([0, 2], SLOT, *LINKS)})
+
+
+@pytest.mark.parametrize(("day_ns", "sent"), [(9_000, 0), (12_000, 1)])
+def test_a_packet_that_no_day_has_time_for_stays_in_its_voq(day_ns: int, sent: int) -> None:
+    """It takes 12 us, there is one slot, and its packet path is closed for ever."""
+    replay = Replay(**RACKS | {"voqs": ([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)})
+    column = {"time_ns": np.int64, "switch_index": np.int16, "port": np.int16, "size_bytes": np.int32}
+    values = (0, 0, 1, 1500)
+    arrival = {name: np.array([value], kind) for (name, kind), value in zip(column.items(), values, strict=True)}
+    replay.feed(**arrival, data=np.ones(1, np.uint8), first_rtt=np.zeros(1, np.uint8))
+    assert replay.finish()["transmitted_packets"] == sent
+
+
+def runs_empty(length: int, now: int, future: Sequence[int]) -> int:
+    """Return in which slot a queue of `length` packets runs empty that accepts all packets of slots `future`."""
+    slot = now
+    while True:
+        length += future.count(slot)
+        length -= min(length, 1)
+        if length == 0:
+            return slot
+        slot += 1
+        future = [arrival for arrival in future if arrival >= slot]
+
+
+def slow_late_qd(ports: int, buffer: int, slots: Sequence[int], port_of: Sequence[int]) -> tuple[int, list[int]]:
+    """Return the packets transmitted and who was dropped; victims are tails."""
+    queues: list[list[int]] = [[] for _ in range(ports)]
+    drop = [0] * len(slots)
+    now = 0
+    for packet, (slot, port) in enumerate(zip(slots, port_of, strict=True)):
+        for _ in range(slot - now):
+            for queue in queues:
+                del queue[:1]
+        now = slot
+        queues[port].append(packet)
+        if sum(map(len, queues)) > buffer:
+            later = range(packet + 1, len(slots))
+            ends = [
+                runs_empty(len(queue), now, [slots[k] for k in later if port_of[k] == number]) if queue else -1
+                for number, queue in enumerate(queues)
+            ]
+            drop[queues[ends.index(max(ends))].pop()] = 1
+    return len(slots) - sum(drop), drop
+
+
+def replayed(ports: int, buffer: int, slot: Sequence[int], accepted_ports: Sequence[int]) -> int:
+    """Transmit what somebody accepted, refusing to overflow; return how many packets that were."""
+    outcome = slotted("cs", ports, buffer, np.asarray(slot, np.int64), np.asarray(accepted_ports, np.int32))
+    assert not np.any(outcome["outcome"])
+    return int(outcome["transmitted"])
+
+
+def native(case: SlottedArrivals) -> tuple[int, list[int]]:
+    late = late_qd(case.ports, case.buffer, np.asarray(case.slot, np.int64), np.asarray(case.port, np.int32))
+    return late["transmitted"], late["drop"].tolist()
+
+
+@st.composite
+def small_arrivals(draw: st.DrawFn) -> SlottedArrivals:
+    """At most 4 ports, a buffer of 6, 12 slots with arrivals and some gaps, often more than N packets a slot."""
+    ports, buffer = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    slot: list[int] = []
+    port: list[int] = []
+    now = 0
+    for arrivals in draw(st.lists(st.lists(st.integers(0, ports - 1), max_size=2 * ports + 2), max_size=12)):
+        slot += [now] * len(arrivals)
+        port += arrivals
+        now += draw(st.sampled_from((1, 1, 1, 1, 2, 5)))
+    return SlottedArrivals(ports, buffer, slot, port)
+
+
+@settings(max_examples=draws(200))
+@given(case=small_arrivals())
+def test_late_qd_is_optimal(case: SlottedArrivals) -> None:
+    optimum = offline_optimum(*case).transmitted
+    slow, _ = slow_late_qd(*case)
+    fast, drop = native(case)
+    assert slow == fast == optimum
+    kept = [k for k, dropped in enumerate(drop) if not dropped]
+    assert replayed(case.ports, case.buffer, [case.slot[k] for k in kept], [case.port[k] for k in kept]) == optimum
+
+
+@settings(max_examples=draws(50))
+@given(case=slotted_arrivals(max_ports=5, max_buffer=12))
+def test_native_late_qd_is_the_slow_one(case: SlottedArrivals) -> None:
+    slow, _ = slow_late_qd(*case)
+    fast, drop = native(case)
+    assert fast == slow == len(drop) - sum(drop)
+
+
+@settings(max_examples=draws(50))
+@given(case=small_arrivals())
+def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
+    optimum = offline_optimum(*case)
+    assert optimum.slot.tolist() == sorted(set(case.slot))
+    assert optimum.accepted.shape == (len(optimum.slot), case.ports)
+    step, port = np.nonzero(optimum.accepted)
+    times = optimum.accepted[step, port]
+    offered = [
+        [sum((s, p) == (slot, other) for s, p in zip(case.slot, case.port, strict=True)) for other in range(case.ports)]
+        for slot in optimum.slot.tolist()
+    ]
+    assert np.all(optimum.accepted <= np.reshape(offered, optimum.accepted.shape))
+    sent = replayed(
+        case.ports, case.buffer, np.repeat(optimum.slot[step], times).tolist(), np.repeat(port, times).tolist()
+    )
+    assert sent == optimum.transmitted
+
+
+def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
+    """Port 1 gets another packet in slot 1 and would run empty in slot 2, port 0 in slot 1, before it gets three."""
+    slot, port = parse("[0011][1][000]")
+    assert offline_optimum(2, 3, slot, port).transmitted == 7
+    assert slow_late_qd(2, 3, slot, port) == (7, [0, 0, 0, 1, 0, 0, 0, 0])
+    lqd = slotted("lqd", 2, 3, np.asarray(slot, np.int64), np.asarray(port, np.int32))
+    assert (lqd["transmitted"], lqd["lqd_drop"].tolist()[:4]) == (6, [0, 1, 0, 0])

@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from foretail.features.records import Records
 from foretail.sim_bridge.native.network import NativeNetwork
-from tests.scenarios import settings
+from foretail.sim_bridge.ns3.messages import Message as Sent
+from tests.scenarios import settings, star_of_messages
 from tests.sim_bridge.slow_models.pauses import Message, Star
 
 PACKET_BYTES, MILLISECOND, GBPS = 1440, 1_000_000, 10**9
-STAR = {
-    "topology__leaves": 1,
-    "topology__spines": 0,
-    "background__destinations": "other_servers",
-    "incast__responders": "other_servers",
-}
 
 
 def needed_headroom(delay_ns: int, bps: int = 10_000_000_000) -> int:
@@ -96,26 +91,11 @@ def star_document(star: Star, messages: Sequence[Message], **changes: Any) -> di
     """The driver's document of what the slow model runs; the buffer must be a multiple of what ports bring."""
     whole, port_gbps = star.buffer_bytes + star.pool_bytes, star.hosts * star.bps / 10**9
     assert whole % port_gbps == 0
-    rows = len(messages)
-    columns = {
-        "start_ns": [message.start_ns for message in messages],
-        "latest_ns": [10**9] * rows,
-        "size_bytes": [message.size_bytes for message in messages],
-        "source": [message.source for message in messages],
-        "destination": [message.destination for message in messages],
-        "connection": list(range(rows)),
-        "after": [[] for _ in messages],
-        "gap_ns": [0] * rows,
-    }
     never = 10**12
-    usual: dict[str, Any] = STAR | {
-        "topology__servers_per_leaf": star.hosts,
+    usual: dict[str, Any] = {
         "topology__server_link_bps": star.bps,
         "topology__link_delay_ns": star.delay_ns,
         "topology__buffer_bytes_per_port_per_gbps": int(whole / port_gbps),
-        "background__load": 0.0,
-        "incast__queries_per_second_per_server": 0.0,
-        "incast__fan_in": 1,
         "incast__connect_ahead_ns": 0,
         "transport__name": "roce",
         "transport__rdma__low_rto_ns": never,
@@ -132,9 +112,12 @@ def star_document(star: Star, messages: Sequence[Message], **changes: Any) -> di
         "pfc__headroom_pool_bytes": star.pool_bytes,
         "pfc__xon_bytes": star.xon_bytes,
         "pfc__xon_offset_bytes": star.xon_offset_bytes,
-        "messages": columns,
     }
-    return settings(**(usual | changes))
+    listed = [
+        Sent(message.start_ns, 10**9, message.size_bytes, message.source, message.destination, number)
+        for number, message in enumerate(messages)
+    ]
+    return star_of_messages(listed, star.hosts, **(usual | changes))
 
 
 def star_of(hosts: int, shared_bytes: int, delay_ns: int, **changes: Any) -> Star:

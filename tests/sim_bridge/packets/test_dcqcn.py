@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
-from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages import Message
 from tests.examples import draws
-from tests.scenarios import settings
+from tests.scenarios import settings, star_of_messages
 from tests.sim_bridge.buffer.test_headers import compiled, run
 from tests.sim_bridge.slow_models.dcqcn import SlowDcqcn
 
@@ -48,9 +46,6 @@ def simulated(document: dict[str, Any], folder: Path | None = None) -> tuple[dic
     network.advance()
     flows = network.flows()
     return network.finish(), flows
-
-
-# ---- the law ------------------------------------------------------------------------------------------------------
 
 
 GAPS_NS = st.one_of(st.integers(0, 3_000), st.integers(0, 200_000), st.sampled_from([55_000, 110_000, 40_000_000]))
@@ -96,9 +91,6 @@ def test_a_notification_halves_the_rate_and_five_rounds_bring_it_back(program: P
     assert rates == pytest.approx([0.5, 0.5, 0.75, 0.875, 1 - 2**-5, 1 - 2**-6, 1.0])
 
 
-# ---- marks --------------------------------------------------------------------------------------------------------
-
-
 def require_binomial(marked: int, packets: int, probability: float) -> None:
     """Within five standard deviations, which chance leaves once in two million times."""
     deviation = math.sqrt(packets * probability * (1 - probability))
@@ -130,33 +122,16 @@ def test_switches_and_seeds_draw_apart(program: Path) -> None:
 
 def star(sizes: Sequence[Sequence[int]], **changes: Any) -> dict[str, Any]:
     """Senders 0, 1 and so on of a star, each with messages one after the other, to the server behind them."""
-    alone: dict[str, Any] = {
-        "topology__leaves": 1,
-        "topology__spines": 0,
-        "topology__servers_per_leaf": len(sizes) + 1,
+    rows = [(size, sender) for sender, own in enumerate(sizes) for size in own]
+    messages = [Message(0, 10**9, size, sender, len(sizes), sender) for size, sender in rows]
+    usual: dict[str, Any] = {
         "topology__buffer_bytes_per_port_per_gbps": 30_000,
-        "background__load": 0.0,
-        "background__destinations": "other_servers",
-        "incast__queries_per_second_per_server": 0.0,
-        "incast__responders": "other_servers",
-        "incast__fan_in": 1,
         "transport__name": "roce",
         "transport__rdma__control": "dcqcn",
         "policy__name": "cs",
         "drain_ns": 1000 * MILLISECOND,
     }
-    rows = [(sender, size) for sender, own in enumerate(sizes) for size in own]
-    listed = {
-        "start_ns": [0] * len(rows),
-        "latest_ns": [10**9] * len(rows),
-        "size_bytes": [size for _, size in rows],
-        "source": [sender for sender, _ in rows],
-        "destination": [len(sizes)] * len(rows),
-        "connection": [sender for sender, _ in rows],
-        "after": [[] for _ in rows],
-        "gap_ns": [0] * len(rows),
-    }
-    return {**settings(**(alone | changes)), "messages": listed}
+    return star_of_messages(messages, len(sizes) + 1, **(usual | changes))
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.6])
@@ -236,9 +211,6 @@ def test_ns3_marks_the_same_packets(tmp_path: Path) -> None:
         assert sum(switch["marked"] for switch in summary["switches"]) > 100
 
 
-# ---- queue pairs --------------------------------------------------------------------------------------------------
-
-
 def counts(document: dict[str, Any]) -> tuple[dict[str, Any], Records]:
     """What the switch of a star counted, and what became of the messages."""
     summary, flows = simulated(document)
@@ -271,12 +243,6 @@ def test_a_receiver_notifies_as_often_as_it_may(transport: str, interval_ns: int
     else:
         most = sum(1 + fct_ns // interval_ns for fct_ns in flows["fct_ns"].tolist())
         assert 0.9 * most <= notifications <= most
-
-
-@pytest.mark.parametrize(("control", "marked"), [(None, False), ("timely", False), ("dcqcn", True)])
-def test_only_dcqcn_lets_its_packets_be_marked(control: str | None, marked: bool) -> None:
-    switch, _ = counts(star([[2_000_000], [2_000_000]], transport__rdma__control=control))
-    assert (switch["marked"] > 0) == marked
 
 
 def test_a_message_alone_goes_at_the_rate_of_its_link() -> None:
@@ -344,9 +310,6 @@ def test_senders_come_to_equal_shares_of_a_full_link(transport: str, marks: dict
     assert first + second > 0.8 * LINE_BYTES_PER_NS * (end_ns - begin_ns)
     assert (flows["fct_ns"] > 0).all()
     assert (flows["retransmissions"] == 0).all()
-
-
-# ---- RDMA beside TCP ----------------------------------------------------------------------------------------------
 
 
 MIXTURES = [
@@ -433,47 +396,139 @@ def test_background_by_rdma_with_dcqcn_is_marked_and_keeps_queues_short() -> Non
     assert marked["roce", None] == marked["newreno", None] == 0
 
 
-# ---- settings -----------------------------------------------------------------------------------------------------
+RDMA_SEGMENT, HEADER, OVERHEAD, BPS, DELAY_NS = 1400, 40, 2, 10_000_000_000, 3000
+LOW_NS, HIGH_NS = 100_000, 320_000
+BDP_SEGMENTS = 13  #: in a round trip of four links, on which a segment takes 1,154 ns and an answer 34 ns twice
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("name=dcqcn", "transport.name = dcqcn is unknown: choose from dctcp"),
-        ("name=cubic background_name=dctcp", "background_name = dctcp is unknown: choose from cubic, newreno, roce"),
-        ("name=irn background_name=roce", "cannot stand beside irn, which sends by RDMA too: choose a TCP"),
-        ("name=powertcp background_name=roce", "cannot stand beside powertcp, which paces all senders"),
-        (
-            "name=roce rdma.control=dcqcn mark_bytes=0",
-            "mark_bytes = 0 leaves dcqcn without ECN marks, which it lives on",
-        ),
-        ("name=cubic background_name=irn rdma.control=dcqcn mark_bytes=0", "mark_bytes = 0 leaves dcqcn without"),
-        ("mark_full_bytes=14400", "mark_full_bytes = 14400 is not above mark_bytes = 14400: raise it"),
-        ("name=cubic mark_bytes=0 mark_full_bytes=9", "mark_full_bytes = 9 means nothing beside mark_bytes = 0"),
-        ("mark_probability=0", "mark_probability = 0.0 is out of range"),
-        ("dcqcn.gain=1.5", "dcqcn.gain = 1.5 is out of range"),
-        ("dcqcn.increase_interval_ns=0", "increase_interval_ns = 0 is out of range"),
-    ],
+def message(transport: str, size_bytes: int, **changes: Any) -> dict[str, Any]:
+    """One message between two servers of a star, and nothing else."""
+    usual = {"transport__name": transport, "policy__name": "learned", "traffic_ns": 1_000_000}
+    return star_of_messages([Message(0, 10**9, size_bytes, 0, 1, 0)], 4, **(usual | changes))
+
+
+def flow_of(document: dict[str, Any], dropped: Collection[int] = ()) -> Any:
+    """What became of the message when the switch drops these of the packets that reach it."""
+    seen = -1
+
+    def decide(rows: np.ndarray) -> np.ndarray:
+        nonlocal seen
+        seen += 1
+        return np.array([seen in dropped])
+
+    (run,) = run_live_native([document], decide, ("queue",))
+    return run.flows[0]
+
+
+def time_ns(packet_bytes: int) -> int:
+    """That of a packet on a link."""
+    return -(-(packet_bytes + OVERHEAD) * 8 * 10**9 // BPS)
+
+
+@pytest.mark.parametrize("transport", ["roce", "irn"])
+@pytest.mark.parametrize("size_bytes", [1, 1400, 1401, 50_000])
+def test_a_message_alone_takes_its_time_on_the_links(transport: str, size_bytes: int) -> None:
+    found = flow_of(message(transport, size_bytes, transport__rdma__window_segments=1000))
+    sizes = [RDMA_SEGMENT] * (size_bytes // RDMA_SEGMENT) + [size_bytes % RDMA_SEGMENT] * (
+        size_bytes % RDMA_SEGMENT > 0
+    )
+    times = [time_ns(size + HEADER) for size in sizes]
+    last = max(sum(times[: k + 1]) + sum(times[k:]) for k in range(len(times)))  # through two links
+    assert found["fct_ns"] == last + 2 * DELAY_NS
+    assert (found["retransmissions"], found["timeouts"]) == (0, 0)
+
+
+def test_no_more_is_in_flight_than_the_window() -> None:
+    """Four segments and their answers per round trip, whatever the transport is."""
+    trip = 2 * time_ns(RDMA_SEGMENT + HEADER) + 2 * time_ns(HEADER) + 4 * DELAY_NS
+    assert trip > 4 * time_ns(RDMA_SEGMENT + HEADER)
+    for transport in ("roce", "irn"):
+        found = flow_of(message(transport, 40 * RDMA_SEGMENT, transport__rdma__window_segments=4))
+        assert 9 * trip < found["fct_ns"] < 10 * trip
+
+
+def test_irn_has_a_bandwidth_delay_product_in_flight() -> None:
+    """So a message does not wait for answers, and with a segment less in flight it does."""
+    size = 100 * RDMA_SEGMENT
+    free = flow_of(message("irn", size, transport__rdma__window_segments=1000))["fct_ns"]
+    assert flow_of(message("irn", size))["fct_ns"] == free
+    assert flow_of(message("irn", size, transport__rdma__window_segments=BDP_SEGMENTS))["fct_ns"] == free
+    assert flow_of(message("irn", size, transport__rdma__window_segments=BDP_SEGMENTS - 1))["fct_ns"] > free
+
+
+def test_irn_repeats_the_packet_that_is_missing_and_roce_all_after_it() -> None:
+    size, lost = 30 * RDMA_SEGMENT, 5
+    irn, roce = (flow_of(message(transport, size), {lost}) for transport in ("irn", "roce"))
+    assert (irn["retransmissions"], irn["timeouts"]) == (1, 0)
+    assert roce["timeouts"] == 0
+    assert roce["retransmissions"] > 5  # what was sent in the round trip until the switch's loss was known
+    assert irn["fct_ns"] < roce["fct_ns"] < HIGH_NS
+
+
+@pytest.mark.parametrize(("transport", "wait_ns"), [("irn", LOW_NS), ("roce", HIGH_NS)])
+def test_a_lost_tail_waits_for_the_timer(transport: str, wait_ns: int) -> None:
+    found = flow_of(message(transport, 10 * RDMA_SEGMENT), {9})
+    whole = flow_of(message(transport, 10 * RDMA_SEGMENT))
+    assert (found["retransmissions"], found["timeouts"]) == (1, 1)
+    assert wait_ns < found["fct_ns"] - whole["fct_ns"] < wait_ns + 30_000
+
+
+def test_irn_waits_longer_with_more_than_a_few_segments_in_flight() -> None:
+    lost = flow_of(message("irn", 10 * RDMA_SEGMENT), range(4, 10))
+    assert lost["fct_ns"] > HIGH_NS
+    few = flow_of(message("irn", 10 * RDMA_SEGMENT, transport__rdma__few_segments=6), range(4, 10))
+    assert few["fct_ns"] - flow_of(message("irn", 10 * RDMA_SEGMENT))["fct_ns"] > LOW_NS
+    assert few["timeouts"] > 0
+
+
+@examples(max_examples=draws(40), deadline=None)
+@given(
+    transport=st.sampled_from(["irn", "roce"]),
+    segments=st.integers(1, 60),
+    lost=st.sets(st.integers(0, 80), max_size=12),
+    window=st.sampled_from([0, 1, 3, 12]),
 )
-def test_a_transport_that_cannot_run_is_refused(overrides: str, words: str) -> None:
-    changes = [f"scenario.transport.{override}" for override in overrides.split()]
-    with pytest.raises(ForetailError, match=words):
-        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *changes], "overrides")
+def test_every_message_arrives_and_irn_repeats_each_loss_once(
+    transport: str, segments: int, lost: set[int], window: int
+) -> None:
+    """Once within a window. A loss further on may be repeated again, when the next recovery begins after the first."""
+    document = message(transport, segments * RDMA_SEGMENT - 7, transport__rdma__window_segments=window)
+    found = flow_of(document, lost)
+    assert found["fct_ns"] > 0
+    happened = [k for k in lost if k < segments + found["retransmissions"]]
+    if transport == "irn" and found["timeouts"] == 0 and happened:
+        within = max(happened) - min(happened) < (window or BDP_SEGMENTS)
+        assert found["retransmissions"] <= len(happened) * (1 if within else 2)
+    assert found["retransmissions"] >= len(happened)
 
 
-@pytest.mark.parametrize("network", ["ns3", "emulator"])
-def test_no_other_network_sends_the_background_by_rdma(network: str) -> None:
-    overrides = [f"network={network}", "scenario.transport.background_name=roce"]
-    with pytest.raises(ForetailError, match=f"background_name = roce is no TCP, which network={network} sends"):
-        compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt", *overrides], "overrides")
+@pytest.mark.parametrize("control", [None, "timely", "theta_powertcp", "powertcp", "dcqcn"])
+@pytest.mark.parametrize("transport", ["irn", "roce"])
+def test_a_run_goes_on_from_a_snapshot_as_if_nothing_had_been(transport: str, control: str | None) -> None:
+    document = settings(
+        transport__name=transport, transport__rdma__control=control, policy__name="dt", policy__alpha=2.0
+    )
+    network = NativeNetwork(document)
+    network.advance(2_500_000)
+    snapshot = network.snapshot()
+    network.advance()
+    first: Records = network.flows()
+    assert (first["fct_ns"] > 0).mean() > 0.9
+    assert first["retransmissions"].sum() > 0
+    network.restore(snapshot)
+    network.advance()
+    assert (network.flows() == first).all()
 
 
-@pytest.mark.ns3
-def test_the_driver_of_ns3_refuses_it_too(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.background_name' = roce is no TCP, and ns-3 has no"):
-        run_driver(settings(transport__background_name="roce"), tmp_path)
-
-
-def test_the_native_network_refuses_rdma_beside_what_paces_all_senders() -> None:
-    with pytest.raises(ForetailError, match=r"'transport\.background_name' must be a TCP or null with timely"):
-        NativeNetwork(settings(transport__name="timely", transport__background_name="roce"))
+@pytest.mark.parametrize("control", [None, "powertcp", "dcqcn"])
+def test_answers_of_rdma_stand_beside_a_background_of_tcp(control: str | None) -> None:
+    changes: dict[str, Any] = {"transport__name": "irn", "transport__background_name": "cubic", "policy__name": "dt"}
+    changes |= {"transport__rdma__control": control}
+    network = NativeNetwork(settings(**changes))
+    network.advance()
+    flows = network.flows()
+    assert (flows["fct_ns"] > 0).all()
+    of_tcp = NativeNetwork(settings(transport__name="cubic", policy__name="dt", transport__mark_bytes=0))
+    of_tcp.advance()
+    answers = flows["query"] >= 0
+    assert flows["fct_ns"][answers].mean() < of_tcp.flows()["fct_ns"][answers].mean() / 2

@@ -14,17 +14,22 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.policies import require_distinct_policies
+from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, LOSSLESS_FEATURES
-from foretail.features.records import ARRIVAL_DTYPE, OCCUPANCY_DTYPE, FlowClass, Records, read_records
+from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_records
+from foretail.pipelines.settings.compose import compose_settings
+from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
 from tests.examples import draws
-from tests.scenarios import settings
+from tests.scenarios import STAR, settings
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
 from tests.sim_bridge.packets.paused_runs import (
+    GBPS,
     MILLISECOND,
     PACKET_BYTES,
-    STAR,
     finished,
     incast_of,
     mixed,
@@ -88,9 +93,6 @@ def test_features_tell_what_lossless_packets_take(
     found = records["features"][records["flow_class"] != FlowClass.CONTROL][:, places]
     assert found.tolist() == [[lossless_bytes // 64, paused] for lossless_bytes, paused in slow.seen[: len(found)]]
     assert len(found) >= len(messages)
-
-
-# States.
 
 
 def test_what_comes_after_a_pause_goes_to_headroom() -> None:
@@ -204,31 +206,6 @@ def test_a_storm_of_pauses_blocks_a_victim() -> None:
     assert flows["fct_ns"][4] > 100_000
 
 
-def test_ports_without_traffic_change_nothing() -> None:
-    messages = incast_of(2, 60_000)
-    few, many = star_of(3, 10_000, 1000), star_of(8, 10_000, 1000)
-    many = Star(**(vars(many) | {"buffer_bytes": few.buffer_bytes, "pool_bytes": 80 * 1000 - few.buffer_bytes}))
-    flows, summary = finished(star_document(few, messages))
-    same, same_summary = finished(star_document(many, messages))
-    assert (flows["fct_ns"] == same["fct_ns"]).all()
-    of_few, of_many = (one["switches"][0]["lossless"] for one in (summary, same_summary))
-    assert of_few.pop("headroom_pool_bytes") < of_many.pop("headroom_pool_bytes")
-    assert of_few == of_many
-
-
-def test_a_hundred_senders_answer_at_once() -> None:
-    star = star_of(101, 50_000, 3000)
-    messages = incast_of(100, 15_000)
-    flows, summary = finished(star_document(star, messages))
-    lossless = summary["switches"][0]["lossless"]
-    assert lossless["drops"]["packets"] == 0
-    assert lossless["most_headroom_bytes"] <= 100 * star.headroom_bytes
-    assert lossless["pauses"] >= 100
-    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
-    assert (flows["fct_ns"] > 0).all()
-    assert flows["fct_ns"].max() < 1.2 * 100 * 11 * packet_ns  # its link never waits for long
-
-
 def test_lqd_makes_room_out_of_the_lossy_queues_that_it_may_take() -> None:
     found = {}
     for makes_room in MAKES_ROOM:
@@ -290,17 +267,6 @@ def test_drawn_networks_lose_nothing_and_go_on_from_snapshots(
         assert 0 <= still_paused <= switch["queued_bytes"]
 
 
-def test_samples_hold_headroom_too(tmp_path: Path) -> None:
-    star = star_of(5, 6000, 3000, lossless=(0, 1))
-    document = star_document(star, incast_of(4, 100_000), occupancy_interval_ns=1000)
-    _, summary = finished(document, tmp_path)
-    samples = read_records(tmp_path / "occupancy.bin", OCCUPANCY_DTYPE)
-    assert (samples["lossless_bytes"] == samples["occupancy_bytes"]).all()
-    most = star.buffer_bytes + summary["switches"][0]["lossless"]["most_headroom_bytes"]
-    assert star.buffer_bytes < samples["occupancy_bytes"].max() <= most
-    assert np.all(samples["longest_bytes"] <= samples["occupancy_bytes"])
-
-
 def test_a_run_that_stops_while_senders_are_paused_has_its_bytes_in_the_queues() -> None:
     for moment in range(1_600_000, 2_600_000, 200_000):
         network = NativeNetwork(mixed())
@@ -308,3 +274,65 @@ def test_a_run_that_stops_while_senders_are_paused_has_its_bytes_in_the_queues()
         summary = network.finish()
         require_conserved(summary)
         assert total(summary, "queued_bytes") > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"topology__buffer_bytes_per_port_per_gbps": 2400},
+            "the headroom of a switch takes 142704 of its 144000 bytes, which leaves less than two packets: lower "
+            "setting 'pfc.headroom_pool_bytes', or give the switch a larger buffer",
+        ),
+        ({"queues__lossless": [3]}, r"queues\.lossless"),
+        ({"pfc__makes_room": "all"}, r"pfc\.makes_room"),
+        (
+            {"policy__name": "sonic", "policy__egress_alphas": [1.0]},
+            "the policy parameter egress_alphas has 1 values for 3 queues of a port: give one for each, or none",
+        ),
+    ],
+)
+def test_the_network_refuses_them_too(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ForetailError, match=words):
+        NativeNetwork(mixed(**changes))
+
+
+def test_arrivals_do_not_say_where_they_came_in() -> None:
+    words = "has to know where packets came in, "
+    with pytest.raises(ForetailError, match=f"policies names sonic, which {words}and arrivals do not say: simulate a"):
+        require_distinct_policies("policies", ["dt", "sonic"])
+    with pytest.raises(ForetailError, match=f"policy 'sonic' {words}which these arrivals do not say: simulate a"):
+        slotted(policy="sonic", ports=1, buffer=4, slot=np.array([0], np.int64), port=np.array([0], np.int32))
+
+
+@pytest.mark.parametrize("bps", [100_000_000, 10 * GBPS, 400 * GBPS])
+def test_headroom_is_what_links_need(bps: int) -> None:
+    """Two packets and a frame in whole nanoseconds, which are much at 400 Gbit/s."""
+    scenario = compose_settings(EvaluateConfig, ["scenario=tiny", "policy=dt"], "overrides").scenario
+    for delay_ns in (0, 14, 28, 3000):
+        scenario.topology.link_delay_ns = delay_ns
+        assert scenario.headroom_needed_bytes(bps) == needed_headroom(delay_ns, bps)
+        lossless = settings(
+            **STAR,
+            background__load=0.0,
+            incast__queries_per_second_per_server=0.0,
+            topology__server_link_bps=bps,
+            topology__link_delay_ns=delay_ns,
+            topology__buffer_bytes_per_port_per_gbps=max(1, 4 * needed_headroom(delay_ns, bps) * GBPS // (4 * bps)),
+            queues__lossless=[0],
+        )
+        with pytest.raises(ForetailError, match=f"headroom of a switch takes {4 * needed_headroom(delay_ns, bps)} of"):
+            NativeNetwork(lossless)
+
+
+def test_a_hundred_senders_answer_at_once() -> None:
+    star = star_of(101, 50_000, 3000)
+    messages = incast_of(100, 15_000)
+    flows, summary = finished(star_document(star, messages))
+    lossless = summary["switches"][0]["lossless"]
+    assert lossless["drops"]["packets"] == 0
+    assert lossless["most_headroom_bytes"] <= 100 * star.headroom_bytes
+    assert lossless["pauses"] >= 100
+    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
+    assert (flows["fct_ns"] > 0).all()
+    assert flows["fct_ns"].max() < 1.2 * 100 * 11 * packet_ns  # its link never waits for long

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
 
-from foretail.features.records import Records
+from foretail.core.errors import ForetailError
+from foretail.features.records import OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.ns3.driver import run_driver
+from foretail.sim_bridge.ns3.messages import Message, Piece, assigned, collective, halves, pieces
+from tests.examples import draws
 from tests.scenarios import settings
 from tests.sim_bridge.buffer.test_headers import compiled, run
+from tests.sim_bridge.packets.paused_runs import GBPS, MILLISECOND, PACKET_BYTES, finished, needed_headroom, total
 
 Simulated = Callable[..., npt.NDArray[np.float64]]
 RATE_BPS, BASE_RTT_NS = 100e9, 80e3  # 714 segments: single packets do not matter
@@ -81,11 +92,6 @@ def jain(rates: npt.NDArray[np.float64]) -> float:
     return float(rates.sum() ** 2 / (len(rates) * (rates**2).sum()))
 
 
-def test_powertcp_fills_an_idle_link_in_a_few_round_trips(simulated: Simulated) -> None:
-    time, _, windows = simulated("powertcp", 12, 0.0, 0.25).T
-    assert windows[time > 4].min() > 0.7
-
-
 @pytest.mark.parametrize("law", ["powertcp", "theta_powertcp"])
 def test_windows_become_fair(simulated: Simulated, law: str) -> None:
     windows = simulated(law, 500, 0.0, 0.7, 0.2, 0.1)[:, 2:]
@@ -94,9 +100,9 @@ def test_windows_become_fair(simulated: Simulated, law: str) -> None:
     assert windows[-1].sum() == pytest.approx(1.01, abs=0.01)
 
 
-# ---- in ns-3 ------------------------------------------------------------------------------------------------------
-
 PACED = ["theta_powertcp", "timely", "powertcp"]
+
+
 # Two flows and an incast of 16, against the time that their bytes take: after its first cut theta-PowerTCP only adds,
 # and so does TIMELY, whose rates the steep first gradient cuts to almost nothing (thesis, section 2.3.2).
 LATE = {"theta_powertcp": (1.15, 1.1), "timely": (2.7, 2.1), "powertcp": (1.1, 1.15)}
@@ -206,3 +212,301 @@ def test_losses_are_repaired_and_marks_ignored(tmp_path: Path, name: str) -> Non
     assert flows["retransmissions"].sum() > 0
     assert np.all(flows["fct_ns"] >= flows["ideal_fct_ns"])
     assert sum(node["marked"] for node in nodes) == 0
+
+
+flows_and_spines = st.tuples(st.integers(0, 40), st.integers(1, 20))
+
+
+def loads(found: list[Piece], spines: int) -> list[int]:
+    total = [0] * spines
+    for _, spine, size_bytes in found:
+        total[spine] += size_bytes
+    return total
+
+
+@given(flows_and_spines, st.integers(1, 10**9), st.data())
+def test_every_spine_gets_what_spraying_gives_it(sizes: tuple[int, int], size_bytes: int, data: st.DataObject) -> None:
+    flows, spines = sizes
+    found = pieces(flows, spines, size_bytes, first_spine=data.draw(st.integers(0, spines - 1)))
+    of_flow: Counter[int] = Counter()
+    for piece in found:
+        assert piece.size_bytes > 0
+        of_flow[piece.flow] += piece.size_bytes
+    assert of_flow == Counter(dict.fromkeys(range(flows), size_bytes))  # no byte is lost or doubled
+    most, least = max(loads(found, spines)), min(loads(found, spines))
+    rounded = flows % spines // math.gcd(flows % spines, spines)
+    assert most - least <= rounded  # a byte for each part
+    assert most < flows * size_bytes / spines + max(rounded, 1)
+
+
+@given(flows_and_spines, st.sampled_from([1, 7, 1000]))
+def test_equal_cuts_add_r_times_s_minus_g_over_g_subflows(sizes: tuple[int, int], scale: int) -> None:
+    flows, spines = sizes
+    size_bytes = spines * scale  # so that no part is rounded away
+    left = flows % spines
+    common = math.gcd(left, spines)
+    found = pieces(flows, spines, size_bytes)
+    assert len(found) - flows == left * (spines - common) // common
+    assert sum(number > 1 for number in Counter(piece.flow for piece in found).values()) <= left
+
+
+def fewest_by_integer_program(flows: int, spines: int, *, count_cut_flows: bool) -> int:
+    """The fewest parts, or flows that are cut, with which all spines get the same; a flow is one.
+
+    Variables: the share of flow i on spine j, whether it is there, and whether flow i is cut.
+    """
+    cells = flows * spines
+    size = 2 * cells + flows
+    cost = np.zeros(size)
+    cost[2 * cells :] = 1.0 if count_cut_flows else 0.0
+    cost[cells : 2 * cells] = 0.0 if count_cut_flows else 1.0
+    rows = []
+    low: list[float] = []
+    high: list[float] = []
+    for flow in range(flows):
+        whole, cut = np.zeros(size), np.zeros(size)
+        whole[flow * spines : (flow + 1) * spines] = 1
+        cut[cells + flow * spines : cells + (flow + 1) * spines] = 1
+        cut[2 * cells + flow] = -spines
+        rows += [whole, cut]
+        low += [1, -np.inf]
+        high += [1, 1]
+    for spine in range(spines):
+        share = np.zeros(size)
+        share[spine:cells:spines] = 1
+        rows.append(share)
+        low.append(flows / spines)
+        high.append(flows / spines)
+    for cell in range(cells):
+        there = np.zeros(size)
+        there[cell], there[cells + cell] = 1, -1
+        rows.append(there)
+        low.append(-np.inf)
+        high.append(0)
+    integrality = np.r_[np.zeros(cells), np.ones(cells + flows)]
+    found = milp(cost, integrality=integrality, bounds=Bounds(0, 1), constraints=LinearConstraint(rows, low, high))
+    assert found.success
+    return round(float(found.fun))
+
+
+@pytest.mark.parametrize(("flows", "spines"), [(1, 2), (1, 3), (2, 3), (3, 4), (2, 4), (5, 3), (5, 4), (3, 5), (4, 6)])
+def test_an_integer_program_cuts_as_few_flows_but_makes_fewer_parts(flows: int, spines: int) -> None:
+    left, common = flows % spines, math.gcd(flows, spines)
+    parts = fewest_by_integer_program(flows, spines, count_cut_flows=False)
+    assert parts == flows + spines - common
+    assert fewest_by_integer_program(flows, spines, count_cut_flows=True) == left
+    assert len(pieces(flows, spines, spines)) >= parts
+
+
+def test_known_cases() -> None:
+    assert len(pieces(3, 4, 12)) == 12
+    assert len(pieces(6, 16, 16)) == 48
+    assert pieces(4, 4, 9, first_spine=3) == [(0, 3, 9), (1, 0, 9), (2, 1, 9), (3, 2, 9)]
+    assert pieces(1, 2, 5) == [(0, 0, 2), (0, 1, 3)]
+    assert pieces(1, 4, 2) == [(0, 1, 1), (0, 3, 1)]  # no part without a byte
+    assert pieces(0, 4, 5) == []
+
+
+@pytest.mark.parametrize(
+    ("given_", "sentence"),
+    [
+        ({"spines": 0}, "spines = 0 is too small: give at least 1"),
+        ({"flows": -1}, "flows = -1 is too small: give at least 0"),
+        ({"size_bytes": 0}, "size_bytes = 0 is too small"),
+        ({"first_spine": 4}, "first_spine = 4 is not one of 4 spines: give 0 to 3"),
+    ],
+)
+def test_what_cannot_be_assigned_is_refused(given_: dict[str, int | str], sentence: str) -> None:
+    values = {"flows": 3, "spines": 4, "size_bytes": 5} | given_
+    with pytest.raises(ForetailError, match=sentence):
+        pieces(values.pop("flows"), values.pop("spines"), values.pop("size_bytes"), **values)  # type: ignore[arg-type]
+
+
+def exchange(kind: str, servers: int, size_bytes: int, **given_: int) -> list[Message]:
+    return collective(
+        kind,
+        [list(range(servers))],
+        size_bytes,
+        **({"repeat": 1, "compute_ns": 0, "seed": 1} | given_),
+        traffic_ns=1000,
+    )
+
+
+def test_all_to_all_keeps_its_flows_whole_and_loads_both_ends_of_every_spine_evenly() -> None:
+    """As in the thesis: 16 spines and 16 servers below each leaf."""
+    below, spines = 16, 16
+    messages = exchange("all_to_all", 64, 63 * 1600)
+    found = assigned(messages, spines, below)
+    assert len(found) == 64 * 63
+    inside = [message for message in found if message.source // below == message.destination // below]
+    assert {message.spine for message in inside} == {-1}
+    for end in ("source", "destination"):
+        load = Counter((getattr(message, end) // below, message.spine) for message in found if message.spine >= 0)
+        assert set(load.values()) == {16 * 48 // 16}
+        assert len(load) == 4 * 16
+
+
+def test_a_ring_of_four_channels_has_sixteen_subflows_a_server() -> None:
+    ring = [leaf * 16 for leaf in range(16)]
+    messages = collective("ring", [ring], 4 * 1_000_000, repeat=2, compute_ns=5, traffic_ns=1000, seed=1, channels=4)
+    assert len(messages) == 2 * 16 * 4
+    found = assigned(messages, 16, 16)
+    assert len(found) == 2 * 16 * 16
+    of_server = [message for message in found if message.source == 0 and message.round == 0]
+    assert sorted(message.spine for message in of_server) == list(range(16))
+    assert {message.size_bytes for message in of_server} == {250_000}
+    later = next(message for message in found if message.round == 1)
+    waits_for = [found[place] for place in later.after]
+    assert len(waits_for) == 16  # all pieces of what it received
+    assert {message.destination for message in waits_for} == {later.source}
+    ends = {(message.connection, message.source, message.destination, message.spine) for message in found}
+    assert len(ends) == len({message.connection for message in found})  # a connection keeps its spine
+
+
+def test_parts_that_differ_by_a_byte_are_one_batch_and_steps_are_several() -> None:
+    uneven = assigned(exchange("all_to_all", 16, 1_000), 4, 4)  # 15 parts of 66 or 67 bytes
+    assert len(uneven) == 16 * 15
+    ring = collective("ring_all_reduce", [[0, 4, 8, 12]], 4_000, repeat=1, compute_ns=0, traffic_ns=9, seed=1)
+    found = assigned(ring, 4, 4)
+    assert len(found) == 4 * len(ring)  # each step sends one flow, which takes all four spines
+    assert {message.size_bytes for message in found} == {250}
+
+
+def test_a_permutation_is_between_halves_and_drawn_by_its_seed() -> None:
+    servers = list(range(20))
+    drawn = {seed: halves(servers, seed) for seed in (1, 2)}
+    assert drawn[1][:10] == drawn[2][:10] == servers[:10]
+    assert drawn[1] != drawn[2]
+    messages = collective("permutation", [drawn[1]], 50, repeat=1, compute_ns=0, traffic_ns=9, seed=1)
+    assert [message.source for message in messages] == list(range(10))
+    assert sorted(message.destination for message in messages) == list(range(10, 20))
+
+
+SERVER_BPS, UPLINK_BPS, BUFFER_BYTES_PER_GBPS = 40 * GBPS, 10 * GBPS, 10_000
+
+
+def shared_buffer(servers: int, uplinks: int) -> int:
+    """Bytes of a leaf in :func:`steady_state` without headroom."""
+    whole = BUFFER_BYTES_PER_GBPS * (servers * SERVER_BPS + uplinks * UPLINK_BPS) // GBPS
+    return whole - servers * needed_headroom(0, SERVER_BPS) - uplinks * needed_headroom(0, UPLINK_BPS)
+
+
+def steady_state(
+    folder: Path, servers: int, uplinks: int, *, lossy: bool = True, **changes: Any
+) -> tuple[float, float]:
+    """Median bytes of lossy and of lossless packets in a leaf whose servers send far more than its uplinks carry.
+
+    So there is a lossless queue at the port of each server, and a lossy one at each uplink. Links have no delay: a
+    queue goes on as soon as it may.
+    """
+    pairs = [(source, servers + source) for source in range(servers)] * (2 * uplinks * lossy)
+    rows = len(pairs)
+    columns = {
+        "start_ns": [0] * rows,
+        "latest_ns": [10**9] * rows,
+        "size_bytes": [20_000_000] * rows,
+        "source": [source for source, _ in pairs],
+        "destination": [to for _, to in pairs],
+        "connection": list(range(rows)),
+        "after": [[]] * rows,
+        "gap_ns": [0] * rows,
+    }
+    usual: dict[str, Any] = {
+        "topology__spines": uplinks,
+        "topology__servers_per_leaf": servers,
+        "topology__server_link_bps": SERVER_BPS,
+        "topology__spine_link_bps": UPLINK_BPS,
+        "topology__link_delay_ns": 0,
+        "topology__buffer_bytes_per_port_per_gbps": BUFFER_BYTES_PER_GBPS,
+        "background__load": 0.0,
+        "incast__queries_per_second_per_server": 5_000.0,
+        "incast__fan_in": servers,
+        "incast__burst_fraction": 2.0,
+        "incast__connect_ahead_ns": 0,
+        "transport__name": "roce",
+        "traffic_ns": 4 * MILLISECOND,
+        "drain_ns": 0,
+        "occupancy_interval_ns": 1000,
+        "queues__count": 3,
+        "queues__scheduler": "deficit_round_robin",  # packet by packet answers would wait in a queue of their own
+        "queues__background": 1,
+        "queues__incast": 2,
+        "queues__lossless": [2],
+        "pfc__xon_offset_bytes": 0,
+        "messages": columns,
+    }
+    folder.mkdir()
+    _, summary = finished(settings(**(usual | changes)), folder)
+    assert total(summary, "lossless", "drops", "packets") == 0
+    samples = read_records(folder / "occupancy.bin", OCCUPANCY_DTYPE)
+    samples = samples[(samples["switch"] == 0) & (samples["time_ns"] > 3 * MILLISECOND)]
+    lossless = samples["lossless_bytes"]
+    return float(np.median(samples["occupancy_bytes"] - lossless)), float(np.median(lossless))
+
+
+alphas = st.sampled_from([0.125, 0.25, 0.5, 1.0, 2.0])
+
+
+@examples(max_examples=draws(60), deadline=None)
+@given(
+    servers=st.integers(3, 6),
+    uplinks=st.integers(1, 3),
+    lossy_alpha=alphas,
+    lossless_alpha=alphas,
+    lossy_share=st.sampled_from([0.5, 0.8]),
+)
+def test_queues_of_sonic_stay_at_their_closed_forms(
+    servers: int,
+    uplinks: int,
+    lossy_alpha: float,
+    lossless_alpha: float,
+    lossy_share: float,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Equations 5.7 and 5.8, within two packets for each queue."""
+    shared = shared_buffer(servers, uplinks)
+    lossy_pool = int(lossy_share * shared)
+    lossy, lossless = steady_state(
+        tmp_path_factory.mktemp("run") / "run",
+        servers,
+        uplinks,
+        policy__name="sonic",
+        policy__egress_lossy_pool_bytes=lossy_pool,
+        policy__ingress_alphas=[1000.0, 1000.0, lossless_alpha],
+        policy__egress_alphas=[1000.0, lossy_alpha, 1000.0],
+    )
+    x, y = (n * alpha / (1 + n * alpha) for n, alpha in ((servers, lossless_alpha), (uplinks, lossy_alpha)))
+    assert abs(lossy - lossy_pool * y) < 2 * PACKET_BYTES * uplinks
+    assert abs(lossless - (shared * x - lossy_pool * x * y)) < 2 * PACKET_BYTES * servers
+
+
+def test_alphas_of_sonic_at_egress_are_those_at_ingress_unless_given(tmp_path: Path) -> None:
+    alphas = [4.0, 0.25, 0.5]
+    once = steady_state(tmp_path / "once", 3, 1, policy__name="sonic", policy__ingress_alphas=alphas)
+    both: dict[str, Any] = {"policy__ingress_alphas": alphas, "policy__egress_alphas": alphas}
+    assert once == steady_state(tmp_path / "twice", 3, 1, policy__name="sonic", **both)
+
+
+@examples(max_examples=draws(40), deadline=None)
+@given(servers=st.integers(3, 5), uplinks=st.integers(1, 2), lossy_alpha=alphas, lossless_alpha=alphas)
+def test_classes_of_reverie_share_the_buffer_as_their_alphas(
+    servers: int, uplinks: int, lossy_alpha: float, lossless_alpha: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Theorems 10 and 11, within two packets for each lossless queue and three for each lossy one, which gives way to
+    them; how many queues there are does not matter.
+
+    Averages are short and the buffer is large, so that every queue counts as congested.
+    """
+    shared = shared_buffer(servers, uplinks)
+    reverie: dict[str, Any] = {"policy__name": "reverie", "policy__alpha": lossy_alpha, "pfc__alpha": lossless_alpha}
+    reverie |= {"policy__low_pass_ns": 200}
+    lossy, lossless = steady_state(tmp_path_factory.mktemp("run") / "run", servers, uplinks, **reverie)
+    both = 1 + lossy_alpha + lossless_alpha
+    assert abs(lossless - lossless_alpha * shared / both) < 2 * PACKET_BYTES * servers
+    assert abs(lossy - lossy_alpha * shared / both) < 3 * PACKET_BYTES * uplinks
+    idle, slack = shared - lossy - lossless, 2 * PACKET_BYTES * (servers + uplinks)
+    assert shared / both - slack < idle < shared / (1 + min(lossy_alpha, lossless_alpha)) + slack
+    folder = tmp_path_factory.mktemp("run") / "run"
+    no_lossy, alone = steady_state(folder, servers, uplinks, lossy=False, **reverie)
+    assert no_lossy < PACKET_BYTES
+    assert abs(alone - lossless_alpha * shared / (1 + lossless_alpha)) < 3 * PACKET_BYTES * servers

@@ -16,18 +16,15 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
-from mlflow import MlflowClient
 
 from foretail.configs.schema.model_stages import DeployConfig
 from foretail.configs.schema.targets import P4Banks
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.export.p4 import runtime
 from foretail.export.p4.banks import over
 from foretail.export.p4.encoding import Frame
 from foretail.export.p4.runtime import BANKS, P4RuntimeSwitch, tag_of
@@ -36,8 +33,6 @@ from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
-from foretail.pipelines.settings.validation import typed
-from tests.composed import composed
 from tests.export.p4.p4_texts import everything, small_ensemble
 from tests.export.p4.runtime.p4runtime import FakeSwitch, info_of, packets_meanwhile, served
 from tests.forests import paper_forest, stump
@@ -111,16 +106,6 @@ def test_models_are_proven_in_a_frame_of_their_features_and_others(
             found = done.certificate
             assert (found.boxes is None) == (max_cells >= found.cells)
             assert found.ir_sha256 == done.ensemble.sha256
-
-
-def test_the_text_of_a_frame_is_the_same_for_every_model(tmp_path: Path) -> None:
-    texts = []
-    for i, model in enumerate(MODELS):
-        done = export(over(model, FRAME), P4(entries="runtime", frame=FRAME), tmp_path / str(i))
-        text = "".join(done.file(end).read_text() for end in (".p4", "_b.p4", "_banks.p4", "_main.p4"))
-        tau = done.ensemble.require_votes()[1]
-        texts.append(text.replace(done.ensemble.sha256, "HASH").replace(f"set_tau(64w{tau % 2**64:#x})", "set_tau()"))
-    assert len(set(texts)) == 1
 
 
 def test_a_deployed_model_decides(switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]) -> None:
@@ -201,37 +186,6 @@ def test_tau_is_turned_by_one_write(switch: FakeSwitch, deploy: Callable[..., De
         deploy(files[1], tau=MODELS[1].require_votes()[1] + 1, any_tau=False)
 
 
-def test_a_deployment_is_a_run_in_mlflow(deploy: Callable[..., DeployResult], files: list[str]) -> None:
-    found = deploy(files[0], tracking=Tracking())
-    assert found.tracked is not None
-    run = MlflowClient(found.tracked["uri"]).get_run(found.tracked["run_id"])
-    assert run.info.run_name == f"deploy to {found.switch}"
-    assert (run.data.tags["live_bank"], run.data.tags["bank_b"]) == ("b", MODELS[0].sha256[:8])
-    assert run.data.metrics["other_drops"] == 0
-    assert deploy(tracking=Tracking()).tracked is None  # it changed nothing
-
-
-def test_a_swap_that_is_acknowledged_and_ignored_is_said(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deploy(files[0])
-    live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
-    monkeypatch.setattr(
-        switch,
-        "_update",
-        lambda one: None if _live_bank(one, live) not in (None, before) else update(one),
-    )
-    with pytest.raises(ForetailError, match=r"took the write of the live bank a, and bank b decides: deploy again"):
-        deploy(files[1])
-    assert decided(switch, MODELS[0])
-
-
-def _live_bank(update: p4r.Update, live: int) -> int | None:
-    """The bank that an update makes the live one; None where it is of another table."""
-    entry = update.entity.table_entry
-    return int.from_bytes(entry.action.action.params[0].value, "big") if entry.table_id == live else None
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -251,29 +205,6 @@ def test_a_live_bank_that_cannot_be_is_said(
     for given in ({}, {"model": files[1]}, {"rollback": True}):
         with pytest.raises(ForetailError, match=sentence):
             deploy(**given)
-
-
-def test_a_threshold_without_bits_is_no_bank_of_ours(
-    info: p4i.P4Info, switch: FakeSwitch, deploy: Callable[..., DeployResult]
-) -> None:
-    switch.info = p4i.P4Info()
-    switch.info.CopyFrom(info)
-    for action in switch.info.actions:
-        if action.preamble.name.endswith("set_tau"):
-            action.params[0].bitwidth = 0
-    with pytest.raises(ForetailError, match=r"are not those that Foretail writes .*set_tau.*: export them again"):
-        deploy()
-
-
-def test_details_that_are_no_message_are_left_out() -> None:
-    class Garbled(grpc.RpcError):  # type: ignore[misc]
-        def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
-            return (("grpc-status-details-bin", b"\xff\xff\xff"),)
-
-        def details(self) -> str:
-            return "no such\ntable"
-
-    assert runtime._reason(Garbled()) == "no such table"
 
 
 def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
@@ -302,29 +233,6 @@ def test_a_peer_that_leaves_at_every_connection_ends_with_a_sentence() -> None:
     for connection in connections:
         connection.close()
     assert len(connections) < 100
-
-
-def test_a_bank_without_a_model_drops_nothing(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
-    row = dict.fromkeys(FRAME.features, 0)
-    for bank in "ab":
-        action = switch.defaults.setdefault(switch._id("tables", f"bank_{bank}.decide"), p4r.TableEntry()).action.action
-        action.params.add(param_id=1, value=b"\xff" * 8)  # tau is -1
-    assert switch.packet(row, FRAME) == (0, 0, False)
-    assert [bank.tag for bank in deploy().banks] == [None, None]
-
-
-def test_other_votes_of_the_live_model_go_into_the_other_bank(
-    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str]
-) -> None:
-    deploy(files[0])
-    first = next(bank for bank in deploy(files[0], any_tau=False).banks if bank.decides)
-    rows = everything(MODELS[0])
-    tau = MODELS[0].require_votes()[1]
-    found = [switch.packet(dict(zip(FRAME.features, row, strict=True)), FRAME) for row in rows.tolist()]
-    assert [drop for *_, drop in found] == (MODELS[0].score(rows) > tau).tolist()
-    assert first.tag == MODELS[0].sha256[:8]
 
 
 def test_no_packet_is_decided_by_a_mix(
@@ -389,26 +297,6 @@ def test_an_interrupted_swap_leaves_the_old_model(
     )
     deploy(files[2])
     assert decided(switch, MODELS[2])
-
-
-def test_a_killed_swap_leaves_the_old_model(
-    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
-) -> None:
-    deploy(files[0])
-    command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
-    running: list[subprocess.Popen[bytes]] = []
-
-    def kills(number: int, update: p4r.Update) -> None:
-        if update.type == p4r.Update.INSERT:
-            running[0].kill()
-
-    switch.before_update = kills
-    running.append(subprocess.Popen([*command, "tracking=off"], cwd=tmp_path, stdout=subprocess.DEVNULL))
-    assert running[0].wait(timeout=120) == -signal.SIGKILL
-    assert decided(switch, MODELS[0])
-    switch.before_update = lambda number, update: None
-    deploy(files[1])
-    assert decided(switch, MODELS[1])
 
 
 def test_rows_that_the_switch_does_not_keep_are_noticed(
@@ -521,21 +409,6 @@ def test_an_address_where_nothing_answers(
         deploy(files[0], switch="127.0.0.1:1")
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        (["drain_ms=1e20"], "^drain_ms = 1e\\+20 is out of range: it must be at most 3600000$"),
-        (["switch=somewhere"], "^switch = somewhere is not an address: write HOST:PORT, as in 127.0.0.1:9559$"),
-        (["model=x", "rollback=true"], "rollback=true takes the model that the switch has: leave model out"),
-        (["canary=true"], "canary .*a switch without model="),
-        (["model=x", "banks.trees=3"], "banks.trees .*program=false"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(given: list[str], match: str) -> None:
-    with pytest.raises(ForetailError, match=match):
-        typed(composed("deploy", *given), DeployConfig, given)
-
-
 def test_banks_that_a_chip_has_no_room_for_are_refused(tmp_path: Path) -> None:
     frame = Frame({f"f{i}": "" for i in range(9)}, 4, 2, 64)
     with pytest.raises(
@@ -547,3 +420,45 @@ def test_banks_that_a_chip_has_no_room_for_are_refused(tmp_path: Path) -> None:
             tmp_path / "out",
             any_tau=False,
         )
+
+
+def _live_bank(update: p4r.Update, live: int) -> int | None:
+    """The bank that an update makes the live one; None where it is of another table."""
+    entry = update.entity.table_entry
+    return int.from_bytes(entry.action.action.params[0].value, "big") if entry.table_id == live else None
+
+
+def test_a_swap_that_is_acknowledged_and_ignored_is_said(
+    switch: FakeSwitch, deploy: Callable[..., DeployResult], files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(files[0])
+    live, update, before = switch._id("tables", "live"), switch._update, switch._data("live", None)[0]
+    monkeypatch.setattr(
+        switch,
+        "_update",
+        lambda one: None if _live_bank(one, live) not in (None, before) else update(one),
+    )
+    with pytest.raises(ForetailError, match=r"took the write of the live bank a, and bank b decides: deploy again"):
+        deploy(files[1])
+    assert decided(switch, MODELS[0])
+
+
+@pytest.mark.nightly
+def test_a_killed_swap_leaves_the_old_model(
+    switch: FakeSwitch, address: str, deploy: Callable[..., DeployResult], files: list[str], tmp_path: Path
+) -> None:
+    deploy(files[0])
+    command = [sys.executable, "-m", "foretail.pipelines.cli", "deploy", f"switch={address}", f"model={files[1]}"]
+    running: list[subprocess.Popen[bytes]] = []
+
+    def kills(number: int, update: p4r.Update) -> None:
+        if update.type == p4r.Update.INSERT:
+            running[0].kill()
+
+    switch.before_update = kills
+    running.append(subprocess.Popen([*command, "tracking=off"], cwd=tmp_path, stdout=subprocess.DEVNULL))
+    assert running[0].wait(timeout=120) == -signal.SIGKILL
+    assert decided(switch, MODELS[0])
+    switch.before_update = lambda number, update: None
+    deploy(files[1])
+    assert decided(switch, MODELS[1])
