@@ -47,7 +47,7 @@ def _code_of(test_file: Path) -> str:
     text = test_file.read_text(encoding="utf-8")
     modules = re.findall(r"^from ((?:foretail|tests)[\w.]*) import", text, re.MULTILINE)
     family = test_file.parent.relative_to(STUDIES.parent / "tests").as_posix().replace(".", "")
-    product = {one for one in modules if not one.startswith("tests")}
+    product = {one for one in modules if not one.startswith("tests") and not one.endswith("._native")}
     product |= {"configs", f"foretail_studies.{family}" if family else "foretail_studies"}
     helpers = [ROOT / f"{one.replace('.', '/')}.py" for one in modules if one.startswith("tests")]
     files = [test_file, *sorted({*(ROOT / "tests").glob("*.py"), *helpers})]

@@ -111,6 +111,7 @@ CONTENTS = """
 
 Foretail <self>
 docs/guide/install
+docs/guide/concepts
 docs/guide/choosing
 docs/guide/how-do-i
 docs/guide/limits

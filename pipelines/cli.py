@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretail.core.errors import ForetailError, printable, without_passwords
-from foretail.pipelines.command.moved import moved
 from foretail.pipelines.runs.ending import StageFailed, Terminated, stoppable
 from foretail.pipelines.stages import STAGES  # Hydra, which takes a quarter of a second, is imported where a stage runs
 
@@ -385,3 +384,33 @@ def _refuse(line: str) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+ELSEWHERE = {
+    "emulate": "evaluate network=emulator",
+    "study": "run predictor_study",
+    "search": "run predictor_search",
+}
+"""Words that are no command, and the command that does what they say."""
+GATES = ("promote",)
+"""Commands that have experiments of their own: what a gate simulates."""
+NETWORKS = ("ns3", "emulator")
+"""Values of the setting network that were sources of ``collect``."""
+OPEN_LOOP = ("arrivals", "datasets")
+"""Settings of given arrivals, which no network draws."""
+
+
+def moved(word: str, arguments: Sequence[str]) -> str | None:
+    """The sentence for a command line that another command does; None where this command does it."""
+    given = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
+    experiment = given.get("experiment")
+    if experiment is not None and experiment != "null" and word not in GATES:
+        return f"foretail {word} experiment={experiment} is called foretail run {experiment}."
+    if word in ELSEWHERE:
+        return f"foretail {word} is called foretail {ELSEWHERE[word]}, and its experiments foretail run NAME."
+    if word == "collect" and given.get("source") in NETWORKS:
+        return f"foretail collect source={given['source']} is called foretail collect network={given['source']}."
+    for name in OPEN_LOOP:
+        if word == "evaluate" and name in given:
+            return f"foretail evaluate {name}={given[name]} is called foretail replay {name}={given[name]}."
+    return None

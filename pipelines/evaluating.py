@@ -12,8 +12,7 @@ from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.figures import with_figures
-from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
-from foretail.pipelines.comparison.tracked_flows import track_flows
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, track_flows
 from foretail.pipelines.data.emulation import HostCommand
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("benchmarks", "configs", "core", "export", "features", "foretail", "gym", "models", "pipelines", "sim_bridge"),
+    "studies/foretail_studies",
     "testing",
 )
 STARTS = frozenset({"What", "Whether", "Of", "Those", "Who", "As", "Where", "And"})
@@ -25,6 +26,7 @@ DATA = frozenset(
         "pipelines/training/scores.py",
         *(f"sim_bridge/native/{name}.py" for name in ("driver", "network")),
         *(f"sim_bridge/open_loop/{name}.py" for name in ("live", "push_outs", "scores", "slotted")),
+        "studies/foretail_studies/predictors/held_out.py",
     )
 )
 

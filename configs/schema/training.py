@@ -154,7 +154,13 @@ class OperatingPoint:
 
 @dataclass
 class Objective:
-    """Target of learning: labels, or what is sent."""
+    """Target of learning: labels, or what is sent.
+
+    Examples
+    --------
+    >>> Objective(name="sent", trials=100).policy
+    'learned'
+    """
 
     name: str = setting(
         "labels",

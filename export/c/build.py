@@ -195,6 +195,18 @@ class PredictorLibrary:
     features : tuple of (name, params), inputs in column order
     default_tau : ``score > default_tau`` means drop
     ir_sha256 : identity of the ensemble it was exported from
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from foretail.export.c.target import C
+    >>> from foretail.export.target import export
+    >>> from foretail.models.drop.sharing_rule import SharingRule
+    >>> with TemporaryDirectory() as folder:
+    ...     exported = export(SharingRule(17, 229, 136, 176).ensemble(cell_bytes=256), C(), Path(folder) / "rule")
+    ...     library = PredictorLibrary(exported.file(".so"))
+    >>> library.ir_sha256 == exported.ensemble.sha256
+    True
     """
 
     def __init__(self, path: Path) -> None:

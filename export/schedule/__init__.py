@@ -61,7 +61,14 @@ _HEAD, _TAIL = "        const entries = {\n", "\n        }\n"
 
 @dataclass(frozen=True, eq=False)
 class PlannedSchedule:
-    """A schedule, what it was made with, and its throughput."""
+    """A schedule, what it was made with, and its throughput.
+
+    Examples
+    --------
+    >>> from foretail.sim_bridge.circuits.schedules import round_robin
+    >>> PlannedSchedule(round_robin(4, 1), None, None, 0.3, None).theta_single_hop
+    0.3
+    """
 
     schedule: Schedule
     k: int | None  #: the k of the thesis; None when another scheduler made it

@@ -176,7 +176,13 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class SwitchGeometry:
-    """One switch: ports, shared buffer in bytes, rate of every port in bit/s."""
+    """One switch: ports, shared buffer in bytes, rate of every port in bit/s.
+
+    Examples
+    --------
+    >>> SwitchGeometry(2, 100_000, (10**10, 10**10)).ports
+    2
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     ports: Annotated[int, Field(gt=0, lt=1 << 15)]
@@ -189,7 +195,13 @@ Victim = Literal["tail", "tail_kept", "head", "random", "spare_first_rtt", "most
 
 @dataclass(frozen=True)
 class Rules:
-    """The push-out rule that labels depend on: whose decisions they are, and what LQD leaves open."""
+    """The push-out rule that labels depend on: whose decisions they are, and what LQD leaves open.
+
+    Examples
+    --------
+    >>> Rules("counted", "lowest_port", "tail").oracle
+    'lqd'
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     counting: Literal["counted", "uncounted"]
@@ -247,7 +259,14 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Run:
-    """Facts about a run before its first row."""
+    """Facts about a run before its first row.
+
+    Examples
+    --------
+    >>> rules, switch = Rules("counted", "lowest_port", "tail"), SwitchGeometry(2, 100_000, (10**10, 10**10))
+    >>> Run({"name": "mine"}, {"name": "lqd"}, 1, (switch,), rules, 256, 15, {}).seed
+    1
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     scenario: dict[str, Any]  #: the resolved scenario, JSON values only

@@ -14,7 +14,13 @@ from foretail.models.drop.predictor import parameter
 
 @dataclass(eq=False)
 class LastValue(DemandPredictor):
-    """The next matrix is the last one."""
+    """The next matrix is the last one.
+
+    Examples
+    --------
+    >>> LastValue.__name__
+    'LastValue'
+    """
 
     def _fit(self, runs: list[FloatArray]) -> None: ...
 
@@ -43,6 +49,11 @@ class Seasonal(DemandPredictor):
     Attributes
     ----------
     period_ : the period in steps, given or learned
+
+    Examples
+    --------
+    >>> Seasonal(period=6).period
+    6
     """
 
     #: in steps; None: the shortest with a squared error on the training runs within a quarter of the least, for with

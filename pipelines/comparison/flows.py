@@ -6,20 +6,25 @@ really were the same is checked, and only then are differences taken per seed.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from foretail.configs.schema.packet_stages import EvaluateConfig
+from foretail.configs.schema.packet_stages import DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.registry import NoLineage, lineage
+from foretail.models.mlflow.store import store_exists, tracking_uri
+from foretail.models.mlflow.tracking import tagged_run
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.exchanges import exchange_table
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
@@ -40,11 +45,12 @@ from foretail.pipelines.exporting.network import NetworkExport, predictor_to_sto
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
 from foretail.pipelines.runs.jobs import run_jobs
 from foretail.pipelines.runs.notes import say
-from foretail.pipelines.runs.result import Cell, Table
-from foretail.pipelines.runs.store import Store
+from foretail.pipelines.runs.result import Cell, Table, plain
+from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
+from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.pipelines.tracking.runs import run_note
+from foretail.pipelines.tracking.runs import run_note, tracked
 from foretail.pipelines.tracking.seen import SEEN, seen_seeds
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policy_settings import policy_words
@@ -332,3 +338,42 @@ def say_unasked(runs: Iterable[PolicyRun]) -> None:
             sofar = questions.get(run.policy, Questions())
             questions[run.policy] = sofar + Questions(run.asked, run.predicted_drops)
     say_if_unasked({policy: (one.asked, one.predicted_drops) for policy, one in questions.items()})
+
+
+COMPARISON_TAG = "comparison_sha256"
+
+
+def track_flows(config: EvaluateConfig | DemoConfig, result: FlowsResult) -> FlowsResult:
+    """Log a comparison once; the same comparison again names the run that it has.
+
+    Parameters
+    ----------
+    config : of the stage
+    result : without a predictor nothing is logged; means over seeds become metrics ``closed_loop/POLICY/METRIC``
+    """
+    if not config.tracking.enabled or result.predictor is None:
+        return result
+    store = Store(config.store_dir)
+    uri = tracking_uri(config.tracking.uri, store.folder.parent)
+    tag, model_sha256 = result.predictor.made_of
+    compared = [[run.policy, run.seed, run.path.parent.name] for run in result.runs]
+    sha256 = hashlib.sha256(canonical_json({"runs": compared, "model": model_sha256}).encode()).hexdigest()
+    run_id = tagged_run(COMPARISON_TAG, sha256, uri) if store_exists(uri) else None
+    if run_id is not None:
+        return replace(result, tracked={"run_id": run_id, "uri": uri})
+    seeds = {run.seed for run in result.runs}
+    name = f"{', '.join(result.policies)} on {config.scenario.name}, {len(seeds)} seeds"
+    tags = {COMPARISON_TAG: sha256, f"used_{tag}": model_sha256}
+    with tracked(config.tracking, store, asdict(config), name, tags, params=differing(config)) as run:
+        with suppress(NoLineage):  # a model from elsewhere
+            run.uses_model(lineage(model_sha256, uri, tag).runs)
+        run.log_metrics(
+            {
+                f"closed_loop/{policy}/{metric}": mean
+                for _, metric in HEADLINES
+                for policy, means in result.apart()[0].means(metric).items()
+                if (mean := means.mean) is not None
+            }
+        )
+        run.log_document(plain(result.document()), "comparison.json")
+    return replace(result, tracked={"run_id": run.run_id, "uri": uri})

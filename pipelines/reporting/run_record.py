@@ -20,8 +20,35 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.json_text import flat, parse_json
 from foretail.pipelines.promotion.model_card import CARD_FILE
-from foretail.pipelines.reporting.shown_paths import without_absolute_paths
 from foretail.pipelines.runs.result import RESULT_FILE, Table
+
+_PATH = re.compile(
+    r"(?:(?<![\w.:/~@%#…-])|(?<=sqlite:///)|(?<=file://))~?/[^\s/\"'<>|,;:()\[\]{}]+(?:/[^\s/\"'<>|,;:()\[\]{}]+)+"
+)
+"""An absolute path of two names or more, alone in a text, or in the address of a file; no part of a web address."""
+KEPT = 2
+
+
+def shown_path(path: str, folder: Path) -> str:
+    """An absolute path: from the run's folder where it lies inside, else its last names."""
+    pure, inside = PurePosixPath(path), PurePosixPath(folder.resolve())
+    if pure.is_relative_to(inside):
+        return str(pure.relative_to(inside))
+    return (
+        str(PurePosixPath("…", *pure.parts[-KEPT:])) if path.startswith(("/", "~")) and len(pure.parts) > KEPT else path
+    )
+
+
+def without_absolute_paths(value: Any, folder: Path) -> Any:
+    """A JSON-like value whose texts name no absolute path; keys stay."""
+    if isinstance(value, str):
+        return _PATH.sub(lambda match: shown_path(match[0], folder), value.replace(f"{folder.resolve()}/", ""))
+    if isinstance(value, list):
+        return [without_absolute_paths(item, folder) for item in value]
+    if isinstance(value, dict):
+        return {key: without_absolute_paths(item, folder) for key, item in value.items()}
+    return value
+
 
 LARGEST_SVG_BYTES = 1 << 20
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"

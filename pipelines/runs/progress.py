@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -84,3 +86,18 @@ class StageProgress:
                 self._bars.console.print(line)
             else:
                 print(line, file=sys.stderr, flush=True)
+
+
+class Steps:
+    """Wall time per step of this run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}  #: by name, in order; what the store had takes next to nothing
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Say that a step begins, and note how long it took."""
+        print(f"{step} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - started

@@ -29,19 +29,18 @@ from foretail.features.records import Outcome
 from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import FIGURE_KINDS, panels, styled, with_legend
 from foretail.pipelines.comparison.figures import with_figures
-from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies
+from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies, track_flows
 from foretail.pipelines.comparison.judging import LQD, compared_runs
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import PairedDifference, chance_text, interval_text
-from foretail.pipelines.comparison.tracked_flows import track_flows
 from foretail.pipelines.data.collecting import collect_runs, made_runs
 from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.exporting.predictor import NAME, ExportedPredictor, export_table, export_to_store
 from foretail.pipelines.reporting.page import PAGE_FILE, render_page
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.pipelines.runs.notes import on_page_alone, show_early
+from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import train_model

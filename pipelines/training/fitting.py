@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import DistillConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.training import Labels
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import source_sha256
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Victim
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ArrivalWindow, Region, Rows, Sampling, read_rows, row_batches
+from foretail.features.rows.splits import Side
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
@@ -41,7 +44,6 @@ from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
 from foretail.pipelines.tracking.datasets import lineage_of
 from foretail.pipelines.tracking.loading import load_network
-from foretail.pipelines.training.labels import SideLabels, training_labels
 from foretail.pipelines.training.objective import sent_with
 from foretail.pipelines.training.outcome import (
     MODEL,
@@ -56,9 +58,23 @@ from foretail.pipelines.training.outcome import (
 )
 from foretail.pipelines.training.scores import Labelled, calibrate, judge
 from foretail.pipelines.training.sending import Sending, SendingRound, train_for_sending
+from foretail.sim_bridge.open_loop.push_outs import push_outs
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
+
+
+SideLabels = list[NDArray[np.bool_]]
+"""Labels of every selection of a side: bool[rows]."""
+
+
+def training_labels(config: Labels, side: Side) -> SideLabels | None:
+    """Return the labels to train on, None for those of the datasets; ForetailError when the runs are not whole."""
+    if config.rule is None or all(item.dataset.manifest.rules.victim == config.rule for item in side):
+        return None
+    if any(selection.where is not None for selection in side):
+        raise ForetailError(f"labels.rule={config.rule} is found by replaying whole runs: split by run")
+    return [push_outs(item.dataset, cast(Victim, config.rule)).lqd_drop for item in side]
 
 
 class Fitted(NamedTuple):

@@ -40,7 +40,13 @@ def slots_shift(average_shift: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Slotted:
-    """A batch of unit packets in order of arrival."""
+    """A batch of unit packets in order of arrival.
+
+    Examples
+    --------
+    >>> len(Slotted(np.array([0, 0, 1]), np.array([3, 3, 1], np.int32)))
+    3
+    """
 
     #: int64[n], slot of each packet, from 0, never decreasing, also from one batch to the next. Slots without arrivals
     #: drain.
@@ -76,6 +82,16 @@ class ArrivalFile:
     ----------
     columns : names of all columns of the file
     has_predictions : whether `prediction_column` is among them
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "arrivals.csv"
+    ...     _ = path.write_text("slot,port\\n0,1\\n2,0\\n")
+    ...     file = ArrivalFile(path)
+    >>> file.columns, file.has_predictions
+    (('slot', 'port'), False)
     """
 
     def __init__(self, path: Path, prediction_column: str = "prediction") -> None:

@@ -32,7 +32,15 @@ DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Labelled(Summarised):
-    """A batch of arrivals with what became of them under LQD."""
+    """A batch of arrivals with what became of them under LQD.
+
+    Examples
+    --------
+    >>> from foretail.sim_bridge.arrivals.workloads import Incast
+    >>> (batch,) = labelled(Incast().batches(4, 20, 50, seed=1), 4, 20)
+    >>> len(batch.arrivals) == len(batch.lqd_drop)
+    True
+    """
 
     arrivals: Slotted
     lqd_drop: NDArray[np.uint8]  #: uint8[n], 1 where LQD drops the packet, at its arrival or later: the final label
@@ -41,7 +49,13 @@ class Labelled(Summarised):
 
 
 class Predicted(NamedTuple):
-    """Predictions for a batch: `drop`, uint8[n], 1 = drop; `score`, float64[n] or None, higher = likelier to drop."""
+    """Predictions for a batch: `drop`, uint8[n], 1 = drop; `score`, float64[n] or None, higher = likelier to drop.
+
+    Examples
+    --------
+    >>> Predicted(np.array([0, 1], np.uint8)).drop.tolist()
+    [0, 1]
+    """
 
     drop: NDArray[np.uint8]
     score: NDArray[np.float64] | None = None

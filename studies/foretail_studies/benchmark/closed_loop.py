@@ -106,10 +106,10 @@ def measure_live(
         depends_on=live.depends_on,
         measure=partial(_costs, live=live),
     )
-    for case, found in zip(measured.cases, measured.measurements, strict=True):
-        for one, cost in zip(live.cases(case.seed), found, strict=True):
+    for case, costs_of_seed in zip(measured.cases, measured.measurements, strict=True):
+        for one, cost in zip(live.cases(case.seed), costs_of_seed, strict=True):
             costs.add(one, cost)
-        costs.points += len(found)
+        costs.points += len(costs_of_seed)
     costs.reused += measured.reused * len(live.plan.scenarios)
 
 
@@ -259,8 +259,8 @@ def show(settings: BenchmarkSettings, run: Run) -> Shown:
 BENCHMARK = FunctionExperiment(BenchmarkSettings, show)
 
 
-def _percents(found: PairedDifference) -> list[float | None]:
-    return [percent_change(end) for end in (found.mean, found.low, found.high)]
+def _percents(difference: PairedDifference) -> list[float | None]:
+    return [percent_change(end) for end in (difference.mean, difference.low, difference.high)]
 
 
 def _score_document(score: Score) -> dict[str, object]:
@@ -271,7 +271,7 @@ def _score_document(score: Score) -> dict[str, object]:
     }
 
 
-def _rows(costs: Costs, wheres: Sequence[Condition], field: Field, held_out: set[Condition]) -> pd.DataFrame:
+def _rows(costs: Costs, conditions: Sequence[Condition], field: Field, held_out: set[Condition]) -> pd.DataFrame:
     """One row per condition and rule.
 
     ``cost``: J, geometric mean over seeds. ``change``: J against the reference's, %, with its interval. ``guard``: the
@@ -279,7 +279,7 @@ def _rows(costs: Costs, wheres: Sequence[Condition], field: Field, held_out: set
     ``noise_floor``: what the best rule seems to regret by chance, %.
     """
     rows = []
-    for where in wheres:
+    for where in conditions:
         rules = [rule for rule in field.rules if rule != field.judged] or field.rules
         floor = percent_change(costs.noise_floor(where, rules))
         for rule in field.rules:
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _conditions(rows: pd.DataFrame, held_out: Sequence[Condition], judged: Rule) -> Table:
-    """What is judged, in every held-out condition."""
+    """Table of the judged rule in every held-out condition."""
     own = rows[rows["held_out"] & (rows["rule"] == str(judged))]
     columns = {
         "family": "family",

@@ -141,7 +141,7 @@ class Contest:
         """The throughput on the true matrices of schedules for what is predicted and for the truth, by trust."""
         so_far("")
         config = self.configs[case.where]
-        found = score(
+        scores = score(
             self.predictors[case.rule],
             [self.runs[case.where, case.seed]],
             config.degree,
@@ -150,7 +150,7 @@ class Contest:
             warm_up=config.warm_up,
             seed=config.seed,
         )
-        by_trust = {str(trust): found.schedules[ROUTING, trust] for trust in self.trusts}
+        by_trust = {str(trust): scores.schedules[ROUTING, trust] for trust in self.trusts}
         return {
             "predicted": {trust: one.predicted for trust, one in by_trust.items()},
             "true": {trust: one.true for trust, one in by_trust.items()},
@@ -171,10 +171,10 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
         for name, family in settings.families.items()
         for condition in family.conditions
     }
-    wheres = list(configs)
-    training = [where for where in wheres if where.family in settings.training()]
+    conditions = list(configs)
+    training = [where for where in conditions if where.family in settings.training()]
     kinds = _predictors(settings)
-    runs = {(where, seed): _run(configs[where], seed) for where in wheres for seed in settings.seeds}
+    runs = {(where, seed): _run(configs[where], seed) for where in conditions for seed in settings.seeds}
     learns = [_run(configs[where], seed) for where in training for seed in settings.training_seeds]
     seen = {sha256_of(one) for one in learns}
     for (where, seed), one in runs.items():
@@ -186,7 +186,7 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
     contest = Contest(kinds, learned, configs, runs, settings.trusts, code_digest(score, generated))
     cases = [
         RuleCase(where.family, where.condition, seed, rule)
-        for where in wheres
+        for where in conditions
         for seed in settings.seeds
         for rule in kinds
     ]
@@ -199,12 +199,12 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
         depends_on=contest.depends_on,
         measure=contest.measure,
     )
-    found = dict(zip(measured.cases, measured.measurements, strict=True))
+    measurements = dict(zip(measured.cases, measured.measurements, strict=True))
     everybody = {rule: (rule, "predicted") for rule in kinds} | {ORACLE: (next(iter(kinds)), "true")}
 
     def throughput(rule: str, where: Condition, seed: int, trust: str) -> float:
         name, what = everybody[rule]
-        return float(found[RuleCase(where.family, where.condition, seed, name)][what][trust])
+        return float(measurements[RuleCase(where.family, where.condition, seed, name)][what][trust])
 
     trusts = {
         rule: max(
@@ -225,7 +225,7 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
             }
             for rule in everybody
         }
-        for where in wheres
+        for where in conditions
     }
     tuned = best_of(percents, training, [LAST, *(_average(window) for window in settings.windows)])
     track = Track(
@@ -235,7 +235,7 @@ def show_demand(settings: DemandTrackSettings, run: Run) -> Shown:
         settings.held_out().keys(),
         {
             (where, seed): (sha256_of(runs[where, seed]), throughput(ORACLE, where, seed, trusts[ORACLE]))
-            for where in wheres
+            for where in conditions
             for seed in settings.seeds
         },
         LAST,
@@ -329,12 +329,12 @@ class Arrivals:
 
     def depends_on(self, case: RuleCase) -> dict[str, Any]:
         """Everything that a measurement depends on."""
-        asked = self.predictors.get(case.rule)
-        rule = [policy_identity(case.rule)] if asked is None else [asked[0], asked[1].sha256]
+        pair = self.predictors.get(case.rule)
+        rule = [policy_identity(case.rule)] if pair is None else [pair[0], pair[1].sha256]
         return {"traffic": self.hashes[case.where, case.seed], "rule": rule, "code": self.code}
 
     def measure(self, case: RuleCase, so_far: SoFar) -> dict[str, Any]:
-        """What a rule sends, in packets, and a hash of what arrives."""
+        """Measure the packets that a rule sends, with a hash of the arrivals."""
         so_far("")
         traffic = self.traffic[case.where]
         batches, digest = _arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, case.seed)
@@ -358,7 +358,7 @@ class Arrivals:
         }
 
     def measure_live(self, case: LiveCase, so_far: SoFar) -> list[dict[str, Any]]:
-        """What the policy in Python sends on each seed, as `measure`."""
+        """Measure the packets that the policy in Python sends on each seed, as `measure` does."""
         so_far("")
         asking, policy = self._live()
         traffic = self.traffic[Condition(case.family, case.condition)]
@@ -432,12 +432,12 @@ def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
         depends_on=arrivals.depends_on,
         measure=arrivals.measure,
     )
-    found = dict(zip(measured.cases, measured.measurements, strict=True))
+    measurements = dict(zip(measured.cases, measured.measurements, strict=True))
     notes = []
     if arrivals.live is not None:
-        found |= _live_runs(settings, arrivals, judged or "")
+        measurements |= _live_runs(settings, arrivals, judged or "")
         notes = [arrivals.live[1].note]
-    percents = {where: _percents(found, where, rules, settings.seeds) for where in traffic}
+    percents = {where: _percents(measurements, where, rules, settings.seeds) for where in traffic}
     training = [where for where in traffic if where.family in settings.training()]
     tuned = best_of(percents, training, settings.thresholds)
     track = Track(
@@ -447,7 +447,7 @@ def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
         settings.held_out().keys(),
         {
             (case.where, case.seed): (one["arrivals_sha256"], float(one["sent"]))
-            for case, one in found.items()
+            for case, one in measurements.items()
             if case.rule == LQD
         },
         ACCEPT,
@@ -463,7 +463,7 @@ OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show_open_loop)
 
 
 def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dict[RuleCase, Any]:
-    """What the policy in Python sends, on each condition and seed."""
+    """Return the measurements of the policy in Python, by condition and seed."""
     measured = measure_cases(
         settings.experiment,
         "live_open_loop",
@@ -474,9 +474,9 @@ def _live_runs(settings: OpenLoopSettings, arrivals: Arrivals, rule: str) -> dic
         measure=arrivals.measure_live,
     )
     return {
-        replace(one, rule=rule): found
+        replace(one, rule=rule): measurement
         for case, of_seeds in zip(measured.cases, measured.measurements, strict=True)
-        for one, found in zip(case.cases, of_seeds, strict=True)
+        for one, measurement in zip(case.cases, of_seeds, strict=True)
     }
 
 
@@ -513,12 +513,12 @@ def _with_model(
 
 
 def _percents(
-    found: Mapping[RuleCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
+    measurements: Mapping[RuleCase, Mapping[str, Any]], where: Condition, rules: Sequence[str], seeds: Sequence[int]
 ) -> dict[str, dict[int, float]]:
     """The recovered loss in percent, by rule and seed; ForetailError where always accepting loses nothing."""
 
     def sent(rule: str, seed: int) -> int:
-        return int(found[RuleCase(where.family, where.condition, seed, rule)]["sent"])
+        return int(measurements[RuleCase(where.family, where.condition, seed, rule)]["sent"])
 
     percents: dict[str, dict[int, float]] = {}
     for rule in rules:

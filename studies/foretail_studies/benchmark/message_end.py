@@ -1,4 +1,4 @@
-"""What is left of the gain of senders' tags when a switch predicts which packets are the last of their message.
+"""Share of the gain of senders' tags that is left when a switch predicts the last packets of messages.
 
 Two trees learn the tag from what a switch counts of flows, on runs of the training families: one reads all of it, the
 other not how much of a message has come. They tell the last packets to rules that spare them, in the place of the
@@ -44,7 +44,7 @@ from foretail.pipelines.settings.rules import LEARNED, rule_of
 from foretail_studies.benchmark.track import best_by_family, logs_by_family
 
 SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"
-"""Who tells the last packets, beside the tree and the limits: with `NOBODY` the policy reads no tag at all."""
+"""Sources of the tag beside the trees and the limits; with `NOBODY` the policy reads no tag at all."""
 
 SIZE, SHAPE, LIMIT = "tree of sizes", "tree", "sent"
 KINDS = {SIZE: FLOW_FEATURES, SHAPE: tuple(name for name in FLOW_FEATURES if name != "flow_sent")}
@@ -107,7 +107,7 @@ class Counted:
 
     @classmethod
     def of(cls, dataset: Dataset, last_cells: int) -> Counted:
-        """Those of a trace whose senders told what is left."""
+        """Count the packets of a trace whose senders told how much of the message is left."""
         frame = dataset.frame([*FLOW_FEATURES, "message_left"])
         frame["last"] = frame.pop("message_left") <= last_cells
         counts = frame.value_counts(sort=False)
@@ -144,7 +144,7 @@ class Study:
         return cls(settings, replace(plan, rules={}), store, Costs(), cells.pop())
 
     def conditions(self, held_out: bool) -> list[Condition]:
-        """Those that train, or those that judge."""
+        """Return the conditions that judge if `held_out`, else those that train."""
         return [where for where in self.plan.scenarios if self.settings.families[where.family].held_out == held_out]
 
     def traces(self, held_out: bool, seeds: Sequence[int]) -> Iterator[tuple[Condition, Dataset]]:
@@ -157,7 +157,7 @@ class Study:
                 yield where, Dataset.open(one.path)
 
     def inputs(self, names: Sequence[str]) -> list[FeatureInput]:
-        """Of a tree on some features."""
+        """Return the inputs of a tree on some features."""
         return [FeatureInput(one.name, one.params(self.cell_bytes, 0), one.bits) for one in map(feature, names)]
 
     def learned(self, runs: Sequence[Counted], names: Sequence[str]) -> Ensemble:
@@ -166,7 +166,7 @@ class Study:
         x, last, share = (np.concatenate(part) for part in zip(*(one.seen(names) for one in runs), strict=True))
         return tree.fit(x, last, share).to_ensemble(self.inputs(names))
 
-    def told(self, tests: Tests) -> Ensemble:
+    def rule_tree(self, tests: Tests) -> Ensemble:
         """A rule that tells the last packets, as a tree."""
         inputs, tree = self.inputs(FLOW_FEATURES), tree_of_rule(tests, FLOW_FEATURES)
         return Ensemble(tuple(inputs), (tree,), Fraction(1, 2), origin={"kind": "message_end_rule"})
@@ -182,10 +182,10 @@ class Study:
             return policy
         return replace(policy, message_end=str(export_to_store(tells, self.store).library), flow_entries=entries)
 
-    def measure(self, policies: Mapping[Rule, Policy], wheres: Sequence[Condition], seeds: Sequence[int]) -> None:
+    def measure(self, policies: Mapping[Rule, Policy], conditions: Sequence[Condition], seeds: Sequence[int]) -> None:
         """Simulate what is not simulated yet."""
         plan = replace(self.plan, rules=policies)
-        everywhere = {where: list(policies) for where in wheres}
+        everywhere = {where: list(policies) for where in conditions}
         measure_rules(self.settings.experiment, self.settings, plan, self.costs, everywhere, seeds)
 
 
@@ -198,22 +198,22 @@ def show(settings: MessageEndSettings, run: Run) -> Shown:
         kind: {f"{kind} {p:g}": tree.with_threshold(Fraction(p)) for p in settings.least_share}
         for kind, tree in learned.items()
     }
-    limits = {f"{LIMIT} {most}": study.told(("flow_sent", most, True, False)) for most in settings.most_sent_cells}
+    limits = {f"{LIMIT} {most}": study.rule_tree(("flow_sent", most, True, False)) for most in settings.most_sent_cells}
     as_long = ("left_like_last", settings.last_cells, True, False)
     fixed = {
-        BY_HAND: study.told(("short_packet", 0, as_long, True)),
-        NEVER: study.told(False),
-        ALWAYS: study.told(True),
+        BY_HAND: study.rule_tree(("short_packet", 0, as_long, True)),
+        NEVER: study.rule_tree(False),
+        ALWAYS: study.rule_tree(True),
     }
     kinds = {**trees, LIMIT: limits}
-    told = {**fixed, **{by: tells for group in kinds.values() for by, tells in group.items()}}
+    all_trees = {**fixed, **{by: tells for group in kinds.values() for by, tells in group.items()}}
 
     training, held_out = study.conditions(False), study.conditions(True)
     chosen: dict[str, dict[str, str]] = {}  # by rule and kind
     judged: dict[str, dict[str, tuple[str, int | None]]] = {}  # by rule and row: who tells, and with which table
     for name, without in settings.spared.items():
         sender = Rule(name, SENDER)
-        tried = {Rule(name, by): study.policy(name, tells) for by, tells in told.items() if by not in fixed}
+        tried = {Rule(name, by): study.policy(name, tells) for by, tells in all_trees.items() if by not in fixed}
         study.measure({sender: study.policy(name), **tried}, training, settings.validation_seeds)
         chosen[name] = {
             kind: best_by_family(study.costs, training, [Rule(name, by) for by in group], sender).setting
@@ -228,7 +228,7 @@ def show(settings: MessageEndSettings, run: Run) -> Shown:
         policies = {
             Rule(name, row): compose_policy(without, "spared")
             if by == NOBODY
-            else study.policy(name, told.get(by), entries or 0)
+            else study.policy(name, all_trees.get(by), entries or 0)
             for row, (by, entries) in rows.items()
         }
         study.measure(policies, held_out, settings.seeds)
@@ -237,10 +237,10 @@ def show(settings: MessageEndSettings, run: Run) -> Shown:
         for name, rows in judged.items()
         for row, (by, entries) in rows.items()
     )
-    agreement = _agreement(study, told, settings.seeds[:1])
+    agreement = _agreement(study, all_trees, settings.seeds[:1])
     files = {run.folder / "tree.json": chosen[next(iter(settings.spared))][SHAPE], run.folder / "by_hand.json": BY_HAND}
     for path, by in files.items():
-        told[by].save(path)
+        all_trees[by].save(path)
     return Shown(
         frame,
         [
@@ -270,15 +270,15 @@ def _table(entries: int) -> str:
 
 
 def _row(
-    study: Study, wheres: Sequence[Condition], name: str, row: str, by: str, entries: int | None
+    study: Study, conditions: Sequence[Condition], name: str, row: str, by: str, entries: int | None
 ) -> dict[str, Cell]:
-    """What telling the last packets in one way comes to, for one rule.
+    """Return the row of one rule whose last packets are told in one way.
 
     ``change``: log J less that of the rule with the sender's tag. ``survives``: share of the tag's gain that is left,
     %, a mean over seeds. ``bits``: of a switch's table. ``gain``: that of the tag, in log J.
     """
     none, tag, own = (
-        logs_by_family(study.costs, wheres, Rule(name, one), Rule(name, SENDER)).mean(axis=0)
+        logs_by_family(study.costs, conditions, Rule(name, one), Rule(name, SENDER)).mean(axis=0)
         for one in (NOBODY, SENDER, row)
     )
     gain, survives = none - tag, mean_interval(list(100 * (none - own) / (none - tag)))
@@ -294,8 +294,8 @@ def _row(
     }
 
 
-def _columns(name: str, found: PairedDifference) -> dict[str, Cell]:
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def _columns(name: str, difference: PairedDifference) -> dict[str, Cell]:
+    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
 
 
 def _difference(row: Mapping[Any, Any], name: str) -> PairedDifference:
@@ -322,7 +322,7 @@ def _table_of(frame: pd.DataFrame) -> Table:
     )
 
 
-def _agreement(study: Study, told: Mapping[str, Ensemble], seeds: Sequence[int]) -> pd.DataFrame:
+def _agreement(study: Study, trees: Mapping[str, Ensemble], seeds: Sequence[int]) -> pd.DataFrame:
     """How far each way to tell agrees with the tag, on traces of the held-out families that count all flows.
 
     ``told``: share of the packets that are told as last. ``found``: share of the last packets that are told. ``right``:
@@ -331,16 +331,16 @@ def _agreement(study: Study, told: Mapping[str, Ensemble], seeds: Sequence[int])
     rows = []
     for where, dataset in study.traces(True, seeds):
         run = Counted.of(dataset, study.settings.last_cells)
-        for by, tells in told.items():
+        for by, tells in trees.items():
             says = tells.exceeds(run.seen([one.name for one in tells.features])[0])
             both, share = run.share[says & run.last].sum(), run.share[says].sum()
-            found = both / last if (last := run.share[run.last].sum()) else math.nan
+            recall = both / last if (last := run.share[run.last].sum()) else math.nan
             rows.append(
                 {
                     "by": by,
                     "where": str(where),
                     "told": share,
-                    "found": found,
+                    "found": recall,
                     "right": both / share if share else math.nan,
                 }
             )

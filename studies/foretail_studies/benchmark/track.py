@@ -73,10 +73,10 @@ def named(version: str, size: str) -> str:
 
 def require_frozen(measured: Sequence[FrozenRun], size: str, version: str = CLOSED_LOOP) -> None:
     """Raise ForetailError unless the runs of the reference rule are the frozen ones: these, and no others."""
-    found = {(run.family, run.condition, run.seed): run for run in measured}
+    measured_runs = {(run.family, run.condition, run.seed): run for run in measured}
     frozen = {(run.family, run.condition, run.seed): run for run in frozen_runs(size, version)}
-    for key in frozen.keys() | found.keys():
-        run, known = found.get(key), frozen.get(key)
+    for key in frozen.keys() | measured_runs.keys():
+        run, known = measured_runs.get(key), frozen.get(key)
         if run == known:
             continue
         if run is None:
@@ -136,10 +136,10 @@ class Score:
     failed: Sequence[Condition]  #: conditions in which the guard says no
 
     @classmethod
-    def of(cls, costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> Score:
+    def of(cls, costs: Costs, conditions: Sequence[Condition], rule: Rule, reference: Rule) -> Score:
         """The score over some conditions, all measured on the same seeds."""
-        failed = [where for where in wheres if fails(guard_percent(costs, where, rule, reference, len(wheres)))]
-        return cls.of_families(logs_by_family(costs, wheres, rule, reference), failed)
+        failed = [where for where in conditions if fails(guard_percent(costs, where, rule, reference, len(conditions)))]
+        return cls.of_families(logs_by_family(costs, conditions, rule, reference), failed)
 
     @classmethod
     def of_families(cls, by_family: npt.NDArray[np.float64], failed: Sequence[Condition]) -> Score:
@@ -147,9 +147,11 @@ class Score:
         return cls(mean_interval(list(by_family.mean(axis=0))), mean_interval(list(by_family.mean(axis=1))), failed)
 
 
-def logs_by_family(costs: Costs, wheres: Sequence[Condition], rule: Rule, reference: Rule) -> npt.NDArray[np.float64]:
+def logs_by_family(
+    costs: Costs, conditions: Sequence[Condition], rule: Rule, reference: Rule
+) -> npt.NDArray[np.float64]:
     """log J of a rule less that of the reference, a mean over the conditions of a family: float64[families, seeds]."""
-    pairs = {where: (costs.logs(where, rule), costs.logs(where, reference)) for where in wheres}
+    pairs = {where: (costs.logs(where, rule), costs.logs(where, reference)) for where in conditions}
     return by_family({where: {seed: own[seed] - other[seed] for seed in own} for where, (own, other) in pairs.items()})
 
 
@@ -182,10 +184,10 @@ def fails(guard: float | None) -> bool:
     return guard is not None and guard > GUARD_PERCENT
 
 
-def best_by_family(costs: Costs, wheres: Sequence[Condition], rules: Sequence[Rule], reference: Rule) -> Rule:
+def best_by_family(costs: Costs, conditions: Sequence[Condition], rules: Sequence[Rule], reference: Rule) -> Rule:
     """The rule with the least score over some conditions."""
     scores: Mapping[Rule, float] = {
-        rule: Score.of(costs, wheres, rule, reference).over_seeds.mean or 0.0 for rule in rules
+        rule: Score.of(costs, conditions, rule, reference).over_seeds.mean or 0.0 for rule in rules
     }
     return min(scores, key=lambda rule: scores[rule])
 
@@ -224,15 +226,15 @@ class Track:
             for (where, seed), (sha256, made) in self.offered.items()
         ]
 
-    def wheres(self, held_out: bool) -> list[Condition]:
+    def conditions(self, held_out: bool) -> list[Condition]:
         """The conditions that judge, or those that train."""
         return [where for where in self.percents if (where.family in self.held_out) == held_out]
 
     def score(self, rule: str, held_out: bool = True) -> Score:
         """The mean share over families, with intervals over seeds and over families."""
-        wheres = self.wheres(held_out)
-        failed = [where for where in wheres if (high := self.guard(where, rule)) is not None and high < 0]
-        return Score.of_families(by_family({where: self.percents[where][rule] for where in wheres}), failed)
+        conditions = self.conditions(held_out)
+        failed = [where for where in conditions if (high := self.guard(where, rule)) is not None and high < 0]
+        return Score.of_families(by_family({where: self.percents[where][rule] for where in conditions}), failed)
 
     def guard(self, where: Condition, rule: str) -> float | None:
         """By how many points a rule is at most above the floor in a condition; None with one seed.
@@ -240,7 +242,7 @@ class Track:
         The bounds of all held-out conditions hold together (:func:`confidence_of_each`).
         """
         of = self.percents[where]
-        return paired_difference(of[rule], of[self.floor], confidence_of_each(len(self.wheres(True)))).high
+        return paired_difference(of[rule], of[self.floor], confidence_of_each(len(self.conditions(True)))).high
 
     def shown(self, judged: str | None, rules: Sequence[str], notes: Sequence[str]) -> Shown:
         """Verify the frozen runs, and show everybody's score; without a judged rule that of the tuned one counts."""
@@ -272,7 +274,7 @@ class Track:
         sentences = [f"{best} scores {interval_text(scores[self.tuned].over_seeds, '')} %."]
         if judged is not None:
             own = scores[judged]
-            fails = f"the guard fails in {len(own.failed)} of {len(self.wheres(True))} conditions"
+            fails = f"the guard fails in {len(own.failed)} of {len(self.conditions(True))} conditions"
             sentences.insert(0, f"{judged} scores {interval_text(own.over_seeds, '')} %; {fails}.")
         return sentences
 
@@ -322,6 +324,6 @@ class Track:
         return Table.of_rows(f"{named(self.version, self.size)}: {self.share}", rows)
 
 
-def best_of(percents: Percents, wheres: Sequence[Condition], rules: Sequence[str]) -> str:
+def best_of(percents: Percents, conditions: Sequence[Condition], rules: Sequence[str]) -> str:
     """The rule with the highest mean share over the families of some conditions, the first of equals."""
-    return max(rules, key=lambda rule: by_family({where: percents[where][rule] for where in wheres}).mean())
+    return max(rules, key=lambda rule: by_family({where: percents[where][rule] for where in conditions}).mean())

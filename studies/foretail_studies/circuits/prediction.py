@@ -365,7 +365,7 @@ def show_trust(everything: pd.DataFrame, settings: TrustSettings) -> Shown:
 
 
 def _by_routing(curves: pd.DataFrame, tries: int) -> list[Table]:
-    """What is proven and measured for every gamma."""
+    """Return tables of the proven and the measured throughput for every gamma, one per routing."""
     columns = {
         "gamma": "gamma",
         "consistency": "consistency",

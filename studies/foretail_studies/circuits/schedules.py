@@ -361,13 +361,13 @@ def _interval(values: pd.Series[float]) -> PairedDifference:
     return mean_interval(values[np.isfinite(values)].tolist())
 
 
-def _ratio(found: Mapping[str, Any]) -> str:
+def _ratio(row: Mapping[str, Any]) -> str:
     """The ratio with its interval, which needs two seeds."""
-    if not np.isfinite(found["ratio"]):
+    if not np.isfinite(row["ratio"]):
         return "-"
-    if not np.isfinite(found["ratio_low"]):
-        return f"{found['ratio']:.3g}"
-    return f"{found['ratio']:.3g} [{found['ratio_low']:.3g}, {found['ratio_high']:.3g}]"
+    if not np.isfinite(row["ratio_low"]):
+        return f"{row['ratio']:.3g}"
+    return f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
 
 
 def _title(metric: str) -> str:

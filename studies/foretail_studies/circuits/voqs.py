@@ -1,4 +1,4 @@
-"""What long flows make of their circuits, in the emulator: Etalon's experiments, and VOQs that share a buffer.
+"""Use of circuits by long flows, in the emulator: Etalon's experiments, and VOQs that share a buffer.
 
 A run is one capacity of their virtual output queues, one time before the circuit at which these grow, or one policy
 over a buffer that they share. All runs are emulated with Linux's TCP, one after the other, and on request
@@ -45,7 +45,7 @@ from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
 
 @dataclass
 class PublishedUse:
-    """What others measured."""
+    """Use of a circuit and latencies that others published."""
 
     utilisation_percent: float = setting(MISSING, "Use of the circuit.", at_least=0, at_most=100)
     p50_us: float = setting(MISSING, "Median latency of data packets.", at_least=0)
@@ -128,7 +128,7 @@ class VoqSettings(ExperimentSettings, RackTraffic):
 
     @property
     def asks(self) -> bool:
-        """Whether a policy asks a predictor."""
+        """True if a policy asks a predictor."""
         return "credence" in self.policies
 
     def _check_emulation(self) -> None:
@@ -245,7 +245,7 @@ class VoqCase:
 
 @dataclass(frozen=True)
 class VoqTraffic:
-    """What became of its flows."""
+    """Use of the circuits by the flows of a run, with drops and timeouts."""
 
     use: CircuitUse
     dropped: int  #: packets, at the VOQs
@@ -258,7 +258,7 @@ class VoqTraffic:
 
 @dataclass(frozen=True)
 class VoqRun:
-    """What became of one."""
+    """Result of one run."""
 
     case: VoqCase
     emulated: VoqTraffic
@@ -483,7 +483,7 @@ def _whole(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _conclusion(runs: Sequence[VoqRun], settings: VoqSettings) -> list[str]:
-    """What growing is worth against the same small VOQ that stays."""
+    """Return sentences that compare VOQs that grow with the same small VOQ that does not."""
     late = sum(bool(run.why_invalid) for run in runs)
     lateness = f"{late} of {len(runs)} runs were late, and say nothing." if late else "All runs were in time."
     valid = [run for run in runs if not run.why_invalid]

@@ -1,1 +1,1 @@
-"""What drops cost, measured by branches of runs, and trees that learn it."""
+"""Costs of drops, measured by branches of runs, and trees that learn them."""

@@ -1,4 +1,4 @@
-"""What drops cost, measured, and trees that learn it, for the policy ``learned``.
+"""Costs of drops, measured, and trees that learn them, for the policy ``learned``.
 
 Runs of the training families divide at drawn arrivals. The labels of each run are a dataset of the store. Trees
 learn what a drop gains; J on other seeds chooses from which gain on they drop. No held-out family is simulated here.
@@ -67,7 +67,7 @@ from foretail_studies.search.trials import Budget, Simulations, cost_in_switch
 
 @dataclass
 class CostSettings(SimulatedJobSettings, Families):
-    """What decisions cost, measured by branches of runs, and trees that learn it, for the policy ``learned``.
+    """Costs of decisions, measured by branches of runs, and trees that learn them, for the policy ``learned``.
 
     At sampled arrivals a run divides: a branch accepts, another drops. Their costs J differ by what the drop costs,
     and by chaos. Runs are those of conditions of the training families.
@@ -202,7 +202,7 @@ class Learning:
 
     settings: CostSettings
     plan: SharingPlan  #: all conditions that are simulated
-    wheres: Sequence[Condition]  #: those that are labelled
+    conditions: Sequence[Condition]  #: those that are labelled
     simulations: Simulations
     store: Store
 
@@ -219,7 +219,7 @@ class Learning:
         settings, plan = self.settings, self.plan
         scenarios = {
             condition: replace(plan.scenarios[condition], traffic_ns=min(whole.traffic_ns, settings.traffic_ns))
-            for condition in self.wheres
+            for condition in self.conditions
             for whole in (plan.scenarios[condition],)
         }
         branching = Branching(scenarios, policies, settings.repeats, settings.repeat_ns, plan.simulators, plan.code)
@@ -248,7 +248,7 @@ class Learning:
             depends_on=branching.depends_on,
             measure=partial(measured_branches, plan=branching),
         )
-        kept: list[tuple[LabelledRun, Dataset, pd.DataFrame]] = []
+        labelled_runs: list[tuple[LabelledRun, Dataset, pd.DataFrame]] = []
         budget = Budget()
         for run, trace in traces.items():
             traffic_ns = scenarios[run.where].traffic_ns
@@ -281,8 +281,8 @@ class Learning:
             )
             described = DescribedRun(**{one.name: getattr(trace.manifest, one.name) for one in fields(DescribedRun)})
             entry = self.store.get_or_build(key, partial(_write, described, labelled))
-            kept.append((run, Dataset.open(entry.path / DATASET), labelled.assign(**asdict(run))))
-        return Labelled(kept, len(cases), measured.reused, budget)
+            labelled_runs.append((run, Dataset.open(entry.path / DATASET), labelled.assign(**asdict(run))))
+        return Labelled(labelled_runs, len(cases), measured.reused, budget)
 
     def trees(self, labelled: pd.DataFrame) -> Ensemble:
         """Trees whose sum is what dropping gains, from labels."""
@@ -317,11 +317,11 @@ class Learning:
             for limit in sorted(limits)
         }
         tried = {**{rule: tree for rule, (_, tree) in limited.items()}, CS: None}
-        levels = simulations.levels(tried, self.wheres, settings.validation_seeds)
+        levels = simulations.levels(tried, self.conditions, settings.validation_seeds)
 
         def candidate(rule: Rule, limit: float | None) -> Candidate:
             share = None if limit is None else float(stands_for[predicted[single] > limit].sum() / stands_for.sum())
-            less = simulations.costs.family_difference(self.wheres, rule, CS)
+            less = simulations.costs.family_difference(self.conditions, rule, CS)
             return Candidate(limit, share, math.exp(levels[rule]), less)
 
         ranked = sorted(limited, key=lambda rule: levels[rule])
@@ -461,10 +461,10 @@ def show_prices(settings: CostSettings, run: Run) -> Shown:
         )
     }
     cells: list[tuple[Cell, ...]] = [
-        (family, kind, len(one), interval_text(found), float(np.average(one["drop_timeouts"], weights=one["arrivals"])))
-        for (family, kind), (found, one) in prices.items()
+        (family, kind, len(one), interval_text(cost), float(np.average(one["drop_timeouts"], weights=one["arrivals"])))
+        for (family, kind), (cost, one) in prices.items()
     ]
-    means = {where: found.mean for where, (found, _) in prices.items() if found.mean is not None}
+    means = {where: cost.mean for where, (cost, _) in prices.items() if cost.mean is not None}
     dearest = max(means, key=lambda where: means[where])
     return Shown(
         rows,

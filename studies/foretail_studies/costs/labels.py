@@ -31,9 +31,9 @@ from foretail.pipelines.runs.points import SoFar
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]
 KINDS = ("query", "short", "long")
 STRATA = ["flow_class", "fill_band", "first_rtt", "accepted"]
-"""What draws of arrivals, and tables, keep apart."""
+"""Columns that divide the arrivals into strata, for draws and for tables."""
 BANDS = {"below a quarter": 0, "to three quarters": 64, "above": 192}
-"""Of ``fill``, 255ths of the buffer that are taken: names, and where each begins."""
+"""Bands of ``fill`` by name, with the fill at which each begins, in 255ths of the buffer."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class CellFlows:
 
 @dataclass(frozen=True)
 class CellCounts:
-    """What happened in some slots."""
+    """Counts of circuits and cells in some slots."""
 
     slots: int  #: how many
     circuits: int  #: circuits that were up in them, each for one cell
@@ -188,7 +188,7 @@ class SlotTime:
 
     @property
     def cell_bytes(self) -> float:
-        """What a circuit carries in a day."""
+        """Capacity of a circuit in a day, in bytes."""
         return self.uplink_bps * self.day_ns / 8e9
 
 
@@ -480,7 +480,7 @@ class CompletionTimes:
 
 @dataclass(frozen=True)
 class CellTrial:
-    """What a run showed."""
+    """Result of a run."""
 
     carried: CellCounts  #: cells in the window
     backlog: int  #: cells that wait at the end of the run

@@ -1,4 +1,4 @@
-"""What a schedule is worth in the worst case: throughput over many matrices, searched matrices, optimal schedules."""
+"""Worst cases of schedules: throughput over many matrices, searched matrices, optimal schedules."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ def _optimum(demand: DemandMatrix, degree: int, trusts: Sequence[int], seed: int
             design,
             "single-hop",
             k,
-            float(single_hop_optimum(demand, degree, k * demand.nodes // degree, kept, seed).theta),
+            float(single_hop_optimum(demand, degree, k * demand.nodes // degree, oblivious, seed).theta),
         )
         for k in trusts
-        for design, kept in (("robust optimum", 1), ("optimum", 0))
+        for design, oblivious in (("robust optimum", 1), ("optimum", 0))
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a block code on a lossy link saves: packets that are sent again, load of the links, goodput and delay.
+"""Savings of a block code on a lossy link: packets that are sent again, load of the links, goodput and delay.
 
 A code (k, n) sends k packets as they come and n - k coded ones after them. Any k of these n restore the block. A block
 with fewer loses its missing packets, and their senders send them again. Losses are independent. Delay is that of
@@ -123,7 +123,7 @@ class LossyPath:
 
 @dataclass(frozen=True)
 class PathCounts:
-    """What happened to the packets of a run."""
+    """Delay, loss and load of the packets of a run."""
 
     mean_delay: float  #: from the first time that a packet is sent until it is there, in packet times
     residual_loss: float  #: share of transmissions that were lost and not restored

@@ -1,4 +1,4 @@
-"""What a wrong prediction can cost Credence against LQD, decided for small switches on the graph of all their states.
+"""Cost of a wrong prediction to Credence against LQD, decided for small switches on the graph of all their states.
 
 LQD's victims are tails. So the packets of a queue that LQD will send lie before those that it will push out, and
 the state of a port is three counts: LQD's packets, those of them that LQD will push out, and the policy's packets. An
@@ -121,13 +121,13 @@ class Policy:
         if self.safeguard != "none" and self.answers_needed != NEVER:
             shared = longest + 1 if self.safeguard == "share" else longest
             safe = self.ports * shared < self.buffer + (self.safeguard == "share")
-        asked = ~safe & (own.sum(axis=1) < self.buffer) & (own[:, port] < lqd[:, port])
+        is_consulted = ~safe & (own.sum(axis=1) < self.buffer) & (own[:, port] < lqd[:, port])
         row_of_drops = np.minimum(after[:, port, 3] + 1, self.answers_needed) if predicted else 0 * longest
         if self.answers_needed > 1:
-            after[:, port, 3] = np.where(asked, row_of_drops, after[:, port, 3])
+            after[:, port, 3] = np.where(is_consulted, row_of_drops, after[:, port, 3])
         drops = predicted and (row_of_drops >= self.answers_needed) & (self.answers_needed != NEVER)
-        own[:, port] += safe | (asked & ~drops)
-        return possible, asked, after
+        own[:, port] += safe | (is_consulted & ~drops)
+        return possible, is_consulted, after
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class Graph:
         return np.asarray(self.dropped != self.predicted, np.int64)
 
     def proves(self, potential: Integers, weight: Integers) -> bool:
-        """Whether on no edge the potential falls by less than the weight, so that no cycle has a positive weight."""
+        """Return True if every edge lowers the potential by its weight or more: then no cycle has a positive weight."""
         return bool((potential[self.source] >= weight + potential[self.target]).all())
 
     def walk(self, cycle: list[int], times: int) -> tuple[str, str]:
@@ -212,19 +212,19 @@ def _edges(policy: Policy, states: Integers) -> tuple[Integers, Integers, NDArra
     possible, after, lead = policy.departed(ports)
     facts = np.zeros((len(states), 4), np.int8)
     facts[:, 0], facts[:, 1] = lead, DEPARTURE
-    found = [(states[possible], policy.states(0 * arrived, after)[possible], facts[possible])]
+    edges = [(states[possible], policy.states(0 * arrived, after)[possible], facts[possible])]
     may = np.full(len(states), True) if policy.any_load else arrived < policy.ports
     for port, dropped, predicted in product(range(policy.ports), (False, True), (False, True)):
         if policy.answers_needed == NEVER and predicted:
             continue
-        possible, asked, after = policy.arrived(ports, port, dropped, predicted)
+        possible, is_consulted, after = policy.arrived(ports, port, dropped, predicted)
         if policy.answers_needed != NEVER and dropped != predicted:
-            possible &= asked  # elsewhere a wrong prediction changes nothing
+            possible &= is_consulted  # elsewhere a wrong prediction changes nothing
         possible &= may
         targets = policy.states(arrived + (not policy.any_load), after)[possible]
         fact = np.array([0, port, dropped, predicted], np.int8)
-        found.append((states[possible], targets, np.broadcast_to(fact, (len(targets), 4))))
-    sources, targets, facts = (np.concatenate(part) for part in zip(*found, strict=True))
+        edges.append((states[possible], targets, np.broadcast_to(fact, (len(targets), 4))))
+    sources, targets, facts = (np.concatenate(part) for part in zip(*edges, strict=True))
     return sources, targets, facts
 
 

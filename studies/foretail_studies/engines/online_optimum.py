@@ -49,12 +49,12 @@ class MarkovArrivals:
 
     @property
     def states(self) -> int:
-        """Of the chain."""
+        """Number of states of the chain."""
         return int(self.sends.shape[1])
 
     @property
     def ports(self) -> int:
-        """Of the switch."""
+        """Number of ports of the switch."""
         return int(self.sends.shape[2])
 
     def drawn(self, slots: int, seed: int) -> Slotted:
@@ -214,7 +214,7 @@ def grown(queues: Queues, port: int, by: int = 1) -> Queues:
 
 
 class Rate(NamedTuple):
-    """What is sent in the long run."""
+    """Packets that are sent in the long run."""
 
     sent_per_slot: float  #: packets per slot
     #: float64[states, lengths], how many packets more are sent in all if a slot begins like this, beside state 0 and
@@ -263,7 +263,7 @@ def one_slot_more(
 def _turns(
     values: NDArray[np.float64], arrivals: MarkovArrivals, switch: Switch, policy: NDArray[np.int64] | None
 ) -> list[NDArray[np.float64]]:
-    """What is sent from each turn on, before its input sends and the chain goes on; and last, after all turns."""
+    """Return the value of each turn, before its input sends and the chain goes on, and last that after all turns."""
     choices = switch.complete_sharing if policy is None else policy
     after = [switch.sent + values[:, switch.departed]]
     for sends, transition in zip(arrivals.sends[::-1], arrivals.transitions[::-1], strict=True):
@@ -313,9 +313,9 @@ def improved(
             changed = accepts.ravel().copy()
             changed[order[:count]] ^= True
             other = np.where(changed.reshape(policy.shape), switch.complete_sharing, np.arange(policy.shape[1]))
-            found = rate_of(arrivals, switch, other, tolerance)
-            if found.sent_per_slot > rate.sent_per_slot + 2 * tolerance:
-                policy, rate = other, found
+            other_rate = rate_of(arrivals, switch, other, tolerance)
+            if other_rate.sent_per_slot > rate.sent_per_slot + 2 * tolerance:
+                policy, rate = other, other_rate
                 break
             count //= 2
         if not count:
@@ -355,7 +355,7 @@ MOST_STATES = 400_000
 
 
 class Decisions(NamedTuple):
-    """What a slot of a burst leads to, for all lengths of queues with one of them marked."""
+    """Outcome of a slot of a burst, for all lengths of queues with one of them marked."""
 
     sent: NDArray[np.float64]  #: float64[marked], packets that leave at its end
     after: NDArray[np.int64]  #: int64[marked], the lengths thereafter
@@ -390,7 +390,7 @@ class WholeBursts:
 
     @cached_property
     def departed(self) -> NDArray[np.int64]:
-        """Of lengths, those after a packet left every queue that is not empty."""
+        """Lengths of the queues after a packet left every queue that is not empty."""
         return np.array([self._number[_served(one)] for one in self.queues])
 
     @cached_property
@@ -416,7 +416,7 @@ class WholeBursts:
         ]
 
     def dynamic_thresholds(self, alpha: float) -> Decisions:
-        """What Dynamic Thresholds decide; with an infinite alpha, that is Complete Sharing."""
+        """Return the decisions of Dynamic Thresholds, which are those of Complete Sharing with an infinite alpha."""
         lengths = []
         for own, others in self._split:
             free = self.buffer - sum(others) - own
@@ -427,7 +427,7 @@ class WholeBursts:
         return self._decisions(lengths)
 
     def lqd(self) -> Decisions:
-        """What LQD decides; of queues that are equally long the one with the burst loses."""
+        """Return the decisions of LQD; of queues that are equally long the one with the burst loses."""
         lengths = []
         for own, others in self._split:
             for _ in range(self.ports):
@@ -480,7 +480,7 @@ class WholeBursts:
         return split
 
     def _decisions(self, lengths: list[tuple[int, Queues]]) -> Decisions:
-        """What lengths after the arrivals lead to."""
+        """Return the outcome of a slot after whose arrivals the queues have these lengths."""
         sent, after = np.zeros(len(lengths)), np.zeros(len(lengths), np.int64)
         for place, (own, others) in enumerate(lengths):
             full = tuple(sorted((own, *others), reverse=True))

@@ -98,7 +98,7 @@ class Bands:
 
 @dataclass(frozen=True, eq=False)
 class Exits:
-    """Where packets came out."""
+    """Times at which packets left the network, and how many busy ports they met."""
 
     exit_ns: Int64  #: int64[packets], when the last bit left; -1 where the packet was dropped
     congested: NDArray[np.uint8]  #: uint8[packets], ports that were busy when the packet came to them
@@ -599,7 +599,7 @@ The text gives 400 packets priority 2, the rule of the kernel 360.
 
 @dataclass(frozen=True, eq=False)
 class Completions:
-    """What became of flows."""
+    """Completion times of flows, with counts of packets and timeouts."""
 
     fct_ns: Int64  #: int64[flows], until the sender knew that all had arrived; -1: never
     sent: Int64  #: int64[8], data packets by priority, from 0

@@ -177,7 +177,7 @@ class WorstCase:
 
     @property
     def violates(self) -> bool:
-        """Whether the ratio is above what the literature claims."""
+        """True if the ratio is above the one that the literature claims."""
         claimed = objective_of(self.objective).claimed(self.ports)
         return claimed is not None and float(self.ratio) > claimed
 
@@ -220,8 +220,8 @@ def measure(
             guarded = slotted("guarded", ports, buffer, slots, ports_of, drop, labels=False, **GUARDS[name])
             counts[name] = guarded["transmitted"]
         else:
-            asked = drop if may_ask(name) else None
-            counts[name] = slotted(native_policy(name), ports, buffer, slots, ports_of, asked, labels=False)[
+            answers = drop if may_ask(name) else None
+            counts[name] = slotted(native_policy(name), ports, buffer, slots, ports_of, answers, labels=False)[
                 "transmitted"
             ]
     return counts
@@ -234,7 +234,7 @@ SWITCHES = ((2, 2), (2, 3), (2, 4), (2, 6), (2, 8), (3, 3), (3, 5), (3, 6), (3, 
 """Ports and buffers (packets) that the search tries. B >= N: below, Credence may drop all there is."""
 
 Slots = list[list[tuple[int, int]]]
-"""Of every slot the packets in order of arrival: port and prediction."""
+"""Packets of every slot in order of arrival: port and prediction."""
 
 
 def search(

@@ -73,7 +73,7 @@ CAPTIONS = {
     "distributions": "Which share of the flows had at most which slowdown, by condition and class of flows; a line "
     "further to the left is better.",
 }
-"""What is seen, by kind of figure, the one first that tells most."""
+"""Captions by kind of figure, the most telling figure first."""
 LINEAR = ("timed_out_percent.all", "occupancy_percent.p99.99")
 
 
@@ -158,7 +158,7 @@ MEASURES = (
     ("long p95", "p95.long"),
     ("timed out %", "timed_out_percent.all"),
 )
-"""What tables over policies compare."""
+"""Titles and metrics of the tables over policies."""
 MEAN, LEAST = "mean", "least"
 
 Conditions = Mapping[str, Resampled]
@@ -227,18 +227,18 @@ def judge(claim: Claim, conditions: Conditions, model: str) -> tuple[PairedDiffe
     policy, baseline = (name.format(model=model) for name in (claim.policy, claim.baseline))
     at = {claim.at} if claim.at not in (MEAN, LEAST) else set(conditions)
     changes = {
-        name: found.change_percent(policy, baseline, claim.metric)
-        for name, found in conditions.items()
-        if name in at and {policy, baseline} <= found.policies.keys()
+        name: resampled.change_percent(policy, baseline, claim.metric)
+        for name, resampled in conditions.items()
+        if name in at and {policy, baseline} <= resampled.policies.keys()
     }
     if not at or changes.keys() != at:
         return None, UNKNOWN
     seeds = min(len(conditions[name].seeds) for name in changes)
     if claim.at == LEAST:
-        found = interval(min(changes.values(), key=lambda change: float(change[0])), seeds)
+        difference = interval(min(changes.values(), key=lambda change: float(change[0])), seeds)
     else:
-        found = interval(np.mean(list(changes.values()), axis=0), seeds)
-    return found, verdict_of(claim.says, found)
+        difference = interval(np.mean(list(changes.values()), axis=0), seeds)
+    return difference, verdict_of(claim.says, difference)
 
 
 def claims_table(experiment: str, conditions: Conditions, models: Sequence[str]) -> Table:
@@ -247,8 +247,8 @@ def claims_table(experiment: str, conditions: Conditions, models: Sequence[str])
     for claim in CLAIMS[experiment]:
         row: list[Cell] = [claim.words, claim.says if isinstance(claim.says, str) else f"{claim.says:+g}"]
         for model in models:
-            found, verdict = judge(claim, conditions, model)
-            row += ["-" if found is None else interval_text(found), verdict]
+            difference, verdict = judge(claim, conditions, model)
+            row += ["-" if difference is None else interval_text(difference), verdict]
         rows.append(tuple(row))
     columns = [column for model in models for column in (f"Credence, {model}", f"verdict, {model}")]
     return Table("Claims of the paper, change in %", ("claim", "paper", *columns), tuple(rows), RULES)
@@ -265,40 +265,40 @@ def conclusion(experiment: str, conditions: Conditions, models: Sequence[str]) -
     return sentences
 
 
-def tolerance_table(found: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
+def tolerance_table(resampled: Resampled, flipped: Mapping[str, Mapping[float, str]]) -> Table:
     """How far every policy is from LQD, and up to which share of inverted predictions those that ask stay close.
 
     `flipped` has, by policy and model, the name for each share, ascending.
     """
     rows = [
-        (policy, *(interval_text(_change(found, policy, metric)) for _, metric in MEASURES))
-        for policy in found.policies
+        (policy, *(interval_text(_change(resampled, policy, metric)) for _, metric in MEASURES))
+        for policy in resampled.policies
         if policy != "lqd"
     ]
     notes = [
-        f"{policy_words(name)}: {_tolerated(found, named, title, metric)}"
+        f"{policy_words(name)}: {_tolerated(resampled, named, title, metric)}"
         for name, named in flipped.items()
         for title, metric in MEASURES
     ]
     return Table("Change from LQD in %", ("policy", *(title for title, _ in MEASURES)), tuple(rows), tuple(notes))
 
 
-def _tolerated(found: Resampled, named: Mapping[float, str], title: str, metric: str) -> str:
-    if found.figure("lqd", metric).mean == 0:
+def _tolerated(resampled: Resampled, named: Mapping[float, str], title: str, metric: str) -> str:
+    if resampled.figure("lqd", metric).mean == 0:
         return f"{title} of LQD is 0, of which nothing is a percentage"
     return (
-        f"{title} within {CLOSE_PERCENT:g} % of LQD up to {_upto(found, named, metric, sure=False)}, its whole "
-        f"interval up to {_upto(found, named, metric, sure=True)}"
+        f"{title} within {CLOSE_PERCENT:g} % of LQD up to {_upto(resampled, named, metric, sure=False)}, its whole "
+        f"interval up to {_upto(resampled, named, metric, sure=True)}"
     )
 
 
-def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bool) -> str:
+def _upto(resampled: Resampled, named: Mapping[float, str], metric: str, *, sure: bool) -> str:
     """The largest share that is close, as are all below it."""
     last = "none"
     for share, policy in sorted(named.items()):
-        if policy not in found.policies:
+        if policy not in resampled.policies:
             break
-        change = _change(found, policy, metric)
+        change = _change(resampled, policy, metric)
         above = change.high if sure else change.mean
         if above is None or above > CLOSE_PERCENT:
             break
@@ -306,8 +306,8 @@ def _upto(found: Resampled, named: Mapping[float, str], metric: str, *, sure: bo
     return last
 
 
-def _change(found: Resampled, policy: str, metric: str, baseline: str = "lqd") -> PairedDifference:
-    return interval(found.change_percent(policy, baseline, metric), len(found.seeds))
+def _change(resampled: Resampled, policy: str, metric: str, baseline: str = "lqd") -> PairedDifference:
+    return interval(resampled.change_percent(policy, baseline, metric), len(resampled.seeds))
 
 
 LQD, OURS, GIVEN = "lqd", "ours", "given"
@@ -315,7 +315,7 @@ SCALARS = ("occupancy_percent.p99", "occupancy_percent.p99.99", "drops", "timeou
 """Figures of a run as a whole."""
 CDF_POINTS = 500
 QUESTIONS = ("asked", "predicted_drops")
-"""Of a run, NaN where the policy asks no predictor."""
+"""Counts of a run's predictions, NaN where the policy asks no predictor."""
 
 
 @dataclass
@@ -377,7 +377,7 @@ class FlowPoint:
 
 @dataclass(frozen=True, eq=False)
 class FlowFindings:
-    """What an experiment found."""
+    """Result of an experiment."""
 
     experiment: FlowSettings  #: its settings
     points: pd.DataFrame  #: one row per finished point
@@ -416,7 +416,7 @@ class FlowFindings:
             shares = sorted(self.experiment.flip_probabilities)
             names = [f"{policy}, {model}" for policy in self.experiment.asking for model in models]
             flipped = {name: {share: _flipped(name, share) for share in shares} for name in names}
-            tables += [tolerance_table(found, flipped) for found in self.conditions.values()]
+            tables += [tolerance_table(resampled, flipped) for resampled in self.conditions.values()]
         return tables
 
     def _figures(self) -> Table:
@@ -424,15 +424,15 @@ class FlowFindings:
         names = map(_flipped, self.points["policy"], self.points["flip_probability"])
         by_policy = self.points.assign(policy=list(names)).groupby(["condition", "policy"])
         questions = {name: by_policy[name].mean().to_dict() for name in QUESTIONS}
-        for condition, found in self.conditions.items():
-            for policy in found.policies:
-                asked = (questions[name][(condition, policy)] for name in QUESTIONS)
-                cells: list[Cell] = [found.figure(policy, metric).mean for _, metric in MEASURES]
+        for condition, resampled in self.conditions.items():
+            for policy in resampled.policies:
+                counts = (questions[name][(condition, policy)] for name in QUESTIONS)
+                cells: list[Cell] = [resampled.figure(policy, metric).mean for _, metric in MEASURES]
                 cells += [
-                    "-" if policy == LQD else interval_text(found.difference(policy, LQD, metric))
+                    "-" if policy == LQD else interval_text(resampled.difference(policy, LQD, metric))
                     for _, metric in MEASURES
                 ]
-                rows.append((condition, policy, *cells, found.figure(policy, "unfinished").mean, *asked))
+                rows.append((condition, policy, *cells, resampled.figure(policy, "unfinished").mean, *counts))
         titles = [title for title, _ in MEASURES]
         return Table(
             f"{self.experiment.experiment}: FCT slowdown by {self.experiment.axis}",
@@ -540,7 +540,7 @@ def _trainings(settings: FlowSettings) -> dict[str, TrainConfig]:
 def _models(
     tracking: Tracking, plan: Plan, store: Store
 ) -> tuple[dict[str, TrainResult | None], dict[str, ExportedPredictor]]:
-    """What Credence asks, by name: the trainings and the model that was given."""
+    """Return the predictors that Credence asks, by name: results of training (None for the given model) and exports."""
     models: dict[str, TrainResult | None] = {}
     predictors: dict[str, ExportedPredictor] = {}
     if plan.given is not None:
@@ -624,18 +624,18 @@ def _figures(points: Sequence[FlowPoint], conditions: Mapping[str, Resampled]) -
     """Every figure with its interval, and its difference to LQD."""
     named = {point.simulation.policy: (point.policy, point.flip_probability) for point in points}
     rows = []
-    for condition, found in conditions.items():
-        for policy in found.policies:
-            for metric in found.metrics:
-                figure, difference = found.figure(policy, metric), found.difference(policy, LQD, metric)
-                change = interval(found.change_percent(policy, LQD, metric), len(found.seeds))
+    for condition, resampled in conditions.items():
+        for policy in resampled.policies:
+            for metric in resampled.metrics:
+                figure, difference = resampled.figure(policy, metric), resampled.difference(policy, LQD, metric)
+                change = interval(resampled.change_percent(policy, LQD, metric), len(resampled.seeds))
                 rows.append(
                     {
                         "condition": condition,
                         "policy": named[policy][0],
                         "flip_probability": named[policy][1],
                         "metric": metric,
-                        "seeds": len(found.seeds),
+                        "seeds": len(resampled.seeds),
                         **{name: getattr(figure, name) for name in ("mean", "low", "high")},
                         **{f"minus_lqd_{name}": getattr(difference, name) for name in ("mean", "low", "high")},
                         **{f"change_percent_{name}": getattr(change, name) for name in ("mean", "low", "high")},
@@ -655,8 +655,8 @@ def _point_rows(points: Sequence[FlowPoint], runs: Mapping[str, PolicyRun]) -> p
             figures["packets_per_cpu_second"] = run.packets_per_cpu_second or np.nan
             metrics = {name: np.nan if value is None else value for name, value in run.metrics().items()}
             for name in QUESTIONS:
-                asked = getattr(run, name)
-                figures[name] = np.nan if asked is None else asked
+                count = getattr(run, name)
+                figures[name] = np.nan if count is None else count
             key = {"key": point.simulation.key.digest, "reused": run.reused}
             rows.append(row | {"seed": run.seed} | metrics | figures | key)
     return pd.DataFrame(rows)

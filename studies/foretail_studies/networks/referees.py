@@ -49,9 +49,9 @@ SHOWN = {
 """Columns of the table, and the metrics of ``foretail evaluate`` behind them."""
 WAITED, RATIO = "waited_percent", "emulator_over_it"
 UNDONE = ("spurious_timeouts", "undone_reductions")
-"""What the kernel's TCP found to be needless, of an emulation's summary."""
+"""Counts in an emulation's summary of timeouts and reductions that the kernel's TCP found to be needless."""
 DIGITS = 12
-"""Of a hash in the table."""
+"""Length of a hash in the table."""
 
 
 @dataclass
@@ -145,8 +145,8 @@ class Plan:
 def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
     """Run a case; figures of its flows, hashes of what was offered and of what became of it, and CPU seconds."""
     with scratch_run(plan.document(case), plan.simulators[case.network], so_far) as run:
-        found = policy_run(case.scenario, case.seed, run)
-        metrics = found.metrics()
+        result = policy_run(case.scenario, case.seed, run)
+        metrics = result.metrics()
         emulated = run.summary["emulation"] if isinstance(run, EmulatorRun) else {}
         flows = run.flows()
         completed = flows["fct_ns"] >= 0
@@ -157,9 +157,9 @@ def measured(case: RefereeCase, so_far: SoFar, plan: Plan) -> dict[str, Any]:
             **{metric: metrics[metric] for metric in SHOWN.values()},
             WAITED: 100 * float(waited.sum()) / max(int(started.sum()), 1),
             "prompt_fct_ns": np.where(waited, -1, flows["fct_ns"]).tolist(),
-            "offered_sha256": found.flows_sha256,
+            "offered_sha256": result.flows_sha256,
             "flows_sha256": file_digest(run.folder / "flows.bin"),
-            "cpu_seconds": found.cpu_seconds + emulated.get("host_cpu_seconds", 0.0),
+            "cpu_seconds": result.cpu_seconds + emulated.get("host_cpu_seconds", 0.0),
             "why_invalid": emulated.get("why_invalid", ""),
             **{count: emulated.get(count) for count in UNDONE},
         }
@@ -275,28 +275,28 @@ def _together(hashes: pd.Series[str]) -> str:
 
 
 def _verdict(rows: pd.DataFrame, plan: Plan, emulated: int, not_run: int) -> list[str]:
-    """Whether native and ns-3 agree, where they first differ if not, and how many scenarios were emulated."""
-    said = []
+    """Say whether native and ns-3 agree, where they first differ if not, and how many scenarios were emulated."""
+    sentences = []
     by_network = {str(name): runs.set_index(["scenario", "seed"]) for name, runs in rows.groupby("network")}
     if NS3 in by_network:
         native, ns3 = by_network[NATIVE], by_network[NS3]
         other = native.index[native["flows_sha256"] != ns3.loc[native.index, "flows_sha256"]]
         ratio = ns3["cpu_seconds"].sum() / native["cpu_seconds"].sum()
-        said.append(
+        sentences.append(
             f"ns-3 ended every flow as the native network did in {len(native) - len(other)} of {len(native)} runs, in "
             f"{ratio:.3g} times the CPU time."
         )
-        said += [_first_event(RefereeCase(scenario, seed, NATIVE), plan) for scenario, seed in other[:1]]
+        sentences += [_first_event(RefereeCase(scenario, seed, NATIVE), plan) for scenario, seed in other[:1]]
     if emulated:
-        said.append(f"The emulator ran {emulated - not_run} of {emulated} scenarios.")
-    return said
+        sentences.append(f"The emulator ran {emulated - not_run} of {emulated} scenarios.")
+    return sentences
 
 
 def _first_event(case: RefereeCase, plan: Plan) -> str:
     networks = {name: partial(_run, simulator=plan.simulators[name]) for name in (NS3, NATIVE)}
     with TemporaryDirectory() as folder:
-        found = first_event(plan.document(case), Path(folder), networks)
-    return f"{case.scenario}, seed {case.seed}, differs first in {found}."
+        difference = first_event(plan.document(case), Path(folder), networks)
+    return f"{case.scenario}, seed {case.seed}, differs first in {difference}."
 
 
 def _run(document: Mapping[str, Any], folder: Path, simulator: Simulator) -> Any:

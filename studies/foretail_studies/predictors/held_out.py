@@ -174,8 +174,8 @@ class Promotion:
     def document(self) -> dict[str, Any]:
         gate = None if self.gate is None else self.gate.document()
         validation = {
-            name: {"recovered_loss": found.recovered_loss, "sent_percent_of_lqd": found.sent_percent_of_lqd}
-            for name, found in self.validation.items()
+            name: {"recovered_loss": scores.recovered_loss, "sent_percent_of_lqd": scores.sent_percent_of_lqd}
+            for name, scores in self.validation.items()
         }
         return {"validation": validation, "chosen": self.chosen, "gate": gate}
 
@@ -185,7 +185,9 @@ class Promotion:
         choice = Table(
             "Candidates within the budget",
             ("candidate", "R, validation runs", SENT),
-            tuple((name, found.recovered_loss, found.sent_percent_of_lqd) for name, found in self.validation.items()),
+            tuple(
+                (name, scores.recovered_loss, scores.sent_percent_of_lqd) for name, scores in self.validation.items()
+            ),
             (f"{self.chosen} {outcome}",),
         )
         return [choice, *([] if self.gate is None else self.gate.tables())]
@@ -231,7 +233,7 @@ def promote_best(
 
 SPLITS = ("by row", "by time", "by run")
 TRAIN_SHARE = 0.6
-"""Of the rows, as in the paper; split by time, of the drops."""
+"""Share of the rows that train, as in the paper; split by time, share of the drops."""
 
 SHOWN = ("accuracy", "precision", "recall", "f1")
 
@@ -277,7 +279,7 @@ def draw_by_trees(rows: pd.DataFrame, scores: Sequence[str], by: str) -> Figure:
 METRIC = "slowdown.incast.p95"
 F1, RECOVERED, INCAST = "F1 of the asked region", "recovered loss R", "incast p95 of Credence over LQD"
 LIMITS = {F1: (0.0, 1.0), RECOVERED: (-1.0, 1.0), SENT: (95.0, 100.0), INCAST: (0.9, 1.1)}
-"""Of the colours; differences that do not matter look alike."""
+"""Limits of the colours; differences that do not matter look alike."""
 Matrix = Mapping[tuple[str, str], float | None]
 
 
@@ -292,7 +294,7 @@ class ShiftMatrix:
     closed_loop: Mapping[tuple[str, str], FlowsResult]
 
     def matrices(self) -> dict[str, Matrix]:
-        """What is shown, by title."""
+        """Return the matrices that are shown, by title."""
         replays = {pair: ReplayScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
         matrices: dict[str, Matrix] = {
             F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},

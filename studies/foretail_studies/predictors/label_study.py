@@ -88,15 +88,15 @@ class LabelStudy:
     def tables(self) -> list[Table]:
         """One table for each list that is not empty."""
         return [
-            Table.of_rows(title, [{name.replace("_", " "): cell for name, cell in row.items()} for row in found])
-            for title, found in (
+            Table.of_rows(title, [{name.replace("_", " "): cell for name, cell in row.items()} for row in rows])
+            for title, rows in (
                 ("Victim rules", self.victims),
                 ("Best assignment of push-outs", self.assignments),
                 ("Labels beside other policies", self.policies),
                 ("Features between training and service", self.drift),
                 ("Training rows of the paper's features, scored in service", self.served),
             )
-            if found
+            if rows
         ]
 
 
@@ -185,19 +185,19 @@ class _Study:
                 np.concatenate([one.asked for one in under]),
             )
         ensemble = self.train(rows)
-        test, asked = rows["test"], rows["test"].asked
+        test, is_asked = rows["test"], rows["test"].asked
         own = self.by_region(self.judged(ensemble, test))
         by_tail = self.by_region(self.judged(ensemble, self.rows["test"]))
-        found: Records = []
+        records: Records = []
         for region in REGIONS:
-            drops = test.lqd_drop if region == "whole" or asked is None else test.lqd_drop & asked
+            drops = test.lqd_drop if region == "whole" or is_asked is None else test.lqd_drop & is_asked
             moved = int(np.count_nonzero(drops & ~self.rows["test"].lqd_drop))
-            found.append(
+            records.append(
                 {"victim": victim, "region": region, "drops": int(np.count_nonzero(drops)), "not by tail": moved}
                 | own[region]
                 | {"f1 by tail": by_tail[region]["f1"]}
             )
-        return found
+        return records
 
     def assignments(self) -> Records:
         """Scores of the predictor that learned tail labels, by each truth that LQD could have made."""
@@ -218,15 +218,15 @@ class _Study:
         for policy, split in runs.items():
             sides = self.rows if policy == LQD else self.read(split)
             ensembles[policy], tests[policy] = self.train(sides), sides["test"]
-        found: Records = []
+        records: Records = []
         for trained, ensemble in ensembles.items():
             for tested, rows in tests.items():
                 by_region = self.by_region(self.judged(ensemble, rows))
-                found += [
+                records += [
                     {"trained on": trained, "tested on": tested, "region": region} | by_region[region]
                     for region in REGIONS
                 ]
-        return found
+        return records
 
     def served(self, deployed: splits.Split) -> Records:
         """Predictors of three kinds of training rows, on what the deployed policy's predictor saw."""
@@ -238,12 +238,12 @@ class _Study:
             "LQD's own queues": self.read(self.split, own_queues=True),
             "in service": in_service,
         }
-        found: Records = []
+        records: Records = []
         for rows_of, rows in training.items():
             ensemble = self.train(rows)
             by_region = self.by_region(self.judged(ensemble, test))
-            found += [{"training rows": rows_of, "region": region} | by_region[region] for region in REGIONS]
-        return found
+            records += [{"training rows": rows_of, "region": region} | by_region[region] for region in REGIONS]
+        return records
 
 
 def _drift(lqd: splits.Split, deployed: splits.Split) -> Records:
@@ -252,19 +252,19 @@ def _drift(lqd: splits.Split, deployed: splits.Split) -> Records:
     floor = read_rows(lqd.validation, shadow)
     by_shadow, by_own, seen = read_rows(lqd.test, shadow), read_rows(lqd.test, own), read_rows(deployed.test, own)
     really_asked = np.concatenate([_really_asked(selection) for selection in deployed.test])
-    found: Records = []
+    records: Records = []
     for region in REGIONS:
         for place, name in enumerate(PAPER_FEATURES):
             values = {
-                kind: rows.x[:, place] if region == "whole" else rows.x[asked, place]
-                for kind, rows, asked in (
+                kind: rows.x[:, place] if region == "whole" else rows.x[is_asked, place]
+                for kind, rows, is_asked in (
                     ("shadow", by_shadow, by_shadow.asked),
                     ("own queues", by_own, by_own.asked),
                     ("other seeds", floor, floor.asked),
                     ("seen", seen, really_asked),
                 )
             }
-            found.append(
+            records.append(
                 {"region": region, "feature": name}
                 | {
                     f"{short} {kind}": distance(values[kind], values["seen" if kind != "other seeds" else "shadow"])
@@ -272,11 +272,11 @@ def _drift(lqd: splits.Split, deployed: splits.Split) -> Records:
                     for short, distance in (("KS", kolmogorov_smirnov), ("PSI", population_stability_index))
                 }
             )
-    return found
+    return records
 
 
 def _really_asked(selection: splits.Selection) -> Any:
-    asked = selection.frame(["asked"])["asked"]
-    if asked.isna().any():
+    is_asked = selection.frame(["asked"])["asked"]
+    if is_asked.isna().any():
         raise ForetailError(f"{selection.dataset.path} asked no predictor: name runs of a Credence with a predictor")
-    return asked.to_numpy(np.bool_)
+    return is_asked.to_numpy(np.bool_)

@@ -1,4 +1,4 @@
-"""What a prediction is worth beside policies that need none, on workloads that trained it and on others.
+"""Worth of predictions beside policies that need none, on workloads that trained them and on others.
 
 Every policy without a predictor has the setting that sends most on the very runs that trained the predictors.
 """
@@ -48,7 +48,7 @@ from foretail.sim_bridge.policies import ASKING
 PORTS = (10, 16, 20, 20, 20, 32, 40)
 BUFFER_PER_PORT = (25, 50, 50, 80)
 MOST_TIMES_SLOTS = 10
-"""Of the others' slots that rare bursts have."""
+"""Limit of the slots of rare bursts, as a multiple of the slots of other workloads."""
 
 
 def drawn_workloads(count: int, seed: int, slots: int = 20_000) -> dict[str, list[str]]:
@@ -65,19 +65,19 @@ def drawn_workloads(count: int, seed: int, slots: int = 20_000) -> dict[str, lis
     'slotted.workload=incast'
     """
     draw = np.random.default_rng(seed)
-    found = {}
+    overrides = {}
     for number in range(count):
         ports, per_port = int(draw.choice(PORTS)), int(draw.choice(BUFFER_PER_PORT))
         workload, settings = _drawn_traffic(draw, number % 3, ports)
         written = ", ".join(f"{name}: {value}" for name, value in settings.items())
-        found[f"{workload}({written}), {ports} x {per_port}, {seed}.{number}"] = [
+        overrides[f"{workload}({written}), {ports} x {per_port}, {seed}.{number}"] = [
             f"slotted.workload={workload}",
             f"slotted.settings={{{written}}}",
             f"slotted.ports={ports}",
             f"slotted.buffer_per_port={per_port}",
             f"slotted.slots={_slots(workload, settings, slots)}",
         ]
-    return found
+    return overrides
 
 
 def _drawn_traffic(draw: np.random.Generator, kind: int, ports: int) -> tuple[str, dict[str, Any]]:
@@ -197,7 +197,7 @@ class PromiseSettings(JobSettings):
         return [*self.workloads, *self.drawn[1]]
 
     def columns_of(self, name: str) -> dict[str, Any]:
-        """What a row of this workload says of it."""
+        """Return the columns that describe a workload in its rows."""
         return {"workload": name, "held_out": name not in self.train_on, "drawn": name in self.drawn[1]}
 
 
@@ -260,7 +260,7 @@ def collected(settings: PromiseSettings, name: str, own: Sequence[str], seeds: S
 
 
 def _own_rules(settings: PromiseSettings, runs: Mapping[str, Mapping[int, Dataset]]) -> dict[str, Scorer]:
-    """Of each workload the threshold that was searched on its own training runs, whether models train there or not."""
+    """Return a threshold for each workload, searched on its own training runs, whether models train there or not."""
     rules = {}
     with StageProgress() as progress:
         for name, of in runs.items():
@@ -290,7 +290,7 @@ def _measured(
     }
     sent = dict(zip(every, bytes_sent(dataset, list(every.values())), strict=True))
     lqd, accept = sent[LQD, ""], sent[ACCEPT, ""]
-    told = lqd - accept >= LEAST_LOST * lqd
+    loses_enough = lqd - accept >= LEAST_LOST * lqd
     for (policy, how), count in sent.items():
         yield {
             "policy": policy,
@@ -298,7 +298,7 @@ def _measured(
             "sent": count,
             "sent_by_lqd": lqd,
             "sent_by_accept": accept,
-            "recovered": recovered_loss(lqd, count, accept) if told else None,
+            "recovered": recovered_loss(lqd, count, accept) if loses_enough else None,
         }
 
 
@@ -307,12 +307,12 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
 
     What is sent is the geometric mean over LQD's, of the runs of a workload and then of the workloads.
     """
-    found = []
+    records = []
     for (where, policy, how), some in rows.groupby([kinds(rows), "policy", "setting"], sort=False):
         interval = mean_interval([None if pd.isna(value) else float(value) for value in some["recovered"]])
         logs = (some["sent"] / some["sent_by_lqd"]).map(math.log).groupby(some["workload"]).mean()
         sent = mean_interval(logs.tolist())
-        found.append(
+        records.append(
             {
                 "where": where,
                 "policy": {"": policy, "model": f"model {policy}", "default": f"{USUAL_DT}, default"}.get(
@@ -328,7 +328,7 @@ def _summary(rows: pd.DataFrame) -> pd.DataFrame:
                 "recovered": interval_text(interval, ""),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def kinds(rows: pd.DataFrame) -> pd.Series[str]:
@@ -377,14 +377,14 @@ def _inverted(
     if POLICY not in ensemble.origin:
         return pd.DataFrame()
     scorer = scorer_of(ensemble)
-    found = []
+    records = []
     for name, datasets in runs.items():
         for dataset in datasets:
             run = KnownRun.of(dataset)
             lqd, accept = run.lqd, run.sent("followlqd")
             for under, share in product(settings.under, settings.inverted):
                 sent = run.sent(under, scorer, inverted=share, draw=dataset.manifest.seed)
-                found.append(
+                records.append(
                     {
                         **settings.columns_of(name),
                         "seed": dataset.manifest.seed,
@@ -396,11 +396,11 @@ def _inverted(
                         "recovered": recovered_loss(lqd, sent, accept) if lqd - accept >= LEAST_LOST * lqd else None,
                     }
                 )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def _wrong_table(rows: pd.DataFrame, wrong: pd.DataFrame, model: str) -> list[Table]:
-    """What is sent with wrong answers, in % of LQD: a row for each share, beside the policy tuned on the same runs."""
+    """Return tables of what is sent with wrong answers, in % of LQD, beside the policy tuned on the same runs."""
     if wrong.empty:
         return []
     tuned_rows = rows[~rows["setting"].isin(["", "default", "model"])]
@@ -427,7 +427,7 @@ def _as_percent(log: float) -> float:
 
 
 def _verdict(rows: pd.DataFrame, summary: pd.DataFrame, best: str) -> list[str]:
-    """Of each kind of workload: one model beside one tuned policy, what it closes, and its worst workload.
+    """Compare one model with one tuned policy on each kind of workload: what it closes, and its worst workload.
 
     The model is the best on new runs of the workloads that trained it, the policy the best on the training runs.
     """

@@ -32,8 +32,8 @@ from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
+from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.steps import Steps
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
 from foretail.pipelines.settings.predictors import predictor_class, untrained
@@ -149,7 +149,7 @@ CAPTIONS = {
     "leakage": "Scores by number of trees, a line per split: by row as in the paper, where neighbours of a test row "
     "train, by time, and by run, as a switch meets packets.",
 }
-"""What is seen on each figure."""
+"""Captions of the figures."""
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,11 @@ class Studied:
                 for name, condition in self.conditions.items()
             },
             "candidates": {
-                name: {"overrides": self.settings.candidates[name]} | found.document()
-                for name, found in self.trained.items()
+                name: {"overrides": self.settings.candidates[name]} | result.document()
+                for name, result in self.trained.items()
             },
-            "held_out": [asdict(found) for found in self.held_out],
-            "closed_loop": {name: found.document() for name, found in self.closed_loop.items()},
+            "held_out": [asdict(judged) for judged in self.held_out],
+            "closed_loop": {name: flows.document() for name, flows in self.closed_loop.items()},
             "shift": None if self.shift is None else self.shift.frame().to_dict("records"),
             "leakage": list(self.leakage),
             "labels": None if self.labels is None else self.labels.document(),
@@ -214,7 +214,7 @@ class Studied:
         }
 
     def shown(self) -> Shown:
-        """What every candidate does on every held-out run, with the figures of splits and of shift."""
+        """Return the scores of every candidate on every held-out run, with the figures of splits and of shift."""
         leaked = pd.DataFrame(self.leakage)
         figures = {"leakage": Drawn(draw_by_trees(leaked, SHOWN, "split"), CAPTIONS["leakage"], leaked)}
         if self.shift is not None:
@@ -223,16 +223,16 @@ class Studied:
         return Shown(pd.DataFrame(rows), self.tables(), figures, verdict=self.verdict(), details=self.details())
 
     def verdict(self) -> list[str]:
-        """Who recovers most on held-out runs, under conditions that were seen and new ones, and the gate's word."""
+        """Name the best candidate on held-out runs, in seen and in new conditions, and the verdict of the gate."""
         replays = {
             seen: {
-                name: ReplayScores.together([run.replay for run in found])
+                name: ReplayScores.together([run.replay for run in runs])
                 for name in self.trained
-                if (found := [run for run in self.held_out if run.candidate == name and run.seen == seen])
+                if (runs := [run for run in self.held_out if run.candidate == name and run.seen == seen])
             }
             for seen in (True, False)
         }
-        recovered = {name: found.recovered_loss for name, found in replays[True].items()}
+        recovered = {name: replay.recovered_loss for name, replay in replays[True].items()}
         known = {name: value for name, value in recovered.items() if value is not None}
         if not known:
             return ["Always accepting loses nothing against LQD on the held-out runs, so there is nothing to recover."]
@@ -275,19 +275,19 @@ class Studied:
         )
 
     def _flows(self) -> Iterator[Table]:
-        for condition, found in self.closed_loop.items():
-            less_lqd = found.differences(CLOSED_LOOP_METRICS[0][1], "lqd")
+        for condition, flows in self.closed_loop.items():
+            less_lqd = flows.differences(CLOSED_LOOP_METRICS[0][1], "lqd")
             rows = [
                 {
                     "policy": policy,
-                    **{title: found.means(metric)[policy].mean for title, metric in CLOSED_LOOP_METRICS},
+                    **{title: flows.means(metric)[policy].mean for title, metric in CLOSED_LOOP_METRICS},
                     "incast p95 - LQD": "-" if policy == "lqd" else interval_text(less_lqd[policy]),
-                    "predicted drops %": _share(found, policy, "predicted"),
-                    "threshold drops %": _share(found, policy, "over_threshold"),
+                    "predicted drops %": _share(flows, policy, "predicted"),
+                    "threshold drops %": _share(flows, policy, "over_threshold"),
                 }
-                for policy in found.policies
+                for policy in flows.policies
             ]
-            seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in found.runs}))
+            seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in flows.runs}))
             yield Table.of_rows(
                 f"Closed loop, condition {condition}",
                 rows,
@@ -307,8 +307,8 @@ class Studied:
         return Table("Steps", ("step", "seconds"), tuple(self.step_seconds.items()))
 
 
-def _share(found: FlowsResult, policy: str, reason: str) -> float | None:
-    runs = [run.counters for run in found.runs if run.policy == policy]
+def _share(flows: FlowsResult, policy: str, reason: str) -> float | None:
+    runs = [run.counters for run in flows.runs if run.policy == policy]
     total = sum(value for counters in runs for name, value in counters.items() if name.startswith("data_drops."))
     return 100 * sum(counters.get(f"data_drops.{reason}", 0) for counters in runs) / total if total else None
 
@@ -332,9 +332,9 @@ def studied(settings: StudySettings, run: Run) -> Studied:
         trained = {name: train_model(replace(candidate, datasets=seen)) for name, candidate in candidates.items()}
     with steps.timed("judge on held-out runs"):
         held_out = [
-            found
+            judged
             for name, condition in conditions.items()
-            for found in judge_held_out(
+            for judged in judge_held_out(
                 settings, condition.of(settings.split.test), name, condition.seen, trained, candidates
             )
         ]
@@ -493,9 +493,9 @@ def _promoted(
         return None
     within = {name: trained[name] for name in settings.budget}
     validation = [
-        found
+        judged
         for name in settings.train_on
-        for found in judge_held_out(
+        for judged in judge_held_out(
             settings, conditions[name].of(settings.split.validation), name, True, within, candidates
         )
     ]

@@ -60,9 +60,9 @@ WEIGHTS = "weights.pt"
 SEEDS_PER_ROUND = 1_000_000
 """The first traffic seeds of a round begin at this times its number, from 1; later episodes draw theirs."""
 KEEP_EVERY = 64
-"""Of the steps of all networks, one in so many is kept for the tree."""
+"""Number of steps of all networks of which one is kept for the tree."""
 FIRST_LOGITS = (2.5, -2.5)
-"""Of accepting and dropping, before anything is learned: at random half of all packets would be lost."""
+"""Logits of accepting and dropping before anything is learned: at random half of all packets would be lost."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +216,14 @@ def show(settings: PpoSettings, run: Run) -> Shown:
     """Play round by round, judge the tree of each, and run the best on all seeds."""
     reference = Rule(policy_name(settings.reference), DEFAULT)
     plan = SharingPlan.of(settings, settings.shared, settings.training(), {settings.reference: {}})
-    wheres = list(plan.scenarios)
-    simulations = Simulations.of(settings, plan, wheres, run.store)
+    conditions = list(plan.scenarios)
+    simulations = Simulations.of(settings, plan, conditions, run.store)
     entries = _rounds(settings, plan, run.store, simulations.cell_bytes)
     trees = {Rule(LEARNED, f"ppo_{number}"): Ensemble.load(one.path / PLAYED_TREE) for number, one in entries.items()}
-    levels = simulations.levels({reference: None, **trees}, wheres, settings.seeds[:1])
+    levels = simulations.levels({reference: None, **trees}, conditions, settings.seeds[:1])
     best = min(trees, key=lambda rule: levels[rule])
-    simulations.levels({reference: None, best: trees[best]}, wheres, settings.seeds)
-    against = simulations.costs.family_difference(wheres, best, reference)
+    simulations.levels({reference: None, best: trees[best]}, conditions, settings.seeds)
+    against = simulations.costs.family_difference(conditions, best, reference)
     rows = _rows(entries, [percent_change(levels[rule] - levels[reference]) for rule in trees])
     switch, in_switch = cost_in_switch(trees[best], "the best as a tree")
     change = percent_change(against.mean)
@@ -243,8 +243,8 @@ def show(settings: PpoSettings, run: Run) -> Shown:
         details={"best": best.setting, "against_reference": asdict(against), "switch": asdict(switch)},
         learned=Learned(
             trees[best],
-            f"PPO in {len(wheres)} conditions of the training families, distilled to a tree: J {change:+.3g} % against "
-            f"{settings.reference}.",
+            f"PPO in {len(conditions)} conditions of the training families, distilled to a tree: J {change:+.3g} % "
+            f"against {settings.reference}.",
             {} if change is None else {"against_reference_percent": change},
             lambda logged: log_traffic(
                 logged, {str(where): one for where, one in plan.scenarios.items()}, settings.seeds, "train"

@@ -70,7 +70,7 @@ LEARNING = (
 
 @dataclass(frozen=True)
 class Space:
-    """What is drawn, in the order of the overrides."""
+    """Settings that are drawn, in the order of the overrides."""
 
     candidate: tuple[str, ...]  #: overrides that all trials share
     distributions: Mapping[str, BaseDistribution]  #: by setting
@@ -156,7 +156,7 @@ COLUMN_OF = {
     "average_precision": "average precision",
     "sent_percent_of_lqd": SENT,
 }
-"""What is kept of a trial's scores: those that can be objectives, and what Credence sends."""
+"""Titles of the scores that a trial keeps: possible objectives, and what Credence sends."""
 CAPTION = (
     "Every trial by its cost in the switch and its score on the validation runs; the line is the front, which nothing "
     "is better than in both, the star the chosen trial."
@@ -222,7 +222,7 @@ class Finished:
         if self.tested is None:
             return ["No trial is within the budget.", tried]
         score = self.settings.objectives[0]
-        scores = next(trial.found for trial in self.trials if trial.number == self.tested.trial) or {}
+        scores = next(trial.figures for trial in self.trials if trial.number == self.tested.trial) or {}
         words = " and ".join(f"{name.replace('_', ' ')} {scores[name]:.4g}" for name in self.settings.objectives)
         return [f"Trial {self.tested.trial} is the best {score.replace('_', ' ')} within the budget: {words}.", tried]
 
@@ -234,11 +234,11 @@ class Finished:
     def _front(self, failed: Sequence[Trial]) -> Table:
         figures = (*COLUMN_OF, *SEARCH_COSTS)
         cost = next(name for name in self.settings.objectives if name in SEARCH_COSTS)
-        front = [(trial, trial.found) for trial in self.trials if trial.number in self.front and trial.found]
+        front = [(trial, trial.figures) for trial in self.trials if trial.number in self.front and trial.figures]
         seen: set[tuple[Any, ...]] = set()
         rows = []
-        for trial, found in sorted(front, key=lambda one: (one[1][cost], one[0].number)):
-            values = tuple(found[name] for name in figures)
+        for trial, own_figures in sorted(front, key=lambda one: (one[1][cost], one[0].number)):
+            values = tuple(own_figures[name] for name in figures)
             if values not in seen:  # a draw can be repeated
                 rows.append((trial.number, *values, " ".join(self.space.drawn(trial.values))))
             seen.add(values)
@@ -265,8 +265,8 @@ class Finished:
         if tested is None:
             return Table("Chosen", ("budget",), ((budget,),), ("No trial is within the budget: raise it.",))
         rows = []
-        for name in dict.fromkeys(found.candidate for found in tested.held_out):
-            runs = [found for found in tested.held_out if found.candidate == name]
+        for name in dict.fromkeys(judged.candidate for judged in tested.held_out):
+            runs = [judged for judged in tested.held_out if judged.candidate == name]
             rows.append({"candidate": name, "runs": len(runs), **HeldOut.together(runs)})
         return Table.of_rows(
             f"Trial {tested.trial}, the best {self.settings.objectives[0]} within the budget, on the test runs",
@@ -295,7 +295,7 @@ def search(settings: SearchSettings, run: Run) -> Finished:
     ):
         evaluate_trials(settings, trials, space, split, profile, trial_log(logged, space, split))
         finished = trials.finished()
-        if all(trial.found is None for trial in finished):
+        if all(trial.figures is None for trial in finished):
             raise ForetailError(f"all {len(finished)} trials failed, the first because {finished[0].failed}")
         chosen = best_trial(finished, settings)
         tested = None if chosen is None else test_best(settings, chosen, space, split, logged)
@@ -315,8 +315,8 @@ def trial_frame(trials: Sequence[Trial], front: frozenset[int], space: Space) ->
                 "front": trial.number in front,
                 "failed": trial.failed,
                 **dict(override.split("=", 1) for override in space.drawn(trial.values)),
-                **{name: (trial.found or {}).get(name) for name in (*COLUMN_OF, *SEARCH_COSTS)},
-                "model_sha256": (trial.found or {}).get("model_sha256"),
+                **{name: (trial.figures or {}).get(name) for name in (*COLUMN_OF, *SEARCH_COSTS)},
+                "model_sha256": (trial.figures or {}).get("model_sha256"),
             }
             for trial in trials
         ]
@@ -403,7 +403,7 @@ def _evaluated(candidate: TrainConfig, objectives: Sequence[str], split: Split, 
     trained = train_on(candidate, Split(split.train, split.validation, split.validation))
     runs = [selection.dataset for selection in split.validation]
     judged = judge_held_out(candidate, runs, "validation", True, {TRIAL: trained}, {TRIAL: candidate})
-    together = HeldOut.together([found for found in judged if found.candidate == TRIAL])
+    together = HeldOut.together([run for run in judged if run.candidate == TRIAL])
     scores = {name: together[column] for name, column in COLUMN_OF.items()}
     for name, value in scores.items():
         if value is None and name in objectives:
@@ -417,9 +417,9 @@ def best_trial(trials: Sequence[Trial], settings: SearchSettings) -> Trial | Non
     score = next(name for name in settings.objectives if name in SEARCH_SCORES)
     costs = [name for name in settings.objectives if name in SEARCH_COSTS]
     within = [
-        (-trial.found[score], *(trial.found[cost] for cost in costs), trial.number)
+        (-trial.figures[score], *(trial.figures[cost] for cost in costs), trial.number)
         for trial in trials
-        if trial.found is not None and all(trial.found[name] <= most for name, most in settings.budget.items())
+        if trial.figures is not None and all(trial.figures[name] <= most for name, most in settings.budget.items())
     ]
     return trials[min(within)[-1]] if within else None
 
@@ -462,7 +462,7 @@ def tracked_search(settings: SearchSettings, trials: Trials, split: Split, store
 
 
 def trial_log(run: TrackedRun | None, space: Space, split: Split) -> Log:
-    """What shows trials in MLflow, each as a run inside the one of the search, with the runs that it used."""
+    """Return a log of trials in MLflow, each as a run inside that of the search, with the runs that it used."""
     if run is None:
         return lambda trials: None
     there = run.inside(TRIAL)
@@ -472,7 +472,7 @@ def trial_log(run: TrackedRun | None, space: Space, split: Split) -> Log:
         for trial in trials:
             if str(trial.number) in there:
                 continue
-            numbers = {name: value for name, value in (trial.found or {}).items() if isinstance(value, (int, float))}
+            numbers = {name: value for name, value in (trial.figures or {}).items() if isinstance(value, (int, float))}
             tags = {TRIAL: str(trial.number)} | ({} if trial.failed is None else {"error": trial.failed})
             inner = run.log_nested(
                 f"trial {trial.number}",

@@ -45,7 +45,7 @@ from foretail_studies.search.trials import (
 )
 
 SCORE, LOSSES = "score", "losses"
-"""Of a trial: J against the reference in %, and log J less the reference's in each condition that it ran in."""
+"""Figures of a trial: J against the reference in %, and the difference of log J in each condition that it ran in."""
 
 
 @dataclass
@@ -220,7 +220,7 @@ def _all_trials(settings: RuleSettings, trials: Trials, simulations: Simulations
 
 
 def _best(trials: Sequence[Trial], conditions: int) -> list[float] | None:
-    """What the best trial that ran in all conditions lost in each."""
+    """Return the losses, by condition, of the best trial that ran in all conditions."""
     whole = [losses for trial in trials if len(losses := _losses(trial)) == conditions]
     return min(whole, key=sum) if whole else None
 
@@ -231,7 +231,7 @@ def _raced(
     rules: Mapping[int, tuple[Rule, Ensemble]],
     best: Sequence[float] | None,
 ) -> dict[int, list[float]]:
-    """What each rule loses to the reference in the conditions, up to where it stops."""
+    """Return the losses of each rule to the reference, by condition, up to where it stops."""
     losses: dict[int, list[float]] = {number: [] for number in rules}
     seeds, reference = settings.seeds[:1], _policy(settings.reference)
     for where in simulations.plan.scenarios:
@@ -247,7 +247,7 @@ def _raced(
 
 
 def _runs_on(settings: RuleSettings, lost: Sequence[float], best: Sequence[float] | None) -> bool:
-    """Whether a trial is not clearly worse than the best one in the conditions so far."""
+    """Return True if a trial is not clearly worse than the best one in the conditions so far."""
     if best is None or not lost:
         return True
     return float(np.mean(lost)) - float(np.mean(best[: len(lost)])) <= math.log1p(settings.stop_percent / 100)
@@ -264,18 +264,18 @@ def _finalists(settings: RuleSettings, simulations: Simulations, trials: Sequenc
     """The rules of the best trials and the baselines, the best first."""
     trees: dict[Rule, Ensemble | None] = {_policy(name): None for name in (settings.reference, *settings.baselines)}
     chosen: dict[Rule, Trial] = {}
-    for trial in sorted((trial for trial in trials if trial.found), key=_score_of):
+    for trial in sorted((trial for trial in trials if trial.figures), key=_score_of):
         if len(chosen) < settings.finalists:
             chosen.setdefault(Rule(LEARNED, _text(trial)), trial)
     trees |= {rule: rule_of(trial.values).ensemble(simulations.cell_bytes) for rule, trial in chosen.items()}
-    wheres = list(simulations.plan.scenarios)
-    simulations.levels(trees, wheres, settings.seeds)
+    conditions = list(simulations.plan.scenarios)
+    simulations.levels(trees, conditions, settings.seeds)
     reference = _policy(settings.reference)
     judged = [
         Finalist(
             chosen[rule].number if rule in chosen else None,
             rule.setting if rule in chosen else str(rule),
-            simulations.costs.family_difference(wheres, rule, reference),
+            simulations.costs.family_difference(conditions, rule, reference),
         )
         for rule in trees
     ]
@@ -303,7 +303,7 @@ def _frame(plan: SharingPlan, trials: Sequence[Trial]) -> pd.DataFrame:
     for trial in trials:
         losses = _losses(trial)
         spent_s += float(traffic_s[len(losses)])
-        score = _score_of(trial) if trial.found else None
+        score = _score_of(trial) if trial.figures else None
         if score is not None and len(losses) == len(plan.scenarios):
             best = min(best, score)
         rows.append(
@@ -337,7 +337,7 @@ def draw_curves(frame: pd.DataFrame, reference: str) -> Figure:
 
 def _log(run: TrackedRun, settings: RuleSettings, plan: SharingPlan, trials: Sequence[Trial]) -> None:
     """Every trial as a run inside, and the traffic that was simulated: there are no rows."""
-    for trial in (trial for trial in trials if trial.found):
+    for trial in (trial for trial in trials if trial.figures):
         run.log_nested(f"trial {trial.number}", trial.values, {SCORE: _score_of(trial)})
     log_traffic(run, {str(where): scenario for where, scenario in plan.scenarios.items()}, settings.seeds, "train")
 
@@ -352,8 +352,8 @@ def _policy(name: str) -> Rule:
 
 
 def _losses(trial: Trial) -> list[float]:
-    return list((trial.found or {}).get(LOSSES, []))
+    return list((trial.figures or {}).get(LOSSES, []))
 
 
 def _score_of(trial: Trial) -> float:
-    return float((trial.found or {})[SCORE])
+    return float((trial.figures or {})[SCORE])

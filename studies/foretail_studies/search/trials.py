@@ -45,16 +45,16 @@ from foretail.pipelines.settings.compose import compose_policy
 from foretail.pipelines.settings.rules import LEARNED
 
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
-"""Of a search, on its validation runs: where Credence asks; more is better."""
+"""Objectives of a search that are scores on its validation runs, where Credence asks; more is better."""
 SEARCH_COSTS = ("table_entries", "tcam_bits", "leaves", "comparisons", "feature_bits")
-"""Of a search, as ``foretail_studies.search.trials`` counts them; less is better."""
+"""Objectives of a search that are costs in a switch, as :func:`switch_cost` counts them; less is better."""
 PLAYED_ROUND, PLAYED_TREE = "round.json", "ensemble.json"
 """Files of a round that was played: its account, and what it learned."""
 
 
 @dataclass
 class TrialSettings:
-    """What every search has: how many trials are drawn, and where they are kept."""
+    """Settings of every search: how many trials are drawn, and where they are kept."""
 
     trials: int = setting(
         MISSING, "Number of trials in total, those of earlier runs included.", at_least=1, at_most=100_000
@@ -194,12 +194,12 @@ def switch_cost(model: Ensemble, ports: int, profile: Profile) -> SwitchCost:
 
 
 SWITCH_PORTS = 32
-"""Of the switch in which what was learned is costed."""
+"""Ports of the switch for which costs of learned trees are computed."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What was simulated, or taken from the store instead: a search that is repeated has spent as much."""
+    """Simulations of a search, also those that the store had: a search that is repeated has spent as much."""
 
     simulations: int = 0  #: runs from their beginning
     branches: int = 0  #: runs that began at a decision of another one
@@ -237,7 +237,7 @@ def log_traffic(run: TrackedRun, scenarios: Mapping[str, Scenario], seeds: Seque
 
 
 def cost_in_switch(ensemble: Ensemble, whose: str) -> tuple[SwitchCost, str]:
-    """What trees cost a switch, and that as a note below a table."""
+    """Return the cost of trees in a switch, and a note on it for below a table."""
     cost = switch_cost(ensemble, SWITCH_PORTS, load_profile("v1model"))
     resources = f"{cost.table_entries} P4 table entries, {cost.tcam_bits} TCAM bits"
     return cost, f"{whose}: {resources}, {cost.feature_bits} bits of registers"
@@ -256,13 +256,13 @@ class Simulations:
 
     @property
     def budget(self) -> Budget:
-        """Of all that were wanted."""
+        """Budget of all simulations that were wanted."""
         return Budget.of_cases(self.cases, self.plan.scenarios)
 
     @classmethod
-    def of(cls, config: JobSettings, plan: SharingPlan, wheres: Sequence[Condition], store: Store) -> Simulations:
-        """Of a plan, as long as its conditions have cells of one size."""
-        cells = {plan.scenarios[where].features.cell_bytes for where in wheres}
+    def of(cls, config: JobSettings, plan: SharingPlan, conditions: Sequence[Condition], store: Store) -> Simulations:
+        """Return the simulations of a plan whose conditions have cells of one size; ForetailError otherwise."""
+        cells = {plan.scenarios[where].features.cell_bytes for where in conditions}
         if len(cells) > 1:
             raise ForetailError(
                 f"families has cells of {sorted(cells)} bytes, and a rule has one unit: give all the same"
@@ -270,7 +270,7 @@ class Simulations:
         return cls(config, plan, store, Costs(), cells.pop())
 
     def levels(
-        self, trees: Mapping[Rule, Ensemble | None], wheres: Sequence[Condition], seeds: Sequence[int]
+        self, trees: Mapping[Rule, Ensemble | None], conditions: Sequence[Condition], seeds: Sequence[int]
     ) -> dict[Rule, float]:
         """The same of each rule of the policy ``learned`` that asks an ensemble, or, without one, of the plan."""
         policy = compose_policy(LEARNED, LEARNED)
@@ -282,12 +282,12 @@ class Simulations:
         plan = replace(self.plan, rules={**self.plan.rules, **asking})
         self.cases.update(
             SharingCase(where.family, where.condition, rule.policy, rule.setting, seed)
-            for where in wheres
+            for where in conditions
             for rule in trees
             for seed in seeds
         )
-        measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in wheres}, seeds)
-        return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in wheres])) for rule in trees}
+        measure_rules("search", self.settings, plan, self.costs, {where: list(trees) for where in conditions}, seeds)
+        return {rule: float(np.mean([self.costs.level(where, rule, seeds) for where in conditions])) for rule in trees}
 
 
 SEARCHED, TRACKED, FOUND, FAILED = "searched", "tracked", "found", "failed"
@@ -313,7 +313,7 @@ class Trial:
 
     number: int  #: of the trial
     values: Mapping[str, Any]  #: what was drawn
-    found: Mapping[str, Any] | None  #: figures by name; None when it failed
+    figures: Mapping[str, Any] | None  #: by name; None when it failed
     failed: str | None  #: why, one sentence; None when it did not
 
 
@@ -335,19 +335,19 @@ class Trials:
         self._sampler, self._batch, self._seed = sampler, settings.batch, settings.seed
         self._drawing = optuna.create_study(directions=list(objectives.values()), sampler=self._sampler_of(0))
         self._open: list[optuna.trial.Trial] = []
-        kept, batch = stored.get_trials(deepcopy=False), self._batch
-        for start in range(0, len(kept) - len(kept) % batch, batch):
-            self._drawing.add_trials(kept[start : start + batch])
-        for values in first[len(kept) - len(kept) % batch :]:
+        finished, batch = stored.get_trials(deepcopy=False), self._batch
+        for start in range(0, len(finished) - len(finished) % batch, batch):
+            self._drawing.add_trials(finished[start : start + batch])
+        for values in first[len(finished) - len(finished) % batch :]:
             self._drawing.enqueue_trial(dict(values))
 
     def sentence(self) -> str:
-        """Where they are, for a note below a table."""
+        """Name the search and its file, for a note below a table."""
         return f"search {self.name} in {self.file}"
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
-        return [_trial(kept) for kept in self._stored.get_trials(deepcopy=False)]
+        return [_trial(stored) for stored in self._stored.get_trials(deepcopy=False)]
 
     def batch(self, total: int) -> list[DrawnTrial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
@@ -365,16 +365,16 @@ class Trials:
         """Keep what became of a batch, in its order."""
         drawn = self._drawing.get_trials(deepcopy=False)
         for trial in trials:
-            asked = drawn[trial.number]
-            values = None if trial.found is None else [trial.found[name] for name in self._objectives]
+            drawn_trial = drawn[trial.number]
+            values = None if trial.figures is None else [trial.figures[name] for name in self._objectives]
             self._stored.add_trial(
                 create_trial(
                     state=TrialState.FAIL if values is None else TrialState.COMPLETE,
                     values=values,
-                    params=asked.params,
-                    distributions=asked.distributions,
-                    user_attrs={FAILED: trial.failed} if values is None else {FOUND: dict(trial.found or {})},
-                    system_attrs=asked.system_attrs,
+                    params=drawn_trial.params,
+                    distributions=drawn_trial.distributions,
+                    user_attrs={FAILED: trial.failed} if values is None else {FOUND: dict(trial.figures or {})},
+                    system_attrs=drawn_trial.system_attrs,
                 )
             )
         start = self._open[0].number
@@ -486,5 +486,5 @@ def _fill(url: str) -> None:
     optuna.storages.RDBStorage(url).engine.dispose()
 
 
-def _trial(kept: FrozenTrial) -> Trial:
-    return Trial(kept.number, kept.params, kept.user_attrs.get(FOUND), kept.user_attrs.get(FAILED))
+def _trial(stored: FrozenTrial) -> Trial:
+    return Trial(stored.number, stored.params, stored.user_attrs.get(FOUND), stored.user_attrs.get(FAILED))

@@ -1,1 +1,1 @@
-"""Where a sharing rule matters: policies with all their settings under families of conditions, judged by cost."""
+"""Conditions in which a sharing rule matters: policies with all their settings, judged by cost."""

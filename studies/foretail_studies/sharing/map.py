@@ -68,7 +68,7 @@ class MapSettings(SimulatedPointSettings, Families):
     )
 
     judges: ClassVar[bool] = True
-    """Whether held-out families judge the settings."""
+    """True if held-out families judge the settings."""
 
     def check(self, where: str) -> None:
         """Raise ForetailError on families, policies or seeds that cannot be compared."""
@@ -170,12 +170,12 @@ def frozen_settings(settings: MapSettings, plan: SharingPlan, costs: Costs) -> d
 def _contenders(
     settings: MapSettings, plan: SharingPlan, costs: Costs, where: Condition, frozen: Mapping[str, Rule]
 ) -> list[Rule]:
-    """Of every policy the default, the frozen setting and the best in hindsight."""
-    found: list[Rule] = []
+    """Return the default, the frozen setting and the best setting in hindsight of every policy."""
+    contenders: list[Rule] = []
     for policy in plan.policies:
         rules = plan.settings_of(policy)
-        found += [rules[0], frozen[policy], costs.best(where, rules, settings.seeds)]
-    return list(dict.fromkeys(found))
+        contenders += [rules[0], frozen[policy], costs.best(where, rules, settings.seeds)]
+    return list(dict.fromkeys(contenders))
 
 
 def _is_open(settings: MapSettings, difference: PairedDifference) -> bool:
@@ -239,7 +239,7 @@ def _with_interval(name: str, log: PairedDifference, of_log: Callable[[float], f
 
 
 def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """What stands for a policy: it, ``default``, ``frozen`` or ``hindsight``, and its rows, one per condition."""
+    """Yield each policy, which setting it has (``default``, ``frozen`` or ``hindsight``), and a row per condition."""
     for policy, part in rows.groupby("policy", sort=False):
         yield str(policy), DEFAULT, part[part["setting"] == DEFAULT]
         if part["setting"].nunique() > 1:
@@ -249,7 +249,7 @@ def shown(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 @dataclass(frozen=True)
 class FamilyVerdict:
-    """What a family says."""
+    """Verdict of a family."""
 
     family: str
     held_out: bool
@@ -264,17 +264,17 @@ def verdicts_of(race: Race) -> list[FamilyVerdict]:
     by_family: dict[str, list[Condition]] = {}
     for where in race.plan.scenarios:
         by_family.setdefault(where.family, []).append(where)
-    return [_verdict(race, name, wheres) for name, wheres in by_family.items()]
+    return [_verdict(race, name, conditions) for name, conditions in by_family.items()]
 
 
-def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdict:
+def _verdict(race: Race, name: str, conditions: Sequence[Condition]) -> FamilyVerdict:
     close = math.log1p(race.settings.close_percent / 100)
     frozen = list(race.frozen.values())
     tuned = [rule for rule in frozen if race.settings.policies.get(rule.policy)]
     thresholds = [rule for rule in tuned if rule.policy not in PUSHING_OUT]
 
     def less(rule: Rule, other: Rule) -> PairedDifference:
-        return race.costs.family_difference(wheres, rule, other)
+        return race.costs.family_difference(conditions, rule, other)
 
     def no_worse(rule: Rule, than: Sequence[Rule]) -> bool:
         differences = [less(rule, other) for other in than if other != rule]
@@ -295,21 +295,21 @@ def _verdict(race: Race, name: str, wheres: Sequence[Condition]) -> FamilyVerdic
         verdict, sentence = OPEN, f"{OPEN}: LQD costs {change_text(lqd_cs)} against CS"
     if verdict == LQD_PAYS and race.plan.library is not None:
         for policy in race.settings.asking:
-            if (recovered := _recovered(race, wheres, policy)) is not None:
+            if (recovered := _recovered(race, conditions, policy)) is not None:
                 sentence += f"; {policy_words(policy)} with the model recovers {recovered:.0f} % of that"
     return FamilyVerdict(name, race.settings.families[name].held_out, verdict, sentence, lqd_cs, lqd_dt)
 
 
-def _recovered(race: Race, wheres: Sequence[Condition], policy: str) -> float | None:
-    """Of what LQD saves against Complete Sharing, the part that the policy saves, %."""
-    difference = race.costs.family_difference(wheres, Rule(policy, DEFAULT), CS).mean
-    lqd = race.costs.family_difference(wheres, LQD, CS).mean
+def _recovered(race: Race, conditions: Sequence[Condition], policy: str) -> float | None:
+    """Return the part that the policy saves of what LQD saves against Complete Sharing, %."""
+    difference = race.costs.family_difference(conditions, Rule(policy, DEFAULT), CS).mean
+    lqd = race.costs.family_difference(conditions, LQD, CS).mean
     return None if difference is None or not lqd else 100 * difference / lqd
 
 
-def _below(found: PairedDifference) -> bool:
-    """Whether the whole interval is below 0."""
-    return found.high is not None and found.high < 0
+def _below(difference: PairedDifference) -> bool:
+    """Return True if the whole interval is below 0."""
+    return difference.high is not None and difference.high < 0
 
 
 def conclusion(race: Race, verdicts: Sequence[FamilyVerdict]) -> list[str]:
@@ -432,7 +432,7 @@ def regrets_table(rows: pd.DataFrame) -> Table:
 
 
 def rivals_table(rows: pd.DataFrame, asking: str) -> Table:
-    """What the policy that asks a model costs against every rule, over the held-out families."""
+    """Table of the cost of the policy that asks a model against every rule, over the held-out families."""
     own = rows[(rows["policy"] == asking) & rows["held_out"]].set_index(["family", "condition"])["cost"]
     made = []
     for policy, which, part in shown(rows[rows["held_out"] & (rows["policy"] != asking)]):
@@ -504,8 +504,8 @@ def show(settings: MapSettings, run: Run) -> Shown:
         _say_unasked(settings, plan, frame)
     shown = [settings_table(finished)]
     if settings.judges:
-        asked = [rivals_table(frame, policy) for policy in settings.asking] if plan.library is not None else []
-        shown = [regrets_table(frame), *asked, families_table(verdicts), *shown]
+        rivals = [rivals_table(frame, policy) for policy in settings.asking] if plan.library is not None else []
+        shown = [regrets_table(frame), *rivals, families_table(verdicts), *shown]
     figures = {"": draw_map(frame), "settings": draw_settings(frame)}
     return Shown(
         frame,

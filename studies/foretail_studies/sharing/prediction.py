@@ -1,4 +1,4 @@
-"""What a prediction is worth under each transport: Credence with a forest against the best threshold, by the cost J.
+"""Worth of predictions under each transport: Credence with a forest against the best threshold, by the cost J.
 
 Under each transport a forest learns what LQD drops, on runs of all conditions of its family. Settings of policies
 without a model, and the probability above which Credence drops, are chosen by J on the same runs. Other seeds judge
@@ -103,9 +103,9 @@ def show(settings: PredictionSettings, run: Run) -> Shown:
     thresholds = [rule for rule in without if settings.policies.get(rule.policy) and rule.policy not in PUSHING_OUT]
     chosen: dict[str, dict[str, Rule]] = {}
     for family, of in asking.items():
-        wheres = [where for where in plan.scenarios if where.family == family]
+        family_conditions = [where for where in plan.scenarios if where.family == family]
         groups = {"threshold": thresholds, "no model": without, **({"model": list(of)} if of else {})}
-        chosen[family] = {name: best_by_family(tuned, wheres, rules, LQD) for name, rules in groups.items()}
+        chosen[family] = {name: best_by_family(tuned, family_conditions, rules, LQD) for name, rules in groups.items()}
     measure(judged, {family: [LQD, DT, *of.values()] for family, of in chosen.items()}, settings.seeds)
     frame = pd.DataFrame(_row(settings, judged, where, chosen[where.family]) for where in plan.scenarios)
     conditions = list(frame["condition"].unique())
@@ -151,7 +151,7 @@ def _learned(settings: PredictionSettings, plan: SharingPlan, family: str) -> tu
 
 
 def _row(settings: PredictionSettings, costs: Costs, where: Condition, chosen: Mapping[str, Rule]) -> dict[str, Any]:
-    """What all cost under a transport in a network: J of each, and the change of log J by the model."""
+    """Return the costs J of all rules under a transport in a network, and the change of log J by the model."""
     model = chosen.get("model")
     rules = {"lqd": LQD, "dt": DT, **chosen}
     against = {
@@ -165,8 +165,8 @@ def _row(settings: PredictionSettings, costs: Costs, where: Condition, chosen: M
         **{f"{name} J": math.exp(costs.level(where, rule, settings.seeds)) for name, rule in rules.items()},
         **{name: str(rule) for name, rule in chosen.items()},
         **{
-            f"against {name}{end}": getattr(found, part)
-            for name, found in against.items()
+            f"against {name}{end}": getattr(difference, part)
+            for name, difference in against.items()
             for end, part in {"": "mean", ", low": "low", ", high": "high"}.items()
         },
         **{name: sum(run[name] for run in runs) for name in ("asked", "predicted_drops")},
@@ -175,7 +175,7 @@ def _row(settings: PredictionSettings, costs: Costs, where: Condition, chosen: M
 
 
 def verdict(difference: PairedDifference, close_percent: float) -> str:
-    """What a difference of log J to the best threshold says of a prediction."""
+    """Return the verdict on a prediction whose log J differs so from that of the best threshold."""
     close = math.log1p(close_percent / 100)
     if difference.low is None or difference.high is None:
         return OPEN
@@ -187,17 +187,17 @@ def verdict(difference: PairedDifference, close_percent: float) -> str:
 def moves(
     costs: Costs,
     chosen: Mapping[str, Mapping[str, Rule]],
-    wheres: Iterable[Condition],
+    conditions: Iterable[Condition],
     seeds: Sequence[int],
     condition: str,
 ) -> str:
-    """Whether the change of log J by the model differs between transports in a network, with intervals of all at once.
+    """Say whether the change of log J by the model differs between transports in a network.
 
     It does where the change under a transport differs from the mean of the others' with its whole interval. All these
     intervals hold together with a confidence of 95 %.
     """
     changes: dict[str, dict[int, float]] = {}
-    for where in wheres:
+    for where in conditions:
         if where.condition == condition and (model := chosen[where.family].get("model")) is not None:
             own, threshold = costs.logs(where, model), costs.logs(where, chosen[where.family]["threshold"])
             changes[where.family] = {seed: own[seed] - threshold[seed] for seed in seeds}
@@ -205,9 +205,9 @@ def moves(
     for family, own in changes.items():
         others = [of for name, of in changes.items() if name != family]
         mean = {seed: float(np.mean([of[seed] for of in others])) for seed in seeds if others}
-        found = paired_difference(own, mean, confidence_of_each(len(changes)))
-        if found.low is not None and found.high is not None and not found.low <= 0 <= found.high:
-            moved.append(f"{family} ({change_text(found)})")
+        difference = paired_difference(own, mean, confidence_of_each(len(changes)))
+        if difference.low is not None and difference.high is not None and not difference.low <= 0 <= difference.high:
+            moved.append(f"{family} ({change_text(difference)})")
     if moved:
         return (
             f"{condition}: the worth of a prediction moves with the transport, for it differs under {', '.join(moved)}."

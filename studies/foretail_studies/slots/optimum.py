@@ -223,7 +223,7 @@ def online_optimum_rows_of(
 
 
 def show_online_optimum(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> Shown:
-    """What each policy leaves, by process and by kind."""
+    """Show the share of LQD's packets that each policy leaves, by process and by kind."""
     left = 100 * rows.pivot_table(index="process", columns="policy", values="left", sort=False)[[*POLICIES]]
     first = rows.drop_duplicates("process").set_index("process")
     left = left.join(first[["kind", "ports", "buffer", "sent_by_lqd"]])
@@ -244,7 +244,7 @@ def show_online_optimum(rows: pd.DataFrame, settings: OnlineOptimumSettings) -> 
 
 
 def online_optimum_verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) -> list[str]:
-    """What there is to win over the best threshold, by what is known."""
+    """Return sentences on what there is to win over the best threshold, by what is known."""
     wins = left["dt"] - left["past"]
     sentences = [
         f"Over the best threshold, the best online policy that knows the past wins {wins.median():.2g} % of LQD's "
@@ -264,7 +264,7 @@ def online_optimum_verdict(left: pd.DataFrame, settings: OnlineOptimumSettings) 
 
 @styled
 def draw_online_optimum(left: pd.DataFrame) -> Figure:
-    """What the best policies leave against what DT leaves, a panel for each kind of arrivals."""
+    """Draw what the best policies leave against what DT leaves, a panel for each kind of arrivals."""
     kinds = list(dict.fromkeys(left["kind"]))
     figure, row = panels(len(kinds), inches=(3.6 * len(kinds) + 1.4, 3.6), sharex=True, sharey=True)
     most = float(np.ceil(2 * max(0.0, left["dt"].max())) / 2)
@@ -330,7 +330,7 @@ PREDICTION_ERRORS_NOTE = (
 
 @dataclass
 class PredictionErrorsSettings(PointSettings):
-    """What a wrong prediction can cost: every policy on every switch is a point."""
+    """Cost of a wrong prediction: every policy on every switch is a point."""
 
     switches: list[str] = setting(MISSING, "Switches for Credence as ports x buffer in packets, such as 3x4.")
     variant_switches: list[str] = setting(MISSING, "Switches for its variants, written in the same way.")
@@ -402,10 +402,10 @@ def prediction_errors_measured(case: Point, so_far: SoFar, settings: PredictionE
 
 
 def prediction_errors_rows_of(
-    case: Point, found: Mapping[str, Any], settings: PredictionErrorsSettings
+    case: Point, measurement: Mapping[str, Any], settings: PredictionErrorsSettings
 ) -> Iterator[dict[str, Any]]:
     """A row."""
-    yield {"policy": case.variant, **found, "cost": found["cost"] or "unbounded"}
+    yield {"policy": case.variant, **measurement, "cost": measurement["cost"] or "unbounded"}
 
 
 def show_prediction_errors(rows: pd.DataFrame, settings: PredictionErrorsSettings) -> Shown:
@@ -431,7 +431,7 @@ def show_prediction_errors(rows: pd.DataFrame, settings: PredictionErrorsSetting
 
 
 def prediction_errors_verdict(rows: pd.DataFrame) -> list[str]:
-    """Where the theorem holds, and which policies no number bounds."""
+    """Return sentences on where the theorem holds, and which policies no number bounds."""
     holds, unbounded = rows[rows["theorem"]], rows[rows["cost"] == "unbounded"]
     names = ", ".join(unbounded["policy"].drop_duplicates()) or "none"
     return [

@@ -156,7 +156,7 @@ def cases_of(settings: SlotSettings) -> Iterator[SlotCase]:
 
 
 def counts_of(case: SlotCase, so_far: SoFar, settings: SlotSettings, *, optimum: bool) -> dict[str, Any]:
-    """What every policy sends of a sequence."""
+    """Count the packets of a sequence that every policy sends."""
 
     def reported(batches: Iterator[Slotted]) -> Iterator[Slotted]:
         for batch in batches:
@@ -241,7 +241,7 @@ COMPETITIVE_CAPTION = (
 
 @dataclass(frozen=True)
 class Known:
-    """What is claimed of a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
+    """Known bound of a policy: the words, the value for a point, and whether that bounds OPT / ALG from above."""
 
     words: str
     value: Callable[[Mapping[str, Any]], float]
@@ -398,8 +398,11 @@ def flips_tables(points: pd.DataFrame) -> list[Table]:
         cells: dict[float, list[Cell]] = {p: [float(p)] for p in sorted(group["flip_probability"].unique())}
         for policy in policies:
             columns += [f"LQD/{policy}", "+-"]
-            for p, found in over_seeds(group, "flip_probability", f"lqd_over_{policy}").items():
-                cells[p] += [found.mean, None if found.high is None else found.high - float(found.mean or 0)]
+            for p, interval in over_seeds(group, "flip_probability", f"lqd_over_{policy}").items():
+                cells[p] += [
+                    interval.mean,
+                    None if interval.high is None else interval.high - float(interval.mean or 0),
+                ]
         seeds = group["seed"].nunique()
         title = f"Throughput of LQD over that of others: {workload}, N = {ports}, B = {buffer}"
         note = f"means over {seeds} seeds with the half-width of their 95 % t interval"
@@ -449,8 +452,8 @@ def _means(axes: Axes, group: pd.DataFrame, policy: str, marker: str, color: str
     )
 
 
-def _mean(found: PairedDifference) -> float:
-    return math.nan if found.mean is None else found.mean
+def _mean(difference: PairedDifference) -> float:
+    return math.nan if difference.mean is None else difference.mean
 
 
 SMOOTHNESS_CAPTION = (
@@ -486,7 +489,7 @@ COLUMNS: dict[str, Callable[[pd.DataFrame], Cell]] = {
     "ratio violated": lambda group: int(group["bound_violated"].sum()),
     "max OPT/(Credence ratio)": lambda group: float((group["opt_over_credence"] / group["credence_bound"]).max()),
 }
-"""Of a workload: violations, and how large they are."""
+"""Columns of a workload's row: violations, and how large they are."""
 
 
 def table(points: pd.DataFrame) -> Table:

@@ -1,4 +1,4 @@
-"""Where a prediction can win anything: what policies without one leave of LQD's packets, cell by cell.
+"""Cells in which a prediction can win anything, by what policies without one leave of LQD's packets.
 
 A cell is a workload on a switch, and differs from a base cell in one parameter; or arrivals that were recorded. A
 threshold has one alpha for all cells, or one for the cell, each chosen on training seeds. A predictor is learned for
@@ -45,9 +45,9 @@ from foretail.sim_bridge.open_loop.replay import compare_replays, data_sent, fee
 from foretail.sim_bridge.open_loop.slotted import compare
 
 LARGEST_BYTES = 1500
-"""Of a packet where packets have two sizes."""
+"""Size of the larger packets where packets have two sizes."""
 CELL_BYTES = 256
-"""Of the features."""
+"""Size of a cell of the features."""
 
 
 class Traffic(ABC):
@@ -62,8 +62,8 @@ class Traffic(ABC):
         """Everything that the arrivals depend on beside their seed, JSON-like."""
 
     @abstractmethod
-    def told(self, seed: int) -> int:
-        """What Credence sends that is told which packets LQD drops, in packets, or in bytes of data."""
+    def sent_with_perfect_predictions(self, seed: int) -> int:
+        """Return what Credence sends with perfect predictions, in packets, or in bytes of data."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class InSlots(Traffic):
         numbers["workload"] = [WORKLOAD_KINDS.name(self.workload), numbers["workload"]]
         return {**numbers, "plugin": source_sha256(type(self.workload))}
 
-    def told(self, seed: int) -> int:
-        """What Credence sends that is told which packets LQD drops."""
+    def sent_with_perfect_predictions(self, seed: int) -> int:
+        """Return the packets that Credence sends with perfect predictions."""
         return compare(self.batches(seed), self.ports, self.buffer, ["credence"], threads=1).sent
 
 
@@ -123,8 +123,8 @@ class TwoSizes(InSlots):
         """The arrivals of a seed."""
         return KnownRun.in_bytes(self.described(seed), self.records(seed))
 
-    def told(self, seed: int) -> int:
-        """What Credence sends that is told which packets LQD drops, in bytes."""
+    def sent_with_perfect_predictions(self, seed: int) -> int:
+        """Return the bytes that Credence sends with perfect predictions."""
         run = self.described(seed)
         replay = replay_of("credence", run)
         for records in labelled_records(run, self.records(seed)):
@@ -152,8 +152,8 @@ class Recorded(Traffic):
         ((_, policy),) = self.config.policy.items()
         return simulator_of(self.config).depends_on(driver_config(self.config.scenario, policy, 1, trace=True))
 
-    def told(self, seed: int) -> int:
-        """What Credence sends that is told which packets LQD drops, in bytes of data."""
+    def sent_with_perfect_predictions(self, seed: int) -> int:
+        """Return the bytes of data that Credence sends with perfect predictions."""
         dataset = self.dataset(seed)
         drops = [batch["lqd_drop"][batch["flow_class"] != FlowClass.CONTROL] for batch in dataset.arrivals()]
         sent = compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).scores.sent_bytes
@@ -164,7 +164,7 @@ class Recorded(Traffic):
 POLICY = "learned"
 """Which asks a learned predictor about every packet."""
 SEED = 1
-"""Of the search."""
+"""Seed of the search."""
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class Learning:
 
 
 Sent = Callable[[int], int]
-"""What a predictor sends on a seed."""
+"""Packets or bytes that a predictor sends on a seed."""
 Predictor = Callable[[Traffic, Learning], Sent]
 """Learns on a cell."""
 
 
-def told(traffic: Traffic, learning: Learning) -> Sent:
+def perfect_predictions(traffic: Traffic, learning: Learning) -> Sent:
     """Credence that is told which packets LQD drops."""
-    return traffic.told
+    return traffic.sent_with_perfect_predictions
 
 
 def learned(traffic: Traffic, learning: Learning) -> Sent:
@@ -195,8 +195,8 @@ def learned(traffic: Traffic, learning: Learning) -> Sent:
     return lambda seed: traffic.run(seed).sent(POLICY, scorer)
 
 
-PREDICTORS: dict[str, Predictor] = {"told": told, "predictor": learned}
-"""What is measured of each cell beside policies without a predictor, by name."""
+PREDICTORS: dict[str, Predictor] = {"told": perfect_predictions, "predictor": learned}
+"""Predictors that are measured on each cell beside policies without one, by name."""
 
 
 LEFT = {
@@ -227,7 +227,7 @@ class Bounds:
 
 def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
     """A row for each cell: what each policy leaves, in % of LQD's packets, with its interval over seeds."""
-    found = []
+    records = []
     for cell, some in rows.groupby("cell", sort=False):
         by_name = some.groupby(_names(some))
         left = {name: dict(zip(own["seed"], 100 * own["left"], strict=True)) for name, own in by_name}
@@ -240,32 +240,32 @@ def summary_of(rows: pd.DataFrame, predictors: Iterable[str]) -> pd.DataFrame:
             row |= _interval(name, mean_interval(list(left[name].values())))
         row |= _interval("transfer", paired_difference(left["dt_fixed"], left["dt_tuned"]))
         row |= _interval("won", paired_difference(left["dt_tuned"], left["predictor"]))
-        found.append(row)
-    return pd.DataFrame(found)
+        records.append(row)
+    return pd.DataFrame(records)
 
 
 def _names(rows: pd.DataFrame) -> pd.Series:
     return rows["policy"] + rows["chosen"].map(lambda chosen: f"_{chosen}" if chosen else "")
 
 
-def _interval(name: str, found: PairedDifference) -> dict[str, float | None]:
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def _interval(name: str, difference: PairedDifference) -> dict[str, float | None]:
+    return {name: difference.mean, f"{name}_low": difference.low, f"{name}_high": difference.high}
 
 
 def regimes(summary: pd.DataFrame, bounds: Bounds) -> pd.DataFrame:
     """The summary with what is said of each cell: by whole intervals, so nothing where there is none."""
-    said = {
+    verdicts = {
         TRANSFER: summary["transfer_low"] >= bounds.least_transfer,
         GAP: summary["dt_tuned_low"] >= bounds.least_left,
         PAYS: summary["won_low"] >= bounds.least_won,
         NOTHING: summary["cs_high"] <= bounds.most_lost,
     }
-    words = [", ".join(name for name, holds in said.items() if holds[place]) for place in summary.index]
-    return summary.assign(**said, best_gap=summary["best_tuned_low"] >= bounds.least_left, regime=words)
+    words = [", ".join(name for name, holds in verdicts.items() if holds[place]) for place in summary.index]
+    return summary.assign(**verdicts, best_gap=summary["best_tuned_low"] >= bounds.least_left, regime=words)
 
 
 def tables_of(summary: pd.DataFrame, rows: pd.DataFrame, predictors: Iterable[str]) -> list[Table]:
-    """What is left by cell, and the intervals of what matters for the verdict."""
+    """Return the tables of what is left by cell, and of the intervals that matter for the verdict."""
     left = summary.assign(alpha=summary["dt_setting"].str.removeprefix("alpha ").astype(float))
     numbers = list(dict.fromkeys((*LEFT, *predictors)))
     left[numbers] = left[numbers].round(2)
@@ -313,7 +313,7 @@ def _text(row: pd.Series, name: str) -> str:
 
 
 def _closed(row: pd.Series) -> str:
-    """What the predictor closes of what the cell's own alpha leaves, in %, where that is told from nothing."""
+    """Return the percentage that the predictor closes of what the cell's own alpha leaves; - if that may be 0."""
     if pd.isna(row["dt_tuned_low"]) or row["dt_tuned_low"] <= 0:
         return "-"
     return interval_text(closed(row), "")
@@ -360,7 +360,7 @@ def _most(summary: pd.DataFrame, where: str, what: str) -> str:
 
 @styled
 def draw(summary: pd.DataFrame) -> Figure:
-    """What policies leave: a panel for each base cell, a line for each of its cells."""
+    """Draw what policies leave: a panel for each base cell, a line for each of its cells."""
     bases = list(dict.fromkeys(summary["base"]))
     longest = int(summary.groupby("base").size().max())
     size = (4.0 * len(bases) + 1.6, 0.27 * longest + 1.1)
@@ -396,7 +396,7 @@ def draw(summary: pd.DataFrame) -> Figure:
 
 
 def _label(cell: pd.Series) -> str:
-    """What tells a cell from the others of its panel."""
+    """Return the words that distinguish a cell from the others of its panel."""
     words = cell["axis"] or cell["base"]
     return (words if pd.isna(cell["value"]) else f"{words} {cell['value']:g}").replace("_", " ")
 
@@ -410,7 +410,7 @@ RECORDED = "recorded"
 
 @dataclass
 class PredictionMapSettings(PointSettings):
-    """What thresholds leave of LQD's packets, cell by cell: every cell is a point."""
+    """Share of LQD's packets that thresholds leave, cell by cell: every cell is a point."""
 
     bases: dict[str, dict[str, Any]] = setting(
         MISSING,
@@ -487,7 +487,7 @@ class PredictionMapSettings(PointSettings):
 
     @property
     def learning(self) -> Learning:
-        """What predictors learn on."""
+        """Seeds on which predictors learn, and their trials."""
         return Learning(self.train_seeds, self.trials)
 
 
@@ -552,7 +552,7 @@ def candidates_of(settings: PredictionMapSettings) -> list[Baseline]:
 
 
 def measured(case: Cell, so_far: SoFar, settings: PredictionMapSettings) -> dict[str, Any]:
-    """What LQD, each candidate and each predictor sends, by seed."""
+    """Return the packets that LQD, each candidate and each predictor send, by seed."""
     traffic = traffic_of(case, settings)
 
     def sent(seed: int) -> list[int]:
@@ -635,7 +635,7 @@ def _largest(means: pd.Series, by: Sequence[str]) -> Iterator[tuple[tuple[str, s
 
 
 def show(rows: pd.DataFrame, settings: PredictionMapSettings) -> Shown:
-    """What each policy leaves of each cell, and where there is something to win."""
+    """Show what each policy leaves of each cell, and where there is something to win."""
     compared = chosen(rows)
     every = [(cell, traffic_of(cell, settings)) for cell in cells_of(settings)]
     bounds = Bounds(settings.least_transfer, settings.least_left, settings.least_won, settings.most_lost)

@@ -1,4 +1,4 @@
-"""What Credence sends when predictions are right, and when they are wrong.
+"""Packets that Credence sends when predictions are right, and when they are wrong.
 
 A point is one sequence of arrivals with one predictor: perfect predictions, a model, or none, where other rules run.
 Consistency is what is sent when nobody inverts predictions, robustness the least that is sent when somebody may.
@@ -66,7 +66,7 @@ from foretail_studies.engines.worst_cases import search
 from foretail_studies.slots.policies import FLIP_SEED, LINE, LQD_RATIO
 
 LINE_COLUMNS = ["predictor", "policy", "alpha", "threshold", "flip_probability"]
-"""What tells one way of deciding from another; NaN where it does not apply."""
+"""Columns that distinguish one way to decide from another; NaN where a column does not apply."""
 TABLE_RULES = {
     "lqd": "LQD",
     "dt": "DT, best alpha",
@@ -107,11 +107,11 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_rule(curves: pd.DataFrame, policy: str) -> pd.Series:
-    """Where a rule without predictions is, as it is shown."""
+    """Return a mask of the rows of a rule without predictions, as it is shown."""
     return (curves["policy"] == policy) & curves["shown"]
 
 
-def told(curves: pd.DataFrame, predictor: str, flip: float | None = None) -> pd.DataFrame:
+def at_own_threshold(curves: pd.DataFrame, predictor: str, flip: float | None = None) -> pd.DataFrame:
     """Credence with a predictor at its own threshold: at every flip, or at one."""
     own_threshold = curves[(curves["predictor"] == predictor) & curves["threshold"].isna()]
     return own_threshold if flip is None else own_threshold[own_threshold["flip_probability"] == flip]
@@ -180,12 +180,12 @@ def tables_of(curves: pd.DataFrame, searched: pd.DataFrame) -> list[Table]:
 
 
 def _by_workload(curves: pd.DataFrame) -> Table:
-    """What everybody sends of every workload."""
+    """Table of the packets of every workload that each policy sends."""
     rows = []
     for workload, group in curves.groupby("workload", sort=False):
         rules = {name: group[is_rule(group, name)].iloc[0] for name in (*TABLE_RULES, "optimum")}
         others = {title: rules[name] for name, title in TABLE_RULES.items() if name != "lqd"}
-        others |= {name: told(group, name, 0.0).iloc[0] for name in predictors_of(curves)}
+        others |= {name: at_own_threshold(group, name, 0.0).iloc[0] for name in predictors_of(curves)}
         rows.append(
             {
                 "workload": str(workload),
@@ -202,8 +202,10 @@ def _by_workload(curves: pd.DataFrame) -> Table:
 
 
 def _by_flips(curves: pd.DataFrame) -> Table:
-    flips = sorted(told(curves, "perfect")["flip_probability"].unique())
-    return _wide(curves, f"{SENT}, by the share of predictions that are inverted", flips, "flip_probability", told)
+    flips = sorted(at_own_threshold(curves, "perfect")["flip_probability"].unique())
+    return _wide(
+        curves, f"{SENT}, by the share of predictions that are inverted", flips, "flip_probability", at_own_threshold
+    )
 
 
 def _by_threshold(curves: pd.DataFrame) -> Iterator[Table]:
@@ -263,7 +265,7 @@ def _text(row: pd.Series, of: str) -> str:
 
 
 COLOURS = (BLACK, BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-"""Of predictors, perfect predictions first."""
+"""Colours of the predictors, perfect predictions first."""
 RULE_STYLES = {"lqd": "-", "dt": "--", "followlqd": "-.", "cs": ":", "always accept": (0, (5, 1, 1, 1, 1, 1))}
 GREY = "0.45"
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
@@ -272,11 +274,11 @@ COLUMNS = 3
 
 @styled
 def draw_flips(curves: pd.DataFrame) -> Figure:
-    """What is sent by the share of inverted predictions: a panel per workload that is not a proof."""
+    """Draw what is sent by the share of inverted predictions: a panel per workload that is not a proof."""
 
     def lines(axes: Axes, group: pd.DataFrame) -> None:
         for predictor, style in _styles(curves):
-            mine = told(group, predictor).sort_values("flip_probability")
+            mine = at_own_threshold(group, predictor).sort_values("flip_probability")
             _line(axes, mine, "flip_probability", label=predictor, **style)
         positive = [flip for flip in group["flip_probability"].unique() if flip > 0]
         axes.set_xscale("symlog", linthresh=min(positive))
@@ -287,7 +289,7 @@ def draw_flips(curves: pd.DataFrame) -> Figure:
 
 @styled
 def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
-    """What is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's `own`."""
+    """Draw what is sent by the threshold of the models, as they are and (thin) inverted; a star is a model's `own`."""
 
     def lines(axes: Axes, group: pd.DataFrame) -> None:
         for predictor, style in _styles(curves):
@@ -297,7 +299,7 @@ def draw_thresholds(curves: pd.DataFrame, own: Mapping[str, float]) -> Figure:
                     _line(axes, mine[mine["flip_probability"] == flip], "threshold", **{**style, **more})
             if len(mine):
                 star = {**style, "marker": "*", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
-                axes.plot([own[predictor]], told(group, predictor, 0.0)["of_optimum"], linestyle="", **star)
+                axes.plot([own[predictor]], at_own_threshold(group, predictor, 0.0)["of_optimum"], linestyle="", **star)
         axes.set_xscale("logit")
         axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize="small")
         axes.set_xticks([], minor=True)
@@ -352,8 +354,10 @@ def _draw_proofs(axes: Axes, curves: pd.DataFrame, ports: int) -> None:
     ]
     for predictor, style in _styles(curves):
         colour = {"color": style["color"]}
-        ways.append((predictor, told(group, predictor, 0.0), colour))
-        ways.append((f"{predictor}, inverted", told(group, predictor, 1.0), {**colour, "markerfacecolor": "none"}))
+        ways.append((predictor, at_own_threshold(group, predictor, 0.0), colour))
+        ways.append(
+            (f"{predictor}, inverted", at_own_threshold(group, predictor, 1.0), {**colour, "markerfacecolor": "none"})
+        )
     for place, (label, rows, style) in enumerate(ways):
         low = 0.35 - 0.7 * place / max(1, len(ways) - 1)
         where = [spots[name] + low for name in rows["workload"]]
@@ -524,8 +528,8 @@ def show(settings: TradeoffSettings, run: Run) -> Shown:
         depends_on=lambda case: {**asdict(case), **_search_settings(settings), "code": code},
         measure=partial(_worst, settings=settings),
     )
-    rows = judged(measured.rows(lambda case, found: found), _proofs(settings))
-    searched = sought.rows(lambda case, found: found)
+    rows = judged(measured.rows(lambda case, measurement: measurement), _proofs(settings))
+    searched = sought.rows(lambda case, measurement: measurement)
     curves = curves_of(rows)
     below = violations(rows, searched, settings.ports)
     told_to = rows[rows["threshold"].isna() & (rows["flip_probability"] == 0)].groupby("predictor")
@@ -610,7 +614,7 @@ def refuse_seen(model: Ensemble, given: str, settings: TradeoffSettings, store: 
 
 
 def _name_of(given: str, addresses: list[str]) -> str:
-    """What a model is called: its alias, file or folder where that is unique, else all of its address."""
+    """Return a model's name: its alias, file or folder where that is unique, else all of its address."""
     short = [_short(other) for other in addresses]
     name = _short(given)
     return name if short.count(name) == 1 and name not in (RULES, PERFECT) else given
@@ -676,13 +680,13 @@ def _measured(
     for threshold, predictions in answers.items():
         for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
             so_far(f"{case.predictor}, flips {flip:g}")
-            told = flipped(flip, FLIP_SEED + case.seed, predictions)(traffic).drop
-            rows.append(_row("credence", traffic.arrivals, settings, buffer, told, threshold=threshold, flip=flip))
+            drops = flipped(flip, FLIP_SEED + case.seed, predictions)(traffic).drop
+            rows.append(_row("credence", traffic.arrivals, settings, buffer, drops, threshold=threshold, flip=flip))
     return rows
 
 
 def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterator[dict[str, Any]]:
-    """What needs no model: the optimum, LQD and drop-tail rules, and Credence with one answer to everything."""
+    """Yield rows without a model: the optimum, LQD and drop-tail rules, and Credence with one answer to everything."""
     optimum = late_qd(settings.ports, buffer, traffic.slot, traffic.port)["transmitted"]
     yield {**_empty("optimum"), "arrivals": len(traffic), "sent": optimum}
     for policy in ("lqd", "followlqd", "cs"):
@@ -695,7 +699,7 @@ def _rules(traffic: Slotted, settings: TradeoffSettings, buffer: int) -> Iterato
 
 
 def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed: int) -> Iterator[dict[str, Any]]:
-    """What a model sends that decides while the switch runs, under the policy that asks it."""
+    """Yield the rows of a model that decides while the switch runs, under the policy that asks it."""
     shift = settings.features.average_shift
     run = KnownRun.in_slots(
         [traffic],
@@ -708,8 +712,8 @@ def _served(model: Ensemble, traffic: Slotted, settings: TradeoffSettings, seed:
         scorer = scorer_of(model if threshold is None else at_probability(model, threshold))
         for flip in sorted(settings.flip_probabilities) if threshold is None else (0.0, 1.0):
             sent = run.sent(asking_policy(model), scorer, inverted=flip, draw=FLIP_SEED + seed)
-            told = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
-            yield {**_empty(asking_policy(model)), **told}
+            measurement = {"arrivals": len(traffic), "sent": sent, "threshold": threshold, "flip_probability": flip}
+            yield {**_empty(asking_policy(model)), **measurement}
 
 
 def _row(
@@ -717,18 +721,21 @@ def _row(
     traffic: Slotted,
     settings: TradeoffSettings,
     buffer: int,
-    told: NDArray[np.uint8] | None = None,
+    predictions: NDArray[np.uint8] | None = None,
     *,
     alpha: float | None = None,
     threshold: float | None = None,
     flip: float | None = None,
 ) -> dict[str, Any]:
     used = SlotParameters().alpha if alpha is None else [alpha]
-    ran = slotted(policy, settings.ports, buffer, traffic.slot, traffic.port, told, labels=False, alpha=used)
+    ran = slotted(policy, settings.ports, buffer, traffic.slot, traffic.port, predictions, labels=False, alpha=used)
     row = {**_empty(policy), "arrivals": len(traffic), "sent": ran["transmitted"]}
-    if told is not None:
-        asked = ran["asked"].view(np.bool_)
-        row |= {"asked": int(np.count_nonzero(asked)), "predicted_drops": int(np.count_nonzero(told[asked]))}
+    if predictions is not None:
+        is_consulted = ran["asked"].view(np.bool_)
+        row |= {
+            "asked": int(np.count_nonzero(is_consulted)),
+            "predicted_drops": int(np.count_nonzero(predictions[is_consulted])),
+        }
     return row | {"alpha": alpha, "threshold": threshold, "flip_probability": flip}
 
 

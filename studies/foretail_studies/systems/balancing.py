@@ -82,13 +82,13 @@ def collision_loads(leaves: int, spines: int, slow_spines: int, draws: int, seed
     half = leaves // 2
     source = np.repeat(np.arange(half), spines)
     slowness = np.where(np.arange(spines) < slow_spines, 2.0, 1.0)
-    found = np.empty(draws)
+    busiest = np.empty(draws)
     for draw in range(draws):
         spine = random.integers(0, spines, len(source))
         destination = random.permutation(source)
         loads = [np.bincount(leaf * spines + spine, minlength=half * spines) for leaf in (source, destination)]
-        found[draw] = (np.maximum(*loads).reshape(half, spines) * slowness).max()
-    return found
+        busiest[draw] = (np.maximum(*loads).reshape(half, spines) * slowness).max()
+    return busiest
 
 
 Times = dict[str, NDArray[np.float64]]
@@ -111,14 +111,14 @@ def _changes(where: str, times: Times) -> dict[str, float]:
 def _permutation(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     leaves, slow, size_bytes = (4, 1, 300_000) if size == "small" else (32, 8, 2_000_000)
     shared = [*SCENARIO, *_topology(*3 * [leaves]), *_collective("permutation", leaves**2, size_bytes)]
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for fabric, spines, flavours in (("symmetric", 0, FLAVOURS[:1]), ("asymmetric", slow, FLAVOURS)):
         times = _times([*shared, *_slow(spines)], seed, so_far, (*RIVALS, *flavours))
-        found |= _changes(f"permutation, {fabric}", times)
+        figures |= _changes(f"permutation, {fabric}", times)
         for flavour in flavours:
             for metric, of in METRICS.items():
-                found[_ratio(fabric, metric, flavour)] = of(times["Sirona"]) / of(times[flavour])
-    return found
+                figures[_ratio(fabric, metric, flavour)] = of(times["Sirona"]) / of(times[flavour])
+    return figures
 
 
 def _web_search(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
@@ -132,10 +132,10 @@ def _all_to_all(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     size_bytes = 1_500_000 if size == "small" else 60_000_000
     shared = [*SCENARIO, *_topology(4, 2, 4), *_collective("all_to_all", 16, size_bytes)]
     shared.append("scenario.collective.spread_ns=10_000")  # the only thing that a seed draws beside the ways
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for fabric, spines in (("symmetric", 0), ("asymmetric", 1)):
-        found |= _changes(f"all-to-all, {fabric}", _times([*shared, *_slow(spines)], seed, so_far))
-    return found
+        figures |= _changes(f"all-to-all, {fabric}", _times([*shared, *_slow(spines)], seed, so_far))
+    return figures
 
 
 def _measure_sirona(size: str, seed: int, so_far: SoFar) -> Mapping[str, float]:
@@ -219,16 +219,16 @@ def _messages(name: str, leaves: int, below: int, size_bytes: int) -> list[Messa
 
 def _assignment(name: str, leaves: int, below: int, spines: int, seed: int) -> dict[str, float]:
     messages = _messages(name, leaves, below, 48 * leaves * below * spines)
-    found = assigned(messages, spines, below)
+    subflows = assigned(messages, spines, below)
     hashed = uplink_loads(messages, spines, below, seed)
     sprayed = sum(hashed) / len(hashed)
-    parts = Counter((one.source, one.destination, one.round) for one in found if one.spine >= 0)
+    parts = Counter((one.source, one.destination, one.round) for one in subflows if one.spine >= 0)
     whole = Counter((one.source, one.destination) for one in messages)
     return {
         f"{name}: flows": len(messages),
-        f"{name}: subflows of a server": len(found) / (leaves * below),
+        f"{name}: subflows of a server": len(subflows) / (leaves * below),
         f"{name}: parts of a flow": max(number / whole[source, to] for (source, to, _), number in parts.items()),
-        _load(name, "Ethereal"): max(uplink_loads(found, spines, below)) / sprayed,
+        _load(name, "Ethereal"): max(uplink_loads(subflows, spines, below)) / sprayed,
         _load(name, "ECMP"): max(hashed) / sprayed,
     }
 
@@ -255,13 +255,13 @@ def _completion(name: str, leaves: int, below: int, flow_bytes: int, seed: int, 
 
 def _measure_ethereal(size: str, seed: int, so_far: SoFar) -> Mapping[str, float]:
     side = 4 if size == "small" else 16
-    found: dict[str, float] = {
+    figures: dict[str, float] = {
         "3 flows on 4 spines: more subflows, equal parts": len(pieces(3, 4, 12)) - 3,
     }
     for name, flow_bytes in {"all-to-all": 16_000, "ring": 1_000_000}.items():
-        found |= _assignment(name, 16, 16, 16, seed)
-        found |= _completion(name, side, side, flow_bytes, seed, so_far)
-    return found
+        figures |= _assignment(name, 16, 16, 16, seed)
+        figures |= _completion(name, side, side, flow_bytes, seed, so_far)
+    return figures
 
 
 def _load(name: str, balancer: str) -> str:

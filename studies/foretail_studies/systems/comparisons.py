@@ -155,7 +155,7 @@ class SweepClaims:
 
     @property
     def claims(self) -> list[Claim]:
-        """Those that are measured."""
+        """Claims that are measured."""
         every = [Claim(**one) for one in listed(self.experiment).document["claims"]]
         return [
             one
@@ -220,8 +220,8 @@ def _settings(size: str, seed: int, folder: str) -> FlowSettings:
 
 def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
     with TemporaryDirectory() as folder:
-        found = find(_settings(size, seed, folder), Run(Path(folder), Store(folder), None))
-    changes = {claim.words: judge(claim, found.conditions, MODEL)[0] for claim in FIGURES}
+        findings = find(_settings(size, seed, folder), Run(Path(folder), Store(folder), None))
+    changes = {claim.words: judge(claim, findings.conditions, MODEL)[0] for claim in FIGURES}
     return {words: change.mean for words, change in changes.items() if change is not None and change.mean is not None}
 
 

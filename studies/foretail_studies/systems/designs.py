@@ -116,7 +116,7 @@ def _change(value: float | None, base: float | None) -> float:
 
 
 EXAMPLE = PeriodicNetwork(16, 2, 400_000_000_000, 100_000)
-"""Of Table 7.1: 20 MB and 850 us are its budgets."""
+"""Example of Table 7.1, whose budgets are 20 MB and 850 us."""
 BUFFER_BYTES, DELAY_NS = 20e6, 850_000
 
 
@@ -322,7 +322,7 @@ VERMILION = System(
 OPERATIONS_PER_S = 1e12
 CLUSTER = Cluster(80, OPERATIONS_PER_S, 10e9)
 LOADS = (0.1, 0.3, 0.5, 0.7)
-"""Of the servers."""
+"""Loads of the servers."""
 USUAL_LOAD = 0.5
 JOBS = {"small": 400, "medium": 20_000}
 NONA_RIVALS = {
@@ -402,7 +402,7 @@ def _measure_nona(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
 
 
 def _scheduled(seed: int) -> dict[str, float]:
-    """What Vermilion loses by rates of jobs that are wrong by up to 40 %."""
+    """Return the throughput that Vermilion loses when the rates of jobs are wrong by up to 40 %."""
     model = _model(USUAL_LOAD)
     homes = np.random.default_rng(seed).dirichlet(np.ones(NONA_RACKS), len(model.classes))
     probabilities = apart(model.choices)

@@ -66,7 +66,7 @@ def _cases(settings: SystemsSettings) -> Iterable[SystemCase]:
 
 
 def _seeds(system: System, size: str) -> tuple[int, ...]:
-    """Those of its size; full has three times as many as medium where anything is drawn."""
+    """Return the seeds of a size; full has three times as many as medium where anything is drawn."""
     seeds = system.seeds[_measured_size(size)]
     if size != "full" or len(seeds) == 1:
         return seeds

@@ -129,7 +129,7 @@ def _default_universal(size: str, seed: int) -> Iterator[tuple[str, float]]:
 
 
 def _drops(network: PortNetwork, packets: Packets, whole: Exits) -> Iterator[tuple[str, float]]:
-    """What is lost in small buffers, and delays, by rule and slack."""
+    """Yield losses in small buffers, and delays, by rule and slack."""
     slacks = {"slack by flow size": completion_slack(packets), "even slack": tail_slack(packets)}
     fifo_rules: tuple[tuple[str, Drop], ...] = (("tail drop", "arrival"), ("LQD", "longest_queue"))
     lost = {

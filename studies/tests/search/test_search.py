@@ -118,7 +118,7 @@ def run(folder: Path, shared: list[str], trials: int, *overrides: str, **more: A
 
 
 def drawn(result: Finished) -> list[Any]:
-    return [(trial.number, dict(trial.values), trial.found, trial.failed) for trial in result.trials]
+    return [(trial.number, dict(trial.values), trial.figures, trial.failed) for trial in result.trials]
 
 
 @pytest.fixture(scope="module")
@@ -131,37 +131,37 @@ def test_scores_are_of_validation_runs_and_costs_of_the_exported_model(
     found: Finished, folder: Path, candidate: list[str]
 ) -> None:
     trial = max(found.trials, key=lambda one: len(one.values))
-    assert trial.found is not None
+    assert trial.figures is not None
     config = compose_settings(TrainConfig, [*found.space.overrides(trial.values), "tracking=off"], "here")
     model = train(replace(config, store_dir=str(folder / "other")), folder / "trained").ensemble
-    assert model.sha256 == trial.found["model_sha256"]
+    assert model.sha256 == trial.figures["model_sha256"]
     (path,) = [path for path in map(Path, config.datasets) if Dataset.open(path).manifest.seed == 3]
     rows = read_rows((Selection(Dataset.open(path)),), ["threshold", "thresholds_sum"])
     assert rows.asked is not None
     predicted = model.exceeds(rows.x)
-    assert trial.found["f1"] == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked]).f1
+    assert trial.figures["f1"] == Confusion.count(rows.lqd_drop[rows.asked], predicted[rows.asked]).f1
     asked, whole = (replay_scores(Dataset.open(path), told) for told in (predicted & rows.asked, predicted))
-    assert trial.found["recovered_loss"] == asked.recovered_loss
-    assert trial.found["sent_percent_of_lqd"] == whole.sent_percent_of_lqd
+    assert trial.figures["recovered_loss"] == asked.recovered_loss
+    assert trial.figures["sent_percent_of_lqd"] == whole.sent_percent_of_lqd
     exported = export(model, P4(), folder / "p4").report["chosen"]
-    assert trial.found["table_entries"] == exported["rows"]
-    assert trial.found["tcam_bits"] == exported["tcam_bits"]
-    assert trial.found["comparisons"] <= config.predictor["trees"] * config.predictor["depth"]
-    assert trial.found["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
+    assert trial.figures["table_entries"] == exported["rows"]
+    assert trial.figures["tcam_bits"] == exported["tcam_bits"]
+    assert trial.figures["comparisons"] <= config.predictor["trees"] * config.predictor["depth"]
+    assert trial.figures["feature_bits"] == selection_cost(["threshold", "thresholds_sum"], 10).register_bits
 
 
 def test_the_front_and_the_chosen_trial_are_those_of_a_plain_search(found: Finished, folder: Path) -> None:
-    figures = {trial.number: (-trial.found["f1"], trial.found["leaves"]) for trial in found.trials if trial.found}
+    figures = {trial.number: (-trial.figures["f1"], trial.figures["leaves"]) for trial in found.trials if trial.figures}
     front = {
         number
         for number, (score, cost) in figures.items()
         if not any(other != (score, cost) and other[0] <= score and other[1] <= cost for other in figures.values())
     }
     assert found.front == front
-    within = [trial for trial in found.trials if trial.found is not None and trial.found["comparisons"] <= 6]
+    within = [trial for trial in found.trials if trial.figures is not None and trial.figures["comparisons"] <= 6]
     assert found.tested is not None
     assert figures[found.tested.trial] == min(figures[trial.number] for trial in within)
-    chosen = found.trials[found.tested.trial].found
+    chosen = found.trials[found.tested.trial].figures
     assert chosen is not None
     assert found.tested.trained.model.sha256 == chosen["model_sha256"]
     assert {run.seed for run in found.tested.held_out} == {4}
@@ -220,9 +220,9 @@ def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[
     assert {one.data.tags["mlflow.parentRunId"] for one in nested} == {(result.tracked or {})["run_id"]}
     for one in nested:
         trial = result.trials[int(one.data.tags["trial"])]
-        assert trial.found is not None
+        assert trial.figures is not None
         assert one.info.status == "FINISHED"
-        assert one.data.metrics["validation/f1"] == trial.found["f1"]
+        assert one.data.metrics["validation/f1"] == trial.figures["f1"]
         assert one.inputs is not None
         sides = {tag.value for used in one.inputs.dataset_inputs for tag in used.tags}
         assert sides == {"train", "validation"}

@@ -531,7 +531,7 @@ def test_recorded_arrivals_are_those_of_the_dataset(tmp_path: Path, monkeypatch:
     traffic = traffic_of(Cell("recorded", "tiny"), experiment_settings("prediction_map", "+recorded.tiny=[]"))
     assert isinstance(traffic, Recorded)
     monkeypatch.setattr(Recorded, "dataset", lambda self, seed: dataset)
-    assert traffic.run(1).lqd == KnownRun.of(dataset).lqd <= traffic.told(1)
+    assert traffic.run(1).lqd == KnownRun.of(dataset).lqd <= traffic.sent_with_perfect_predictions(1)
 
 
 @pytest.mark.ns3

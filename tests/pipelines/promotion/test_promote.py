@@ -30,12 +30,11 @@ from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.promotion import gate
-from foretail.pipelines.promotion.aliases import Aliases
 from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
 from foretail.pipelines.promotion.model_card import markdown, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.settings.validation import typed
-from foretail.pipelines.stages.promote import promote
+from foretail.pipelines.stages.promote import Aliases, promote
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.baselines import chosen_in
 from foretail.pipelines.training.outcome import TrainResult

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from foretail.pipelines.reporting.glossary import GLOSSARY_FILE, Words, glossary
 from foretail.pipelines.reporting.page import render_page
-from foretail.pipelines.reporting.shown_paths import without_absolute_paths
+from foretail.pipelines.reporting.run_record import without_absolute_paths
 from foretail.pipelines.runs.result import Table
 from tests.examples import draws
 from tests.reports import EVIL, Page, opened, run_folder

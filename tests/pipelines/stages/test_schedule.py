@@ -16,7 +16,7 @@ from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.predictor_file import save
 from foretail.pipelines import cli
-from foretail.pipelines.demand.schedule_figure import draw_schedule
+from foretail.pipelines.demand.figures import draw_schedule
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring
