@@ -382,10 +382,6 @@ def _refuse(line: str) -> int:
     return EXIT_BAD_INPUT
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 ELSEWHERE = {
     "emulate": "evaluate network=emulator",
     "study": "run predictor_study",
@@ -414,3 +410,7 @@ def moved(word: str, arguments: Sequence[str]) -> str | None:
         if word == "evaluate" and name in given:
             return f"foretail evaluate {name}={given[name]} is called foretail replay {name}={given[name]}."
     return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

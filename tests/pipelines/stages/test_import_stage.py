@@ -14,6 +14,7 @@ from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
+from foretail.core.reading import telling
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import FEATURES
@@ -77,7 +78,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_table_tells_what_was_left_out_of_a_capture(tmp_path: Path) -> None:
+def test_what_was_left_out_of_a_capture_is_told(tmp_path: Path) -> None:
     write_switch(tmp_path, ports=4, packets=1000, seed=1)
     capture = bytearray((tmp_path / "ingress.pcap").read_bytes())
     for number in range(1000):
@@ -86,9 +87,10 @@ def test_the_table_tells_what_was_left_out_of_a_capture(tmp_path: Path) -> None:
     capture[24 + 16 + 16 : 24 + 16 + 18] = struct.pack(">H", 16)
     (tmp_path / "ingress.pcap").write_bytes(capture)
     given = (f"log={tmp_path / 'ingress.pcap'}", f"pcap.table={tmp_path / 'ports.csv'}")
-    (table,) = collect(config(tmp_path, *SWITCH, *given), tmp_path).tables()
-    assert table.notes[1] == (
-        f"1: {tmp_path / 'ingress.pcap'} has 1 frames whose IP header contradicts itself, bytes behind 999 packets, "
+    with telling() as readings:
+        collect(config(tmp_path, *SWITCH, *given), tmp_path)
+    assert readings[0].sentence() == (
+        f"{tmp_path / 'ingress.pcap'} has 1 frames whose IP header contradicts itself, bytes behind 999 packets, "
         "such as an undeclared check sequence, which Foretail does not use"
     )
 
