@@ -110,11 +110,17 @@ class PythonPolicy:
         if not callable(decide):
             raise ForetailError(f"{self.name} is no function: give one that answers to int32[n, features]")
 
+        opened: set[Path] = set()
+        watching = self.file.resolve(), opened
+
         @functools.wraps(decide)
         def watched(*rows: Any) -> Any:
-            with _opened_beside(self.file) as opened:
+            token = _WATCHED.set(watching)
+            try:
                 answer = decide(*rows)
-            if late := sorted(opened - self._loaded[1]):
+            finally:
+                _WATCHED.reset(token)
+            if opened and (late := sorted(opened - self._loaded[1])):
                 raise ForetailError(
                     f"{self.name} opens {late[0].name} while it decides, so that a stored result would not tell when "
                     f"that changes: open it where {self.file.name} is imported"

@@ -18,8 +18,10 @@ class LastValue(DemandPredictor):
 
     Examples
     --------
-    >>> LastValue.__name__
-    'LastValue'
+    >>> from foretail.features.demand.matrix import DemandSequence
+    >>> history = np.array([[[0, 1], [1, 0]], [[0, 0.5], [0.5, 0]]])
+    >>> float(LastValue().fit([DemandSequence(history, 1000, "a")]).predict(history, degree=1).demand[0, 1])
+    0.5
     """
 
     def _fit(self, runs: list[FloatArray]) -> None: ...

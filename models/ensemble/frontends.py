@@ -15,7 +15,6 @@ How each framework adds up, and so where its rounding can decide otherwise than 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import re
@@ -31,6 +30,7 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.core.labels import require_labels
+from foretail.core.reading import Reading
 from foretail.models.ensemble.agreement import require_agreement
 from foretail.models.ensemble.ensemble import MAX_BITS, ColumnInput, Ensemble, FeatureInput, OriginValue, Output
 from foretail.models.ensemble.treelite_trees import CATEGORICAL, read_tree
@@ -303,14 +303,16 @@ def from_lightgbm(
     version = next((line.partition("=")[2] for line in lines if line.startswith("version=")), "")
     known = {"framework": f"lightgbm text {version}", **(origin or {})}
     ensemble = _from_treelite(read, features, known, rounds=False)
-    with contextlib.suppress(ModuleNotFoundError):
+    try:
         import lightgbm
-
-        try:
-            own = lightgbm.Booster(model_str="\n".join(lines) + "\n")  # a line end of Windows would end the process
-        except lightgbm.basic.LightGBMError as error:
-            raise ForetailError(f"LightGBM itself refuses the model ({_first_line(error)}): save it again") from None
-        require_agreement(ensemble, "LightGBM model", lambda x: np.asarray(own.predict(x, num_threads=1)) > 0.5, rows)
+    except ModuleNotFoundError:
+        Reading(str(path), guesses=("treelite reads it as LightGBM, which is not installed to compare, does",)).tell()
+        return ensemble
+    try:
+        own = lightgbm.Booster(model_str="\n".join(lines) + "\n")  # a line end of Windows would end the process
+    except lightgbm.basic.LightGBMError as error:
+        raise ForetailError(f"LightGBM itself refuses the model ({_first_line(error)}): save it again") from None
+    require_agreement(ensemble, "LightGBM model", lambda x: np.asarray(own.predict(x, num_threads=1)) > 0.5, rows)
     return ensemble
 
 

@@ -206,17 +206,20 @@ _ADDRESSES = (
     *(("model_versions", "source"), ("model_versions", "storage_location")),
 )
 """Tables and columns with addresses of artifacts."""
+_FOLLOWED: set[tuple[str, int]] = set()
+"""Stores whose addresses this process has looked at, with the number of their file."""
 
 
 def _follow_folder(address: str) -> None:
-    """Point a store that was copied or moved with its artifacts at those beside it, and tell so.
+    """Point a store that was copied or moved with its artifacts at those beside it, and tell so; once per process.
 
     Without them it stays as it is, because it may be a copy of the database alone.
     """
     file = sqlite_file(address)
-    places = answered(address, "SELECT artifact_uri FROM runs UNION SELECT artifact_location FROM experiments") or []
-    if file is None:
+    if file is None or (which := (address, file.stat().st_ino)) in _FOLLOWED:
         return
+    places = answered(address, "SELECT artifact_uri FROM runs UNION SELECT artifact_location FROM experiments") or []
+    _FOLLOWED.add(which)
     here, others = file.parent / _FOLDER, {}
     for (place,) in places:
         other, inside, below = place.partition(f"/{_FOLDER}/")

@@ -88,10 +88,9 @@ def use_model(model: Mapping[str, Any], sentence: str) -> None:
 
 def show_early(tables: Sequence[Table]) -> None:
     """Print tables before the command ends, which then prints only the others; nothing outside of a command."""
-    notes = _NOTES.get()
-    if notes is not None:
+    if _NOTES.get() is not None:
         show(tables)
-        notes.printed += tables
+        on_page_alone(tables)
 
 
 def on_page_alone(tables: Sequence[Table]) -> None:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.networks import Ns3Network
 from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig
 from foretail.configs.schema.policies import Policy
-from foretail.core.files import staged_folder, write_file
+from foretail.core.files import write_file
 from foretail.core.summary import Summarised
 from foretail.export.p4.target import P4
 from foretail.export.proof import Certificate
@@ -39,12 +38,14 @@ from foretail.pipelines.exporting.predictor import NAME, ExportedPredictor, expo
 from foretail.pipelines.reporting.page import PAGE_FILE, render_page
 from foretail.pipelines.reporting.run_record import RunRecord
 from foretail.pipelines.runs.notes import on_page_alone, show_early
+from foretail.pipelines.runs.points import write_files
 from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.training.fitting import train_model
 from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.sim_bridge.arrivals.files import SLOT_NS
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.replay import Contender, feed, replay_of
 from foretail.sim_bridge.policy_settings import policy_words
@@ -55,13 +56,11 @@ if TYPE_CHECKING:
 
 TCP = "forest under TCP"
 SLOTS_MODELS = SENT, LABELS = "trees for packets sent", "Credence with a forest"
-BURST_FOLDER = "slots"
-BURST_FIGURE = f"{BURST_FOLDER}/burst"
+BURST_FIGURE = "slots_burst"
 CAPTIONS = {
     BURST_FIGURE: "The shared buffer in the last slots of a part of a held-out run (left), and the packets lost in all "
     "of that part, minus those that LQD loses (right)."
 }
-SLOT_NS = 1024
 NEAR_SLOTS = 200
 """Time in the left panel of the picture."""
 P4_FILE = f"p4/{NAME}.p4"
@@ -71,9 +70,11 @@ P4_FILE = f"p4/{NAME}.p4"
 class DemoResult(Summarised):
     """Predictors in slots and under TCP."""
 
-    trained: Mapping[str, TrainResult]  #: by what they are: `SENT` and `LABELS` in slots, ``tcp`` on labels under TCP
+    folder: Path  #: of the run
+    trained: Mapping[str, TrainResult]  #: by what they are: `SENT` and `LABELS` in slots, `TCP` on labels under TCP
     exported: Mapping[str, ExportedPredictor]  #: the C of each, proven
     p4: Certificate  #: of the P4 of the trees trained for packets sent
+    tuned: str  #: the policy without a model that sends most on the training runs in slots, with its setting
     compared: pd.DataFrame  #: packets sent in slots, as :func:`~foretail.pipelines.comparison.judging.judge` has them
     flows: FlowsResult  #: policies under TCP, the tuned threshold among them
     threshold: str  #: the policy of `flows` that is that threshold
@@ -92,25 +93,24 @@ class DemoResult(Summarised):
             if self.referee is None
             else {name: getattr(self.referee, name) for name in ("policy", "seed", "flows_sha256", "cpu_seconds")},
             "step_seconds": self.step_seconds,
-            "files": (*(f"{BURST_FIGURE}.{kind}" for kind in FIGURE_KINDS), P4_FILE, *self.flows.files),
+            "files": (*(f"{BURST_FIGURE}.{kind}" for kind in ("parquet", *FIGURE_KINDS)), P4_FILE, *self.flows.files),
             "captions": {**CAPTIONS, **self.flows.captions},
         }
 
     def verdict(self) -> list[str]:
         """Sentences: where the prediction pays, where it does not, and what to do with traffic of one's own."""
-        rows = self.compared.set_index("who")
-        trees, best = rows.loc[SENT].to_dict(), str(rows.index[len(SLOTS_MODELS)])
+        trees = self.compared.set_index("who").loc[SENT].to_dict()
         gain = PairedDifference(trees["gain_percent"], trees["gain_low"], trees["gain_high"], trees["runs"])
         pays = chance_text(gain, "run", above="so prediction pays", below="so prediction does not pay")
         cost = self.flows.differences("cost", self.threshold)["credence"]
         costs = chance_text(cost, "seed", above="so prediction does not pay", below="so prediction pays")
         return [
-            f"Bursts, senders that do not react: the trees send {interval_text(gain)} % more packets than {best}, "
-            f"{pays}.",
+            f"Bursts, senders that do not react: the trees send {interval_text(gain)} % more packets than "
+            f"{self.tuned}, {pays}.",
             f"TCP: Credence's cost minus that of {policy_words(self.threshold)} is {interval_text(cost)}, {costs}.",
             *self._same_in_ns3(),
             "Which is your case? foretail collect source=pcap log=FILE reads a capture; foretail replay "
-            "'datasets=[outputs/collect/RUN]' model=outputs/demo/ensemble.json compares predictor and thresholds.",
+            f"'datasets=[outputs/collect/RUN]' model={self.folder / ENSEMBLE_FILE} compares predictor and thresholds.",
         ]
 
     def tables(self) -> list[Table]:
@@ -147,7 +147,7 @@ class DemoResult(Summarised):
         ]
         seeds = len({run.seed for run in self.flows.runs})
         note = f"{seeds} held-out seeds, the same flows under every policy; Credence asks the exported C of a forest"
-        return Table.of_rows("TCP in the native network: cost of the flows, less is better", rows, note)
+        return Table.of_rows("TCP: cost of the flows, less is better", rows, note)
 
     def write_page(self, run_dir: Path) -> Path:
         """Write the page of the run."""
@@ -223,7 +223,8 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
         with steps.timed("one run again in ns-3"):
             in_ns3 = replace(config, network=Ns3Network())
             referee = evaluate_policies(in_ns3, config.scenario, {"lqd": lqd}, config.seeds[:1]).runs[0]
-    result = DemoResult(trained, exported, p4, compared, flows, threshold, referee, steps.seconds)
+    best = str(tuned(training)[0])
+    result = DemoResult(run_dir, trained, exported, p4, best, compared, flows, threshold, referee, steps.seconds)
     on_page_alone(result.tables()[2:])
     return result
 
@@ -231,7 +232,8 @@ def demo(config: DemoConfig, run_dir: Path) -> DemoResult:
 def _slots(config: DemoConfig, seeds: Sequence[int]) -> list[Dataset]:
     """Labelled runs of the bursts."""
     collect = compose_settings(CollectConfig, ["source=slotted"], "slotted")
-    runs = made_runs(replace(collect, slotted=config.slotted, seeds=list(seeds), store_dir=config.store_dir))
+    collect = replace(collect, store_dir=config.store_dir, jobs=config.jobs)
+    runs = made_runs(replace(collect, slotted=config.slotted, seeds=list(seeds)))
     return [Dataset.open(run.path) for run in runs]
 
 
@@ -264,29 +266,34 @@ def _tuned_threshold(config: DemoConfig) -> tuple[str, Policy]:
 
 def _write_burst(run_dir: Path, run: Dataset, threshold: Baseline, trees: Contender) -> None:
     """Draw the first arrivals of a run under the best tuned threshold, the trees and LQD."""
+    import pandas as pd
+
     arrivals = next(iter(run.arrivals()))
     contenders: dict[str, Contender] = {str(threshold): threshold.contender, SENT: trees, LQD: ("lqd", None, None)}
     of_buffer = 100 * run.manifest.cell_bytes / run.manifest.switches[0].buffer_bytes
     place = [feature.name for feature in FEATURES].index("occupancy")
-    occupancy, lost = {}, {}
+    parts = []
     for name, (policy, parameters, scorer) in contenders.items():
         replay = replay_of(policy, run.manifest, features=True, parameters=parameters, scorer=scorer)
         seen = feed(replay, arrivals)
-        occupancy[name] = of_buffer * seen["features"][:, place]
-        lost[name] = np.cumsum(seen["lqd_drop"] if name == LQD else seen["outcome"] != Outcome.ACCEPTED)
-    with staged_folder(run_dir / BURST_FOLDER, replace=True) as staging:
-        figure = _burst(arrivals["time_ns"] / SLOT_NS, occupancy, lost)
-        for kind in FIGURE_KINDS:
-            figure.savefig(staging / f"burst.{kind}")
+        lost = np.cumsum(seen["lqd_drop"] if name == LQD else seen["outcome"] != Outcome.ACCEPTED)
+        columns = {"slot": arrivals["time_ns"] // SLOT_NS, "buffer_percent": of_buffer * seen["features"][:, place]}
+        parts.append(pd.DataFrame({"policy": name, **columns, "lost": lost}))
+    numbers = pd.concat(parts, ignore_index=True)
+    figure = _burst(numbers)
+    files = {f"{BURST_FIGURE}.{kind}": figure for kind in FIGURE_KINDS}
+    write_files(run_dir, {f"{BURST_FIGURE}.parquet": numbers, **files})
 
 
 @styled
-def _burst(slots: NDArray[Any], occupancy: Mapping[str, NDArray[Any]], lost: Mapping[str, NDArray[Any]]) -> Figure:
+def _burst(numbers: pd.DataFrame) -> Figure:
     figure, (left, right) = panels(2, inches=(9, 3.2))
-    near = slots > slots[-1] - NEAR_SLOTS
-    for name in occupancy:
-        left.plot(slots[near], occupancy[name][near], label=name)
-        right.plot(slots, lost[name] - lost[LQD], label=name)
+    by_policy = dict(iter(numbers.groupby("policy", sort=False)))
+    of_lqd = by_policy[LQD]["lost"].to_numpy()
+    for name, rows in by_policy.items():
+        near = rows[rows["slot"] > rows["slot"].iloc[-1] - NEAR_SLOTS]
+        left.plot(near["slot"], near["buffer_percent"], label=str(name))
+        right.plot(rows["slot"], rows["lost"].to_numpy() - of_lqd, label=str(name))
     left.set(xlabel="slot", ylabel="buffer in use, %")
     right.set(xlabel="slot", ylabel="packets lost beyond LQD's")
     return with_legend(figure, left)

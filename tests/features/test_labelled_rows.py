@@ -141,7 +141,7 @@ def test_a_share_out_of_range_is_refused(others: float) -> None:
 
 @dataclass
 class StoredRun:
-    """What a split by run asks of a dataset."""
+    """A dataset with the fields that a split by run reads."""
 
     manifest: SimpleNamespace
     path: str

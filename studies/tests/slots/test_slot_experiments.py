@@ -316,7 +316,7 @@ def test_a_flip_inverts_what_the_stream_of_the_seed_says(folder: Path, document:
 
 
 def own_answers(folder: Path, model: Ensemble, seed: int) -> Any:
-    """What the model says of every row of a dataset of the shown traffic."""
+    """Return the model's answers about every row of a dataset of the shown traffic."""
     (path,) = [Path(run["path"]) for run in json.loads((folder / f"shown-{seed}" / "result.json").read_text())["runs"]]
     batches = Dataset.open(path).rows([item.name for item in model.features])
     x = np.concatenate(

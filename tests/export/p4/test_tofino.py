@@ -195,7 +195,7 @@ def looked_up(name: str, key: int) -> int:
 
 
 class Registers:
-    """What the registers of the program do with a packet, statement by statement."""
+    """Run the registers of the program for a packet, statement by statement."""
 
     def __init__(self) -> None:
         self.let_in, self.sent, self.free = [0] * QUEUES, [0] * QUEUES, BUFFER

@@ -485,7 +485,7 @@ def test_zsh_completes(line: str, becomes: str, tmp_path: Path) -> None:
 
 
 def printed(terminal: int, until: bytes) -> bytes:
-    """What a terminal prints up to some words, or in a minute."""
+    """Return the output of a terminal up to some words, or of a minute."""
     found = b""
     while until not in found and select.select([terminal], [], [], 60)[0]:
         found += os.read(terminal, 4096)

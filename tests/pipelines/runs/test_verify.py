@@ -152,7 +152,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, dict[str, Any]]:
-    """What a command prints, and its result."""
+    """Return the output of a command, and its result."""
     assert cli.main([*command, "hydra.run.dir=run"]) == code
     return " ".join(capsys.readouterr().out.split()), json.loads(Path("run/result.json").read_text(encoding="utf-8"))
 
@@ -210,7 +210,7 @@ def test_a_model_that_never_drops_says_so(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_teacher_and_student_are_named_side_by_side() -> None:
-    """As ``distill`` does; a teacher that never drops on the validation rows it refuses itself."""
+    """Distill as the stage does; a teacher that never drops on the validation rows refuses itself."""
     ensemble = paper_forest(trees=2).ensemble.with_threshold(Fraction(2))
     silent = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 0}}
     loud = {"whole": {"rows": 7, "true_positives": 0, "false_positives": 1}}

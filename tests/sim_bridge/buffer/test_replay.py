@@ -345,7 +345,7 @@ TAIL = SlowRules("counted", "lowest_port", "tail")
 
 
 def named(rules: SlowRules, victim: str) -> ManifestRules:
-    """As a manifest has them."""
+    """Values as a manifest has them."""
     return ManifestRules(*cast(Any, (rules.counting, rules.tie, victim)))
 
 
@@ -386,7 +386,7 @@ def found(geometry: Geometry, packets: Sequence[Packet], rules: SlowRules = TAIL
 
 
 Contents = tuple[tuple[tuple[Packet, ...], int | None], ...]
-"""Of every port its queue, and when the packet being sent will have left."""
+"""Queue of every port, and the time when the packet being sent will have left."""
 
 
 def labellings(

@@ -515,7 +515,7 @@ def test_no_queue_is_above_its_threshold_while_there_are_tokens(case: SlottedArr
 def test_expulsions_cost_what_memory_bandwidth_has_to_spare(
     case: tuple[Geometry, list[Packet]], alpha: float, bucket: int
 ) -> None:
-    """Of what arrives in an instant no more is expelled than the bucket holds, and one packet of debt."""
+    """No more of what arrives in an instant is expelled than the bucket holds, and one packet of debt."""
     geometry, packets = case
     packets = [Packet(p.row, 0, p.port, p.size, p.data) for p in packets]
     outcome = outcomes(geometry, packets, Settings((alpha,), bucket=bucket))

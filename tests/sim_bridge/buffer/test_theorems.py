@@ -377,7 +377,7 @@ def test_the_gap_grows_to_half_the_ports_while_eta_falls_to_1(ports: int, share:
 
 
 def test_eta_and_the_recovered_loss_can_be_1_where_credence_sends_a_fifth() -> None:
-    """And no more than it would by accepting always."""
+    """No more is sent than by always accepting."""
     case = theorem_1(64, 20, 300)
     slot, port, told = arrays(case)
     lqd, credence, rest = native(case, "counted", "lowest_port", "tail")
@@ -589,7 +589,7 @@ def test_whatever_the_answers_predictions_drop_no_more_than_their_budget(
 
 @given(case=slotted_arrivals(), needed=st.integers(2, 8), data=st.data())
 def test_no_packet_goes_by_an_answer_alone(case: SlottedArrivals, needed: int, data: st.DataObject) -> None:
-    """Those whose queue was never told to drop `needed` times in a row are accepted."""
+    """Packets whose queue was never told to drop `needed` times in a row are accepted."""
     answers = data.draw(bits_for(case))
     chosen = Settings(drop_budget=PLENTY, answers_needed=needed)
     native = run_native("guarded", case, answers, chosen=chosen)

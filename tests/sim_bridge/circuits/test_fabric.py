@@ -351,7 +351,7 @@ def delivered(found: MultiHop, demand: DemandMatrix, capacity: FloatArray) -> fl
 
 
 def bound(found: MultiHop, demand: DemandMatrix, capacity: FloatArray) -> float:
-    """What the lengths prove, by Floyd and Warshall's algorithm."""
+    """Return the bounds that the lengths prove, by Floyd and Warshall's algorithm."""
     distance = np.where(capacity > 0, found.length, np.inf)
     np.fill_diagonal(distance, 0)
     for via in range(len(distance)):

@@ -299,7 +299,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Told_of_emulator_loop:
-    """What the program says: for each kind of event packet -> time, and figures by name."""
+    """Return the events of the program, by kind a time for each packet, and its figures by name."""
 
     sent: dict[int, int]
     due: dict[int, int]
@@ -340,7 +340,7 @@ def check_of_emulator_loop(tmp_path_factory: pytest.TempPathFactory) -> Check_of
 
 
 def duration(size: int) -> int:
-    """Of a packet on a link of 10 Gbit/s."""
+    """Time of a packet on a link of 10 Gbit/s."""
     return -(-(size + OVERHEAD) * 8 // 10)
 
 

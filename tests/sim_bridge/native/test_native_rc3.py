@@ -242,7 +242,7 @@ def messages(rows: list[tuple[int, int, int]]) -> list[Message]:
 
 
 def flows_of_native_recovery(recovery: str, rows: list[tuple[int, int, int]], **changes: Any) -> Records:
-    """What becomes of messages at a star without other traffic."""
+    """Return the fates of messages at a star without other traffic."""
     usual = {"transport__name": "newreno", "transport__mark_bytes": 0, "transport__slow_start": True}
     usual |= {"transport__recovery": recovery, "policy__name": "cs"}
     document = star_of_messages(messages(rows), SENDERS + 1, **(usual | changes))

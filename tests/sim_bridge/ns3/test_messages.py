@@ -335,7 +335,7 @@ def test_bursts_and_pauses_have_the_means_that_are_asked_for() -> None:
 
 
 def ring_by_hand(members: int, size_bytes: int) -> dict[tuple[int, int], list[set[int]]]:
-    """What every member knows of every part after each step of a ring: sets of the members that it has summed."""
+    """Members whose data each member has summed in each part, after each step of a ring."""
     known = {(member, part): [{member}] for member in range(members) for part in range(members)}
     for step in range(2 * (members - 1)):
         before = {key: set(found[-1]) for key, found in known.items()}

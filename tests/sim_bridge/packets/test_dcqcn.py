@@ -408,7 +408,7 @@ def message(transport: str, size_bytes: int, **changes: Any) -> dict[str, Any]:
 
 
 def flow_of(document: dict[str, Any], dropped: Collection[int] = ()) -> Any:
-    """What became of the message when the switch drops these of the packets that reach it."""
+    """Return the fate of the message when the switch drops these of the packets that reach it."""
     seen = -1
 
     def decide(rows: np.ndarray) -> np.ndarray:

@@ -333,7 +333,7 @@ def exchange(kind: str, servers: int, size_bytes: int, **given_: int) -> list[Me
 
 
 def test_all_to_all_keeps_its_flows_whole_and_loads_both_ends_of_every_spine_evenly() -> None:
-    """As in the thesis: 16 spines and 16 servers below each leaf."""
+    """The thesis's network: 16 spines and 16 servers below each leaf."""
     below, spines = 16, 16
     messages = exchange("all_to_all", 64, 63 * 1600)
     found = assigned(messages, spines, below)
