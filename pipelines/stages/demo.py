@@ -104,13 +104,14 @@ class DemoResult(Summarised):
         pays = chance_text(gain, "run", above="so prediction pays", below="so prediction does not pay")
         cost = self.flows.differences("cost", self.threshold)["credence"]
         costs = chance_text(cost, "seed", above="so prediction does not pay", below="so prediction pays")
+        model = str(self.folder / ENSEMBLE_FILE).removeprefix(f"{Path.cwd()}/")
         return [
             f"Bursts, senders that do not react: the trees send {interval_text(gain)} % more packets than "
             f"{self.tuned}, {pays}.",
             f"TCP: Credence's cost minus that of {policy_words(self.threshold)} is {interval_text(cost)}, {costs}.",
             *self._same_in_ns3(),
             "Which is your case? foretail collect source=pcap log=FILE reads a capture; foretail replay "
-            f"'datasets=[outputs/collect/RUN]' model={self.folder / ENSEMBLE_FILE} compares predictor and thresholds.",
+            f"'datasets=[outputs/collect/RUN]' model={model} compares predictor and thresholds.",
         ]
 
     def tables(self) -> list[Table]:
