@@ -25,6 +25,7 @@ COMMANDS = {
     ),
     "ui": ("show the tracked runs of this folder: MLflow's pages on 127.0.0.1", "[--port PORT]"),
     "features": ("list what a switch can know: meaning, unit, costs, and the sets that have it", ""),
+    "zoo": ("list the rules from which foretail choose chooses, with their certificates", ""),
     "verify": ("tell whether folders, stores and tracking files are as Foretail wrote them", "PATH..."),
     "doctor": ("tell what this machine has, and how to get the rest", ""),
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
@@ -266,7 +267,14 @@ def _help(stage: str, arguments: Sequence[str]) -> int:
 
 
 def _run_command(command: str, arguments: Sequence[str]) -> int:
-    runs = {"ui": _ui, "features": _features, "verify": _verify, "doctor": _doctor, "completion": _completion}
+    runs = {
+        "ui": _ui,
+        "features": _features,
+        "zoo": _zoo,
+        "verify": _verify,
+        "doctor": _doctor,
+        "completion": _completion,
+    }
     run = runs[command]
     code = None if {"--help", "-h"} & set(arguments) else run(arguments)
     if code is None:
@@ -295,6 +303,16 @@ def _features(arguments: Sequence[str]) -> int | None:
     if arguments:
         return None
     show([features_table()])
+    return 0
+
+
+def _zoo(arguments: Sequence[str]) -> int | None:
+    from foretail.models import zoo
+    from foretail.pipelines.runs.result import Table, show
+
+    if arguments:
+        return None
+    show([Table.of_rows("Rules of the zoo", [one.row() for one in map(zoo.rule, zoo.names())], zoo.NOTE)])
     return 0
 
 

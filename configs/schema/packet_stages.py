@@ -1,4 +1,4 @@
-"""Stages on packets: collect, evaluate, replay and demo."""
+"""Stages on packets: collect, evaluate, replay, choose and demo."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class ReplayConfig(Stage):
                 f"parameters.alpha has {len(self.parameters.alpha)} values: give one per queue of a port, 1 to 8"
             )
         if self.arrivals is not None:
-            self._check_arrivals()
+            require_switch(self.ports, self.buffer)
         else:
             self._check_datasets()
         self._check_predictions()
@@ -264,14 +264,6 @@ class ReplayConfig(Stage):
             usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
             if field.name in names and getattr(self, field.name) != usual:
                 raise ForetailError(f"{field.name} is {why}")
-
-    def _check_arrivals(self) -> None:
-        if self.ports is None or self.buffer is None:
-            raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
-        if self.buffer < self.ports:
-            raise ForetailError(
-                f"buffer = {self.buffer} packets is less than one for each of ports = {self.ports}: raise buffer"
-            )
 
     def _check_datasets(self) -> None:
         of_arrivals = {"ports", "buffer", "optimum", "allow_more_than_ports_per_slot", "rules", "rules_seed"}
@@ -298,6 +290,56 @@ class ReplayConfig(Stage):
             )
         if self.predictions != "flipped":
             self._refuse({"flip_probability", "prediction_seed"}, "for predictions=flipped: give that too")
+
+
+@dataclass
+class ChooseConfig(Stage):
+    """``foretail choose``: a rule of the zoo for given traffic."""
+
+    arrivals: str | None = setting(None, "CSV or Parquet file of slotted arrivals, with the columns slot and port.")
+    datasets: list[str] = setting([], "Recorded datasets, or runs of foretail collect, instead of a file.")
+    ports: int | None = setting(
+        None, "With arrivals, the number of ports of the switch.", at_least=1, at_most=MOST_PORTS
+    )
+    buffer: int | None = setting(
+        None, "With arrivals, the number of packets that fit into the shared buffer.", at_least=1, at_most=2**40
+    )
+    windows: int = setting(10, "Windows of each file or dataset that are replayed.", at_least=1, at_most=10**6)
+    buffers: float = setting(
+        2.0, "Length of a window, in times that its slowest port takes to send a whole buffer.", above=0
+    )
+    rules: list[str] | None = setting(None, "Rules of the zoo among which to choose; null means all.")
+    search: bool = setting(False, "Also search a rule on this sample, starting from the chosen one.")
+    trials: int = setting(200, "With search, the number of rules that each search tries.", at_least=24, at_most=10**7)
+    seed: int = setting(1, "With search, the seed of its draws.", at_least=0, at_most=2**31 - 1)
+    jobs: int = setting(2, "Number of replays at the same time.", at_least=1, at_most=1024)
+
+    def check(self, where: str) -> None:
+        """Raise ForetailError on settings that only together cannot work."""
+        if (self.arrivals is None) == (not self.datasets):
+            both = "both are given" if self.datasets else "there is neither"
+            raise ForetailError(f"choose takes arrivals=FILE or datasets=[...], and {both}: give one of the two")
+        if self.arrivals is not None:
+            require_switch(self.ports, self.buffer)
+        elif self.ports is not None or self.buffer is not None:
+            raise ForetailError("ports and buffer are for arrivals=FILE: leave them out, a dataset knows its switches")
+        require_distinct("datasets", self.datasets, "name every dataset once")
+        if self.rules is not None:
+            require_distinct("rules", self.rules, "name every rule once")
+            if not self.rules:
+                raise ForetailError("rules = [] leaves nothing to choose: leave it out for all rules of the zoo")
+
+    def unused(self) -> Mapping[str, str]:
+        """Settings of a search, without one."""
+        return {} if self.search else dict.fromkeys(("trials", "seed"), "search=false")
+
+
+def require_switch(ports: int | None, buffer: int | None) -> None:
+    """Raise ForetailError unless slotted arrivals have a switch whose buffer holds a packet for each port."""
+    if ports is None or buffer is None:
+        raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
+    if buffer < ports:
+        raise ForetailError(f"buffer = {buffer} packets is less than one for each of ports = {ports}: raise buffer")
 
 
 @dataclass

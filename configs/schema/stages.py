@@ -27,7 +27,7 @@ from foretail.configs.schema.model_stages import (
 )
 from foretail.configs.schema.network.circuits import DemandConfig, ScheduleConfig
 from foretail.configs.schema.networks import EmulatorNetwork, NativeNetwork, Ns3Network
-from foretail.configs.schema.packet_stages import CollectConfig, DemoConfig, EvaluateConfig, ReplayConfig
+from foretail.configs.schema.packet_stages import ChooseConfig, CollectConfig, DemoConfig, EvaluateConfig, ReplayConfig
 from foretail.configs.schema.policies import POLICIES
 from foretail.configs.schema.scenario import Scenario
 from foretail.configs.schema.stage import Stage
@@ -73,6 +73,7 @@ STAGES: dict[str, type[Stage]] = {
     "distill": DistillConfig,
     "evaluate": EvaluateConfig,
     "replay": ReplayConfig,
+    "choose": ChooseConfig,
     "promote": PromoteConfig,
     "export": ExportConfig,
     "deploy": DeployConfig,

@@ -23,6 +23,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "compare buffer policies on given arrivals: a file of slotted arrivals, or recorded datasets",
         "foretail replay arrivals=arrivals.csv ports=20 buffer=1000",
     ),
+    "choose": (
+        "choose a sharing rule for given traffic, and tell what it is worth there",
+        "foretail choose arrivals=arrivals.csv ports=20 buffer=1000",
+    ),
     "export": (
         "turn a predictor into C, P4 or ONNX, proven equivalent",
         "foretail export model=models:/foretail-drop@candidate target=p4",

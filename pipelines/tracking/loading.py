@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.core.impostors import refuse_impostor
+from foretail.models import zoo
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
 from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
@@ -38,8 +39,8 @@ def load_model(model: str, tracking: Tracking, store: Store, **reading: Any) -> 
 
 
 def is_predictor(model: str) -> bool:
-    """True if it names a predictor, in a file, a folder or MLflow, and not a policy."""
-    return model.startswith(("models:/", "runs:/")) or Path(model).exists()
+    """True if it names a predictor, in a file, a folder, MLflow or the zoo, and not a policy."""
+    return model.startswith(("models:/", "runs:/", zoo.PREFIX)) or Path(model).exists()
 
 
 def load_predictor(
@@ -51,7 +52,7 @@ def load_predictor(
     limits: Limits = DEFAULT_LIMITS,
     rows: NDArray[np.int64] | None = None,
 ) -> Ensemble | Network:
-    """The drop predictor of a file, of a train run's folder, or of an address in MLflow.
+    """The drop predictor of a file, of a train run's folder, of an address in MLflow, or zoo:NAME.
 
     `inputs` describes the columns of a model that another framework trained, `limits` what reading it may take, and
     `rows` are data on which it is tried, see :func:`foretail.models.ensemble.model_files.load_model_file`.
@@ -60,6 +61,8 @@ def load_predictor(
     if model.startswith(("models:/", "runs:/")):
         uri = tracking_uri(tracking.uri, store.folder.parent)
         predictor = load_drop_predictor(model, uri, inputs, allow_pickle, limits)
+    elif model.startswith(zoo.PREFIX):
+        predictor = zoo.rule(model.removeprefix(zoo.PREFIX)).ensemble()
     else:
         path = Path(model)
         if path.is_dir():
@@ -72,7 +75,8 @@ def load_predictor(
             )
         if not path.is_file():
             raise ForetailError(
-                f"there is no model {path}: give the file of a model, a train run's folder or models:/NAME@ALIAS"
+                f"there is no model {path}: give the file of a model, a train run's folder, zoo:NAME or "
+                "models:/NAME@ALIAS"
             )
         network = path.suffix == Path(NETWORK_FILE).suffix
         predictor = load_network(path) if network else load_model_file(path, inputs, allow_pickle, limits, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,33 @@ from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import KnownArrivals, Scorer
 from foretail.sim_bridge.arrivals.files import SLOT_NS, Slotted, slots_shift
 from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
+
+BUFFERS = 2.0
+"""Length of a window, in times that its slowest port takes to send a whole buffer: long enough to fill and empty it."""
+
+
+def spread(time: NDArray[np.int64], count: int, length: float) -> list[tuple[slice, int]]:
+    """Return the rows and the start of windows that are spread evenly over arrivals, each of the same length.
+
+    There are `count`, or as many as do not overlap, and one at least; those without an arrival are left out.
+
+    Examples
+    --------
+    >>> spread(np.array([0, 1, 5, 9]), count=2, length=3)
+    [(slice(0, 2, None), 0), (slice(3, 4, None), 7)]
+    """
+    if not len(time):
+        return [(slice(0, 0), 0)]
+    first, last = int(time[0]), int(time[-1]) + 1
+    count = max(1, min(count, math.floor((last - first) / length)))
+    if count == 1 and length >= last - first:
+        return [(slice(0, len(time)), 0)]
+    windows = []
+    for start in np.linspace(first, max(first, last - length), count).astype(np.int64).tolist():
+        low, high = np.searchsorted(time, [start, start + math.ceil(length)]).tolist()
+        if low < high:
+            windows.append((slice(low, high), start))
+    return windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,37 +102,68 @@ class KnownRun:
 
         ForetailError on rows that are no trace, and on runs with several queues per port or with circuits.
         """
+        (whole,) = cls.windows_of(dataset, 1, np.inf)
+        return whole
+
+    @classmethod
+    def windows_of(cls, dataset: Dataset, count: int, buffers: float = BUFFERS) -> tuple[KnownRun, ...]:
+        """Return windows of a trace, spread evenly over it, each from an empty buffer; else as :meth:`of`.
+
+        Parameters
+        ----------
+        count : windows; fewer where they would overlap, and one at least
+        buffers : a window lasts as long as its slowest port takes to send a whole buffer so many times
+        """
         dataset.require_trace()
         run = dataset.manifest
         if queues_of(run).count > 1 or voqs_of(run) is not None:
             raise ForetailError(
-                f"{dataset.path} has several queues per port or circuits, which training for what is sent cannot have: "
-                "leave it out"
+                f"{dataset.path} has several queues per port or circuits, which training for what is sent and choosing "
+                "a rule cannot have: leave it out"
             )
         rules = {**vars(run.rules), "seed": run.seed}
         condition = str({name: value for name, value in sorted(run.scenario.items()) if name != "seed"})
-        batches = list(dataset.arrivals())
+        records = np.concatenate(list(dataset.arrivals()))
         if run.scenario.get("source") == "slotted":
-            slots = (
-                Slotted(batch["time_ns"] // SLOT_NS, batch["port"].astype(np.int32, casting="same_kind"))
-                for batch in batches
-            )
-            ports, buffer = run.scenario["ports"], run.scenario["buffer_packets"]
-            return cls.in_slots(
+            slots = Slotted(records["time_ns"] // SLOT_NS, records["port"].astype(np.int32, casting="same_kind"))
+            return cls.windows_in_slots(
                 slots,
-                ports,
-                buffer,
+                run.scenario["ports"],
+                run.scenario["buffer_packets"],
+                count,
+                buffers,
                 condition=condition,
                 cell_bytes=run.cell_bytes,
                 average_shift=max(slots_shift(run.average_shift), 0),
                 settings=rules,
             )
-        return cls.in_bytes(run, batches, condition=condition)
+        drain_ns = max(8e9 * switch.buffer_bytes / min(switch.port_rates_bps) for switch in run.switches)
+        parts = []
+        for rows, start in spread(records["time_ns"], count, buffers * drain_ns):
+            part = records[rows].copy()
+            part["time_ns"] -= start
+            parts.append(cls.in_bytes(run, [part], condition=condition))
+        return tuple(parts)
+
+    @classmethod
+    def windows_in_slots(
+        cls, arrivals: Slotted, ports: int, buffer: int, count: int, buffers: float = BUFFERS, **described: Any
+    ) -> tuple[KnownRun, ...]:
+        """Return :meth:`windows_of` unit packets; `described` goes to :meth:`in_slots`."""
+        return tuple(
+            cls.in_slots([Slotted(arrivals.slot[rows] - start, arrivals.port[rows])], ports, buffer, **described)
+            for rows, start in spread(arrivals.slot, count, buffers * buffer)
+        )
 
     @classmethod
     def in_bytes(cls, run: Run, batches: Sequence[Records], *, condition: str = "") -> KnownRun:
         """Return a run of packets of any sizes on the switches that `run` describes, each with one queue per port."""
         return cls(tuple(_switches(run, batches)), condition, {**vars(run.rules), "seed": run.seed})
+
+    @property
+    def packets(self) -> int:
+        """Packets that arrive, control packets included."""
+        return sum(map(len, self.switches))
 
     @cached_property
     def lqd(self) -> int:
@@ -147,7 +206,7 @@ class KnownRun:
         return Visits(seen, margins)
 
     def _share(self, rows: int) -> float:
-        return min(1.0, rows / max(1, sum(map(len, self.switches))))
+        return min(1.0, rows / max(1, self.packets))
 
 
 def _switches(run: Run, batches: Sequence[Records]) -> Iterable[KnownArrivals]:

@@ -14,13 +14,17 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from fractions import Fraction
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretail.features.catalog import FEATURES
+from foretail.features.catalog import CELL_BYTES, FEATURES, feature
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge._native import Scorer, adaptive_threshold
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail.sim_bridge.open_loop.known import KnownRun
 
 TERMS = (
@@ -70,16 +74,74 @@ class AdaptiveThreshold:
 
     def scorer(self) -> Scorer:
         """Return what a run asks: a packet is dropped where the margin, in 1/256 eighths of octaves, is above 0."""
-        sets = np.array(self.numbers[: SETS * _OF_SET]).reshape(SETS, _OF_SET)
-        sets[:, 0] += sets[:, 1:] @ np.array(self.centres)
-        fixed = np.round(np.clip(sets, -_TERM_MOST, _TERM_MOST) * _UNIT).astype(np.int64)
-        cuts = [round(2 ** min(max(cut, 0.0), 24.0)) for cut in self.numbers[SETS * _OF_SET :]]
+        fixed, cuts = self._fixed()
         return adaptive_threshold(
             list(TERMS),
             np.ascontiguousarray(fixed[:, 1:]),
             np.ascontiguousarray(fixed[:, 0]),
             list(zip(TESTS, cuts, strict=True)),
         )
+
+    def ensemble(self, cell_bytes: int = CELL_BYTES, average_shift: int = AVERAGE_SHIFT) -> Ensemble:
+        """Return the same decisions as trees, whose exact sum is the margin: one for each term, exact for every input.
+
+        A tree finds the set, then the step of its term's logarithm, by halves.
+
+        Parameters
+        ----------
+        cell_bytes, average_shift : units of the features, see :meth:`~foretail.features.catalog.Feature.params`
+        """
+        fixed, cuts = self._fixed()
+        items = [feature(name) for name, _ in TERMS]
+        names = [item.name for item in items]
+        trees = []
+        for place, (item, (_, is_logarithm)) in enumerate(zip(items, TERMS, strict=True)):
+            steps = _steps_of(item.bits, is_logarithm)
+            sets: list[Rule] = []
+            for bound, *weights in fixed.tolist():
+                offset = -bound if place == 0 else 0
+                sets.append(_ladder(item.name, [(first, weights[place] * value + offset) for first, value in steps]))
+            rule: Rule = sets[-1]
+            for test, cut, below in reversed(list(zip(TESTS, cuts, sets[:-1], strict=True))):
+                rule = (test, cut, below, rule)
+            trees.append(tree_of_rule((TERMS[0][0], 0, 0.0, rule), names))
+        inputs = tuple(FeatureInput(item.name, item.params(cell_bytes, average_shift), item.bits) for item in items)
+        return Ensemble(
+            inputs,
+            tuple(trees),
+            Fraction(0),
+            output="logit",
+            origin={"kind": "adaptive_threshold", "policy": "learned"},
+        )
+
+    def _fixed(self) -> tuple[NDArray[np.int64], list[int]]:
+        """The bound and the weights of each set in fixed point, int64[SETS, 1 + terms], and the cuts of the tests."""
+        sets = np.array(self.numbers[: SETS * _OF_SET]).reshape(SETS, _OF_SET)
+        sets[:, 0] += sets[:, 1:] @ np.array(self.centres)
+        fixed = np.round(np.clip(sets, -_TERM_MOST, _TERM_MOST) * _UNIT).astype(np.int64)
+        return fixed, [round(2 ** min(max(cut, 0.0), 24.0)) for cut in self.numbers[SETS * _OF_SET :]]
+
+
+def _steps_of(bits: int, is_logarithm: bool) -> list[tuple[int, int]]:
+    """The values of a term with the first input of each: of the logarithm in eighths of octaves, or all inputs."""
+    if not is_logarithm:
+        return [(value, value) for value in range(1 << bits)]
+    steps = []
+    for octave in range(bits + 1):
+        for eighth in range(8):
+            first = ((8 + eighth) << octave) + 7 >> 3  # the least value whose logarithm is this, of the input plus 1
+            if first <= 1 << bits and (first << 3 >> octave) & 7 == eighth and first >> octave == 1:
+                steps.append((first - 1, 8 * octave + eighth))
+    return steps
+
+
+def _ladder(name: str, steps: Sequence[tuple[int, int]]) -> Rule:
+    """Return the rule with a value from each first input on; equal neighbours are one."""
+    merged = [steps[0], *(step for before, step in pairwise(steps) if step[1] != before[1])]
+    if len(merged) == 1:
+        return float(merged[0][1])
+    half = len(merged) // 2
+    return name, merged[half][0] - 1, _ladder(name, merged[:half]), _ladder(name, merged[half:])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""The zoo: rules that were searched on one workload each, ready to decide about any packet of a switch.
+
+A rule is an :class:`~foretail.models.drop.thresholds.adaptive_threshold.AdaptiveThreshold`. As trees it is exported,
+proven and deployed like any model: ``model=zoo:NAME`` works wherever a model does. No rule suits all traffic:
+``foretail choose`` replays a sample of yours under each of them and says which one to use. ``rules.json`` next to this
+module has the rules, what trained them and what their exports cost; ``foretail run zoo`` makes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from foretail.core.errors import ForetailError
+from foretail.features.catalog import CELL_BYTES
+from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.sim_bridge._native import Scorer
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
+
+PREFIX = "zoo:"
+NOTE = (
+    "Every rule drops or accepts any packet by six features of its switch. C and P4 of each are proven equal to its "
+    "trees; stages, rows and bits of TCAM are those of the P4. foretail choose says which rule suits given traffic, "
+    "model=zoo:NAME takes one."
+)
+
+
+@dataclass(frozen=True)
+class ZooRule:
+    """A rule with its certificate.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> rule = zoo.rule(zoo.names()[0])
+    >>> rule.ensemble().features[0].name
+    'pressure'
+    """
+
+    name: str  #: lower-case letters, digits and underscores
+    rule: AdaptiveThreshold  #: its numbers
+    trained_on: Mapping[str, Any]  #: the workload, its settings and seeds, and the rules that the search tried
+    #: identity of the trees at the usual units, their leaves, what proved the C, and rows, bits and stages of the P4
+    certificate: Mapping[str, Any]
+
+    def scorer(self) -> Scorer:
+        """Return what a replay asks."""
+        return self.rule.scorer()
+
+    def ensemble(self, cell_bytes: int = CELL_BYTES, average_shift: int = AVERAGE_SHIFT) -> Ensemble:
+        """Return the same decisions as trees, in these units of the features."""
+        return self.rule.ensemble(cell_bytes, average_shift)
+
+    def row(self) -> dict[str, str | int]:
+        """Return the row of ``foretail zoo``."""
+        settings = ", ".join(f"{name} {value}" for name, value in self.trained_on.get("settings", {}).items())
+        trained = f"{self.trained_on['workload']}: {settings}" if self.trained_on else "none: a threshold"
+        return {
+            "rule": self.name,
+            "searched on": trained,
+            "ports": self.trained_on.get("ports", "-"),
+            "buffer": self.trained_on.get("buffer", "-"),
+            "P4 rows": self.certificate["p4_rows"],
+            "kbit of TCAM": round(self.certificate["p4_tcam_bits"] / 1000),
+            "stages": self.certificate["p4_stages"],
+        }
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all rules, the ones that help most on training workloads first.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> len(zoo.names())
+    16
+    """
+    return tuple(_rules())
+
+
+def rule(name: str) -> ZooRule:
+    """Return a rule by its name; ForetailError when there is none.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> zoo.rule("none_of_them")
+    Traceback (most recent call last):
+      ...
+    foretail.core.errors.ForetailError: the zoo has no rule none_of_them: foretail zoo lists them
+    """
+    try:
+        return _rules()[name]
+    except KeyError:
+        raise ForetailError(f"the zoo has no rule {name}: foretail zoo lists them") from None
+
+
+@functools.cache
+def _rules() -> dict[str, ZooRule]:
+    return {
+        one["name"]: ZooRule(
+            one["name"],
+            AdaptiveThreshold(tuple(one["numbers"]), tuple(one["centres"])),
+            one["trained_on"],
+            one["certificate"],
+        )
+        for one in _document()["rules"]
+    }
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(resources.files(__package__).joinpath("rules.json").read_text("utf-8"))
+    return document
+
+
+def tuned_alpha() -> float:
+    """Return the alpha of Dynamic Thresholds that sends most on the workloads that trained the zoo.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> zoo.tuned_alpha() in (4.0, 8.0, 16.0)
+    True
+    """
+    return float(_document()["tuned_alpha"])

@@ -1,0 +1,374 @@
+"""The choice of a rule for given traffic: windows of it are replayed under the zoo and under tuned thresholds.
+
+Every window starts with an empty buffer, and all rules see the same windows. The rule that sends most on them is
+chosen. What it is worth is cross-fitted: on each window the rule and the alpha of Dynamic Thresholds are those that
+send most on the other windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
+from foretail.features.catalog import CELL_BYTES
+from foretail.models import zoo
+from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.comparison.judging import ACCEPT, LQD, Runs, open_runs
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
+from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
+from foretail.sim_bridge.open_loop.baselines import CANDIDATES
+from foretail.sim_bridge.open_loop.known import BUFFERS, KnownRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WINDOWS = 10
+LEAST_OVERLOADED = 5
+"""A sample with fewer windows that overload the buffer says too little."""
+SEARCHED = "searched here"
+_DT = "dt"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule or a policy that can be chosen or stands beside the chosen one."""
+
+    name: str
+    kind: str  #: {'rule', 'threshold', 'bound'}, of which only rules are chosen
+    policy: str  #: of the switch
+    rule: AdaptiveThreshold | None = None  #: that the policy ``learned`` asks
+    alpha: float | None = None  #: of a threshold
+
+    def log_sent(self, run: KnownRun) -> float:
+        """Return the logarithm of what is sent over what LQD sends."""
+        scorer = None if self.rule is None else self.rule.scorer()
+        parameters = {} if self.alpha is None else {"alpha": [self.alpha]}
+        return math.log(max(run.sent(self.policy, scorer, **parameters), 1) / max(run.lqd, 1))
+
+
+def library(names: Sequence[str] | None = None) -> list[Candidate]:
+    """Return rules of the zoo, all of them by default."""
+    return [Candidate(name, "rule", "learned", zoo.rule(name).rule) for name in names or zoo.names()]
+
+
+def _beside() -> list[Candidate]:
+    """Every baseline with every setting, always accepting, and LQD."""
+    thresholds = [Candidate(str(one), "threshold", one.policy, alpha=one.alpha) for one in CANDIDATES]
+    return [*thresholds, Candidate(ACCEPT, "threshold", "followlqd"), Candidate(LQD, "bound", "lqd")]
+
+
+@dataclass(frozen=True, eq=False)
+class Logs:
+    """What candidates send on windows."""
+
+    candidates: Sequence[Candidate]
+    values: NDArray[np.float64]  #: float64[windows, candidates], logarithms of what is sent over what LQD sends
+
+    def places(self, *names: str, kind: str | None = None, policy: str | None = None) -> list[int]:
+        """Return the columns of these names, of a kind, or of a policy."""
+        return [
+            place
+            for place, one in enumerate(self.candidates)
+            if one.name in names or one.kind == kind or one.policy == policy
+        ]
+
+    def best(self, among: Sequence[int], rows: Sequence[int] | None = None) -> int:
+        """Return the column among some that sends most on some windows, of equals the first."""
+        values = self.values if rows is None else self.values[list(rows)]
+        return among[int(np.argmax(values[:, among].sum(axis=0)))]
+
+    def held_out(self, among: Sequence[int]) -> list[int]:
+        """Return for each window the column among some that sends most on the others; on all where it is alone."""
+        count = len(self.values)
+        return [self.best(among, [other for other in range(count) if other != row] or None) for row in range(count)]
+
+
+def measured(runs: Sequence[KnownRun], candidates: Sequence[Candidate], jobs: int = 1) -> Logs:
+    """Return what candidates send on runs, in `jobs` threads."""
+    for run in runs:
+        _ = run.lqd  # once, before threads ask
+    with ThreadPoolExecutor(jobs) as pool:
+        logs = list(pool.map(lambda pair: pair[1].log_sent(pair[0]), product(runs, candidates)))
+    return Logs(candidates, np.reshape(np.array(logs), (len(runs), len(candidates))))
+
+
+@dataclass(frozen=True)
+class SearchWorth:
+    """A search on the sample, judged on the half of the windows that it did not see."""
+
+    gain_percent: PairedDifference  #: over the rule of the library that is chosen on the same half, over windows
+    trials: int  #: rules that were tried in each search
+    is_chosen: bool  #: the mean gain is above 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice(Summarised):
+    """A rule for given traffic, and what it is worth there.
+
+    Attributes
+    ----------
+    name, rule : the chosen rule
+    table : DataFrame, a row for each rule and policy, see :func:`choose`
+    gain_percent : of packets or bytes that are sent over Dynamic Thresholds with the best alpha, cross-fitted
+    """
+
+    name: str
+    rule: AdaptiveThreshold
+    logs: Logs = field(repr=False)
+    packets: int  #: that arrive in all windows
+    cell_bytes: int
+    average_shift: int
+    search: SearchWorth | None = None
+
+    @property
+    def windows(self) -> int:
+        """Windows of the sample."""
+        return len(self.logs.values)
+
+    @cached_property
+    def dt(self) -> Candidate:
+        """Dynamic Thresholds with the alpha that sends most on all windows."""
+        return self.logs.candidates[self.logs.best(self.logs.places(policy=_DT))]
+
+    @cached_property
+    def overloaded(self) -> int:
+        """Windows on which the policies and rules do not all send the same."""
+        return int(np.count_nonzero(np.ptp(self.logs.values, axis=1) > 0))
+
+    @cached_property
+    def agreeing(self) -> int:
+        """Windows without which the same rule of the library is chosen."""
+        places = self.logs.places(kind="rule")
+        return self.logs.held_out(places).count(self.logs.best(places))
+
+    @cached_property
+    def gain_percent(self) -> PairedDifference:
+        """The gain over tuned Dynamic Thresholds in %, both chosen on the other windows, with an interval over windows."""
+        values, rows = self.logs.values, range(self.windows)
+        rules, alphas = (self.logs.held_out(self.logs.places(**of)) for of in ({"kind": "rule"}, {"policy": _DT}))
+        return mean_interval([100 * (values[row, rules[row]] - values[row, alphas[row]]) for row in rows])
+
+    @property
+    def suffices(self) -> bool:
+        """True if the sample says which rule to use."""
+        return self.overloaded >= LEAST_OVERLOADED
+
+    def ensemble(self) -> Ensemble:
+        """Return the chosen rule as trees, in the units of the sample's features."""
+        return self.rule.ensemble(self.cell_bytes, self.average_shift)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each candidate, the one that sends most first.
+
+        Columns: ``name``, ``kind``, ``sent_percent_of_lqd``, the geometric mean over windows, ``gain_percent`` over
+        Dynamic Thresholds with the best alpha, and ``worst_percent``, the gain on its worst window.
+        """
+        import pandas as pd
+
+        gains = 100 * (self.logs.values - self.logs.values[:, [self.logs.places(self.dt.name)[0]]])
+        rows = [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "sent_percent_of_lqd": 100 * math.exp(self.logs.values[:, place].mean()),
+                "gain_percent": gains[:, place].mean(),
+                "worst_percent": gains[:, place].min(),
+            }
+            for place, one in enumerate(self.logs.candidates)
+        ]
+        return pd.DataFrame(rows).sort_values("sent_percent_of_lqd", ascending=False, kind="stable", ignore_index=True)
+
+    def document(self) -> dict[str, Any]:
+        """Every figure, JSON-like."""
+        return {
+            "chosen": self.name,
+            "numbers": self.rule.numbers,
+            "centres": self.rule.centres,
+            "windows": self.windows,
+            "packets": self.packets,
+            "overloaded_windows": self.overloaded,
+            "agreeing_windows": self.agreeing,
+            "suffices": self.suffices,
+            "tuned_dt": self.dt.name,
+            "gain_percent": asdict(self.gain_percent),
+            "search": None if self.search is None else asdict(self.search),
+            "rows": self.table.to_dict("records"),
+        }
+
+    def verdict(self) -> list[str]:
+        """Three sentences: which rule, what it is worth, and whether the sample suffices."""
+        gain = self.gain_percent
+        worth = (
+            f"On windows that did not choose it, the rule of the zoo sends {interval_text(gain)} % more than "
+            f"Dynamic Thresholds with the best alpha ({self.dt.name})."
+            if self.windows > 1
+            else "One window chooses a rule and cannot judge it: give a longer sample."
+        )
+        sample = (
+            f"{self.overloaded} of {self.windows} windows overload the buffer, and {self.agreeing} agree on the rule"
+        )
+        enough = (
+            "the sample suffices" if self.suffices else f"fewer than {LEAST_OVERLOADED} are a small sample: replay more"
+        )
+        sentences = [f"Use {self.name}.", worth, f"{sample}: {enough}."]
+        if self.search is not None:
+            use = "it is the chosen rule" if self.search.is_chosen else "so the rule of the zoo stays"
+            sentences.append(
+                f"A search of {self.search.trials:,} rules on half of the windows sends "
+                f"{interval_text(self.search.gain_percent)} % more on the other half: {use}."
+            )
+        return sentences
+
+    def tables(self) -> list[Table]:
+        """The best rules, each policy with its best setting, always accepting, and LQD."""
+        frame = self.table
+        policy = {one.name: one.policy for one in self.logs.candidates}
+        best = frame.assign(of=[one.name if one.kind == "rule" else policy[one.name] for one in frame.itertuples()])
+        best = best.drop_duplicates("of")
+        rules = best[best["kind"] == "rule"].head(3)
+        shown = best[(best["kind"] != "rule") | best["name"].isin([*rules["name"], self.name])]
+        columns = {
+            "name": "rule or policy",
+            "sent_percent_of_lqd": "sent, % of LQD",
+            "gain_percent": f"over {self.dt.name}, %",
+            "worst_percent": "its worst window, %",
+        }
+        note = (
+            f"{self.windows} windows, {self.packets:,} packets; all settings are those that send most on these windows"
+        )
+        return [Table.of_frame("A rule for this traffic", shown, columns, note)]
+
+
+def choose(
+    arrivals: Runs | Slotted | pd.DataFrame | Sequence[KnownRun],
+    ports: int | None = None,
+    buffer: int | None = None,
+    *,
+    windows: int = WINDOWS,
+    buffers: float = BUFFERS,
+    rules: Sequence[str] | None = None,
+    trials: int = 0,
+    seed: int = 1,
+    jobs: int = 1,
+    report: Callable[[float, str], None] = lambda share, words: None,
+) -> Choice:
+    """Choose a rule of the zoo for given traffic.
+
+    ForetailError without an arrival, without a switch for bare arrivals, and on an unknown rule.
+
+    Parameters
+    ----------
+    arrivals : a dataset, its path, a run or sweep of ``foretail collect``, several of them, or packets in slots: a
+        :class:`~foretail.sim_bridge.arrivals.files.Slotted` or a DataFrame with the integer columns ``slot`` and
+        ``port`` in order of arrival
+    ports, buffer : with packets in slots, the ports of the switch and the packets that its buffer holds
+    windows : of each run, spread evenly over it; fewer where they would overlap
+    buffers : a window lasts as long as a port takes to send a whole buffer so many times
+    rules : names of the zoo; None: all
+    trials : rules that a search on this very sample tries, starting from the chosen one; 0: no search
+    seed, jobs, report : of the search's draws, threads, called with the share done and words on it
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from foretail.api import choose, workloads
+    >>> batches = list(workloads.PoissonBursts(load=0.4).batches(20, 1000, 20_000, seed=1))
+    >>> choice = choose(batches[0], ports=20, buffer=1000)
+    >>> choice.windows, choice.gain_percent.mean > 0
+    (10, True)
+    """
+    runs, cell_bytes, average_shift = _windows(arrivals, ports, buffer, windows, buffers)
+    if not any(run.packets for run in runs):
+        raise ForetailError("the sample has no packet: give other arrivals")
+    logs = measured(runs, [*library(rules), *_beside()], jobs)
+    best = logs.candidates[logs.best(logs.places(kind="rule"))]
+    assert best.rule is not None
+    choice = Choice(best.name, best.rule, logs, sum(run.packets for run in runs), cell_bytes, average_shift)
+    return choice if not trials else _searched(choice, runs, trials, seed, jobs, report)
+
+
+def _searched(
+    choice: Choice,
+    runs: Sequence[KnownRun],
+    trials: int,
+    seed: int,
+    jobs: int,
+    report: Callable[[float, str], None],
+) -> Choice:
+    """The choice with a search on each half of the windows, and on all of them where that sends more on the other."""
+    if len(runs) < 2:
+        raise ForetailError(
+            "a search is judged on windows that it has not seen, and there is one: give a longer sample"
+        )
+    logs, gains = choice.logs, np.zeros(len(runs))
+    places = logs.places(kind="rule")
+
+    def searched(rows: Sequence[int], part: int) -> AdaptiveThreshold:
+        start = logs.candidates[logs.best(places, rows)].rule
+        assert start is not None
+        tell = partial(_part_of, report, part)
+        one = search_threshold(
+            [runs[row] for row in rows], start, policy="learned", trials=trials, seed=seed, jobs=jobs, report=tell
+        )
+        return one.rule
+
+    halves = [list(range(first, len(runs), 2)) for first in (0, 1)]
+    for part, (rows, others) in enumerate(zip(halves, halves[::-1], strict=True)):
+        candidate = Candidate(SEARCHED, "rule", "learned", searched(rows, part))
+        of_library = logs.best(places, rows)
+        values = measured([runs[row] for row in others], [candidate], jobs).values[:, 0]
+        gains[others] = 100 * (values - logs.values[others, of_library])
+    worth = SearchWorth(mean_interval(gains.tolist()), trials, bool(gains.mean() > 0))
+    if not worth.is_chosen:
+        return Choice(choice.name, choice.rule, logs, choice.packets, choice.cell_bytes, choice.average_shift, worth)
+    rule = searched(range(len(runs)), 2)
+    own = Candidate(SEARCHED, "searched", "learned", rule)
+    column = measured(runs, [own], jobs).values
+    logs = Logs([*logs.candidates, own], np.concatenate([logs.values, column], axis=1))
+    return Choice(SEARCHED, rule, logs, choice.packets, choice.cell_bytes, choice.average_shift, worth)
+
+
+def _part_of(report: Callable[[float, str], None], part: int, share: float, words: str) -> None:
+    report((part + share) / 3, f"search {part + 1} of 3: {words}")
+
+
+def _windows(
+    arrivals: Any, ports: int | None, buffer: int | None, count: int, buffers: float
+) -> tuple[list[KnownRun], int, int]:
+    """The windows of a sample, and the units of their features."""
+    if (
+        isinstance(arrivals, Sequence)
+        and not isinstance(arrivals, str)
+        and arrivals
+        and isinstance(arrivals[0], KnownRun)
+    ):
+        return list(arrivals), CELL_BYTES, AVERAGE_SHIFT
+    if hasattr(arrivals, "columns"):
+        slot, port = (arrivals[name].to_numpy() for name in ("slot", "port"))
+        arrivals = Slotted(slot.astype(np.int64, casting="same_kind"), port.astype(np.int32, casting="same_kind"))
+    if isinstance(arrivals, Slotted):
+        if ports is None or buffer is None:
+            raise ForetailError("packets in slots need a switch: give ports=N and buffer=B, in packets")
+        return list(KnownRun.windows_in_slots(arrivals, ports, buffer, count, buffers)), CELL_BYTES, AVERAGE_SHIFT
+    datasets = open_runs(arrivals)
+    units = {(one.manifest.cell_bytes, one.manifest.average_shift): one.path for one in datasets}
+    if len(units) > 1:
+        one, other = list(units.values())[:2]
+        raise ForetailError(f"{one} and {other} count in other units: choose a rule for each of them")
+    if not units:
+        raise ForetailError("there is no dataset: name at least one run of foretail collect")
+    ((cell_bytes, average_shift),) = units
+    return [run for one in datasets for run in KnownRun.windows_of(one, count, buffers)], cell_bytes, average_shift

@@ -1,0 +1,390 @@
+"""A rule that is chosen for traffic from the zoo, judged on other runs of workloads that trained no rule.
+
+``zoo`` searches a rule on each of many drawn workloads and keeps those that together send most. ``chosen`` draws other
+workloads: a rule is chosen on one run, the calibration run, and judged on others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.fields import setting
+from foretail.export.c.target import C
+from foretail.export.p4.target import P4, REPORT
+from foretail.export.target import export
+from foretail.models import zoo
+from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold, starting_rule
+from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
+from foretail.pipelines.comparison.choosing import Candidate, library, measured
+from foretail.pipelines.comparison.judging import ACCEPT
+from foretail.pipelines.comparison.statistics import interval_text, mean_interval
+from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.runs.points import SoFar
+from foretail.pipelines.runs.result import Table
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import workload_of
+from foretail.sim_bridge.open_loop.baselines import ALPHAS
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.predictors.promise import drawn_workloads
+
+CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
+PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
+"""What a rule's certificate keeps of the proof of an export."""
+BAD = -0.2
+"""Percent below the better of tuned DT and always accepting at which a workload counts as bad."""
+
+
+@dataclass(frozen=True)
+class DrawnWorkload:
+    """A workload of the slotted model and its switch."""
+
+    workload: str  #: its name, which says all of it
+    kind: str  #: name of the kind of workload
+    settings: str  #: of it, in YAML
+    ports: int
+    buffer: int  #: packets
+    slots: int
+    draw: int  #: seed by which it was drawn
+
+    def arrivals(self, seed: int) -> Slotted:
+        """Return the packets of one seed."""
+        parts = list(
+            workload_of(self.kind, yaml.safe_load(self.settings)).batches(self.ports, self.buffer, self.slots, seed)
+        )
+        return Slotted(np.concatenate([one.slot for one in parts]), np.concatenate([one.port for one in parts]))
+
+    def run(self, seed: int) -> KnownRun:
+        """Return the run of one seed."""
+        return KnownRun.in_slots([self.arrivals(seed)], self.ports, self.buffer, condition=self.workload)
+
+
+def drawn(count: int, draw: int, slots: int) -> list[DrawnWorkload]:
+    """Return workloads of a draw, as ``promise`` draws them."""
+    workloads = []
+    for name, overrides in drawn_workloads(count, draw, slots).items():
+        given = dict(one.removeprefix("slotted.").split("=", 1) for one in overrides)
+        ports = int(given["ports"])
+        buffer = ports * int(given["buffer_per_port"])
+        workloads.append(
+            DrawnWorkload(name, given["workload"], given["settings"], ports, buffer, int(given["slots"]), draw)
+        )
+    return workloads
+
+
+# -- the zoo -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ZooSettings(PointSettings):
+    """Rules that are searched on drawn workloads, and the choice of those that are kept."""
+
+    workloads: int = setting(48, "Drawn workloads, on each of which a rule is searched.", at_least=1)
+    draw: int = setting(1, "Seed by which they are drawn.", at_least=0)
+    slots: int = setting(20_000, "Slots of a workload; rare bursts last up to ten times as long.", at_least=1000)
+    seeds: list[int] = setting([1, 2], "Seeds of the runs on which a rule is searched.")
+    judging: list[int] = setting([3], "Seeds of the runs on which rules are compared, to keep some of them.")
+    trials: int = setting(200, "Rules that a search tries.", at_least=24)
+    rules: int = setting(16, "Rules that are kept.", at_least=1)
+    certificates: bool = setting(True, "Export every kept rule as C and P4, proven, for its certificate.")
+
+
+def _search(case: DrawnWorkload, so_far: SoFar, settings: ZooSettings) -> dict[str, Any]:
+    runs = [case.run(seed) for seed in settings.seeds]
+    thresholds = [Candidate(f"{alpha:g}", "threshold", "dt", alpha=alpha) for alpha in ALPHAS]
+    logs = measured(runs, thresholds)
+    best = logs.best(range(len(thresholds)))
+    start = starting_rule(runs, "learned", ALPHAS[best], seed=1)
+    one = search_threshold(runs, start, policy="learned", trials=settings.trials, seed=1)
+    return {
+        "numbers": list(one.rule.numbers),
+        "centres": list(one.rule.centres),
+        "alpha": ALPHAS[best],
+        "dt": float(logs.values[:, best].mean()),
+        "sent": one.worth,
+    }
+
+
+def _zoo_rows(case: DrawnWorkload, searched: Mapping[str, Any], settings: ZooSettings) -> dict[str, Any]:
+    return {
+        "numbers": json.dumps(searched["numbers"]),
+        "centres": json.dumps(searched["centres"]),
+        "alpha": searched["alpha"],
+        "gain_percent": 100 * (searched["sent"] - searched["dt"]),
+    }
+
+
+def _thresholds() -> list[Candidate]:
+    """Dynamic Thresholds in octaves of pressure with every alpha, as rules."""
+    rules = {f"threshold_{alpha:g}": AdaptiveThreshold.dynamic_thresholds(alpha, (1.0, 1.0)) for alpha in ALPHAS}
+    return [Candidate(name, "rule", "learned", rule) for name, rule in rules.items()]
+
+
+def greedy(values: NDArray[np.float64], count: int) -> list[int]:
+    """Return columns of float64[workloads, rules], in turn the one that raises the mean of the best most."""
+    best, order = np.full(len(values), -np.inf), []
+    for _ in range(min(count, values.shape[1])):
+        means = [
+            np.maximum(best, values[:, place]).mean() if place not in order else -np.inf
+            for place in range(values.shape[1])
+        ]
+        order.append(int(np.argmax(means)))
+        best = np.maximum(best, values[:, order[-1]])
+    return order
+
+
+def _show_zoo(rows: pd.DataFrame, settings: ZooSettings) -> Shown:
+    """Keep rules, and write them as the file of the zoo."""
+    workloads = [DrawnWorkload(*row) for row in rows[list(DrawnWorkload.__dataclass_fields__)].itertuples(index=False)]
+    searched = [
+        AdaptiveThreshold(tuple(json.loads(row.numbers)), tuple(json.loads(row.centres))) for row in rows.itertuples()
+    ]
+    kinds: dict[str, int] = {}
+    candidates, trained_on = _thresholds(), {}
+    for one, rule in zip(workloads, searched, strict=True):
+        kinds[one.kind] = kinds.get(one.kind, 0) + 1
+        name = f"{one.kind}_{kinds[one.kind]}"
+        candidates.append(Candidate(name, "rule", "learned", rule))
+        trained_on[name] = {
+            "workload": one.kind,
+            "settings": yaml.safe_load(one.settings),
+            "ports": one.ports,
+            "buffer": one.buffer,
+            "slots": one.slots,
+            "seeds": settings.seeds,
+            "trials": settings.trials,
+        }
+    beside = [Candidate(f"dt {alpha:g}", "threshold", "dt", alpha=alpha) for alpha in ALPHAS]
+    logs = measured(
+        [one.run(seed) for one in workloads for seed in settings.judging], [*candidates, *beside], settings.jobs
+    )
+    of_workloads = logs.values.reshape(len(workloads), len(settings.judging), -1).mean(axis=1)
+    order = greedy(of_workloads[:, : len(candidates)], settings.rules)
+    alphas = of_workloads[:, len(candidates) :].mean(axis=0)
+    alpha = ALPHAS[int(np.argmax(alphas))]
+    means = [
+        100 * float(of_workloads[:, order[: size + 1]].max(axis=1).mean() - alphas.max()) for size in range(len(order))
+    ]
+    entries = [
+        {
+            "name": candidates[place].name,
+            "numbers": candidates[place].rule.numbers,
+            "centres": candidates[place].rule.centres,
+            "trained_on": trained_on.get(candidates[place].name, {}),
+            "certificate": certificate(candidates[place].rule) if settings.certificates else {},
+        }
+        for place in order
+        if candidates[place].rule is not None
+    ]
+    sizes = pd.DataFrame(
+        {"rules": range(1, len(order) + 1), "adds": [candidates[p].name for p in order], "gain_percent": means}
+    )
+    table = Table.of_frame(
+        "What each rule adds",
+        sizes,
+        {"rules": "rules", "adds": "the last one", "gain_percent": f"best of them over DT, alpha {alpha:g}, %"},
+        f"means over {len(workloads)} training workloads, in hindsight, on runs that searched no rule",
+    )
+    document = {"version": 1, "tuned_alpha": alpha, "rules": entries}
+    return Shown(rows, [table], details={"zoo": document}, verdict=[f"{len(order)} rules, of {len(candidates)}."])
+
+
+def certificate(rule: AdaptiveThreshold) -> dict[str, Any]:
+    """Export a rule as C and as P4, each proven equal to its trees, and return what that took."""
+    trees = rule.ensemble()
+    with TemporaryDirectory() as folder:
+        in_c = export(trees, C(), Path(folder) / "c").certificate
+        in_p4 = export(trees, P4(), Path(folder) / "p4").certificate
+        plan = json.loads((Path(folder) / "p4" / REPORT).read_text())["chosen"]
+    return {
+        "ensemble_sha256": trees.sha256,
+        "leaves": sum(len(tree.leaves) for tree in trees.trees),
+        "c": {name: getattr(in_c, name) for name in PROOF},
+        "p4": {name: getattr(in_p4, name) for name in PROOF},
+        "p4_rows": plan["rows"],
+        "p4_tcam_bits": plan["tcam_bits"],
+        "p4_stages": plan["stages"],
+    }
+
+
+ZOO: PointExperiment[ZooSettings, DrawnWorkload] = PointExperiment(
+    settings=ZooSettings,
+    kind="zoo",
+    cases=lambda settings: drawn(settings.workloads, settings.draw, settings.slots),
+    name=lambda case: case.workload,
+    measure=_search,
+    rows=_zoo_rows,
+    show=_show_zoo,
+    code=CODE,
+    varied=("workloads", "draw", "slots", "judging", "rules", "certificates"),
+)
+
+
+# -- what a choice is worth --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ChosenSettings(PointSettings):
+    """Ways to choose a rule on one run of a workload, judged on other runs."""
+
+    draws: list[int] = setting([3, 4, 5], "Seeds by which the workloads are drawn; none of them trained a rule.")
+    each: int = setting(24, "Workloads of a draw.", at_least=1)
+    slots: int = setting(20_000, "Slots of a workload; rare bursts last up to ten times as long.", at_least=1000)
+    calibration: int = setting(10, "Seed of the run on which a rule is chosen.")
+    seeds: list[int] = setting([11, 12, 13], "Seeds of the runs on which it is judged.")
+    windows: int = setting(10, "Windows of the calibration run.", at_least=1)
+    trials: int = setting(200, "Rules that a search on the calibration run tries.", at_least=24)
+    search: bool = setting(True, "Also search on the calibration run.")
+    sizes: list[int] = setting([8], "Sizes of smaller libraries: the first rules of the zoo.")
+
+
+DT, HINDSIGHT = "tuned DT", "best in hindsight"
+
+
+def _judge(case: DrawnWorkload, so_far: SoFar, settings: ChosenSettings) -> list[dict[str, Any]]:
+    judged = [case.run(seed) for seed in settings.seeds]
+    arrivals = case.arrivals(settings.calibration)
+    whole = KnownRun.in_slots([arrivals], case.ports, case.buffer)
+    windows = KnownRun.windows_in_slots(arrivals, case.ports, case.buffer, settings.windows)
+    thresholds = [Candidate(f"DT, alpha {alpha:g}", "threshold", "dt", alpha=alpha) for alpha in ALPHAS]
+    alpha = zoo.tuned_alpha()
+    rules = library()
+    on_windows, on_whole = (measured(runs, [*rules, *thresholds]) for runs in (windows, [whole]))
+    on_judged = measured(judged, [*rules, *thresholds, Candidate(ACCEPT, "threshold", "followlqd")])
+    chosen = {
+        f"{settings.windows} windows": on_windows.best(on_windows.places(kind="rule")),
+        "whole run": on_whole.best(on_whole.places(kind="rule")),
+        "windows, alphas only": on_windows.best(on_windows.places(policy="dt")),
+        **{f"windows, {size} rules": on_windows.best(range(size)) for size in settings.sizes},
+        HINDSIGHT: on_judged.best(on_judged.places(kind="rule")),
+        DT: on_judged.places(f"DT, alpha {alpha:g}")[0],
+        ACCEPT: len(on_judged.candidates) - 1,
+    }
+    values = {way: (on_judged.candidates[place].name, on_judged.values[:, place]) for way, place in chosen.items()}
+    if settings.search:
+        for way, runs, start in (("whole run", [whole], on_whole), ("windows", windows, on_windows)):
+            name = start.candidates[start.best(start.places(kind="rule"))]
+            one = search_threshold(runs, name.rule, policy="learned", trials=settings.trials, seed=1)
+            values[f"search on the {way}"] = (
+                f"from {name.name}",
+                measured(judged, [Candidate("", "rule", "learned", one.rule)]).values[:, 0],
+            )
+    lqd = [run.lqd for run in judged]
+    return [
+        {
+            "seed": seed,
+            "way": way,
+            "rule": rule,
+            "windows": len(windows),
+            "sent": round(math.exp(log) * of_lqd),
+            "sent_by_lqd": of_lqd,
+            "sent_by_dt": round(math.exp(values[DT][1][place]) * of_lqd),
+            "sent_by_accept": round(math.exp(values[ACCEPT][1][place]) * of_lqd),
+        }
+        for way, (rule, logs) in values.items()
+        for place, (seed, log, of_lqd) in enumerate(zip(settings.seeds, logs, lqd, strict=True))
+    ]
+
+
+def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
+    """A table of all ways over all draws and over the last one, which no setting was chosen on."""
+    last = settings.draws[-1]
+    summary = pd.concat(
+        [summarised(rows).assign(draws="all"), summarised(rows[rows["draw"] == last]).assign(draws=f"{last}")]
+    )
+    columns = {
+        "draws": "draws",
+        "way": "rule chosen on",
+        "sent": "sent, % of LQD",
+        "gain": "over tuned DT, %",
+        "share": "of DT's distance to LQD, %",
+        "bad": f"workloads below {BAD} %",
+        "worst": "worst, %",
+    }
+    note = (
+        f"Means over workloads with 95 % intervals; bad and worst are against the better of {DT} and always accepting."
+    )
+    table = Table.of_frame("A rule that is chosen for the traffic", summary, columns, note)
+    verdict = [
+        f"On {row.workloads} workloads{'' if row.draws == 'all' else f' of draw {row.draws}'}, a rule of the zoo "
+        f"that is chosen on {settings.windows} windows of another run sends {row.gain} % more than {DT} and closes "
+        f"{row.share:.0f} % of its distance to LQD; {row.bad} workloads are more than {-BAD} % below the better of "
+        f"{DT} and always accepting."
+        for row in summary[summary["way"] == f"{settings.windows} windows"].itertuples()
+    ]
+    return Shown(rows, [table], {"": Drawn(draw(rows, settings), CAPTION)}, verdict=verdict)
+
+
+CAPTION = (
+    "Gain in packets sent over tuned DT, in %, of rules that were chosen on another run: a dot for each workload. Left "
+    "of the line, the tuned threshold is better."
+)
+
+
+def _logs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean logarithms of what is sent over LQD's: a row for each workload, a column for each way."""
+    logs = rows.assign(log=np.log(rows["sent"] / rows["sent_by_lqd"]))
+    return logs.pivot_table(index="workload", columns="way", values="log", sort=False)
+
+
+def summarised(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each way: sent, gain over tuned DT, share of its distance, bad workloads, the worst."""
+    logs = _logs(rows)
+    least = logs[[DT, ACCEPT]].max(axis=1)
+    records = []
+    for way in logs.columns:
+        gain, against = 100 * (logs[way] - logs[DT]), 100 * (logs[way] - least)
+        records.append(
+            {
+                "way": way,
+                "workloads": len(logs),
+                "sent": 100 * math.exp(logs[way].mean()),
+                "gain": interval_text(mean_interval(gain.tolist())),
+                "share": -gain.mean() / logs[DT].mean(),
+                "bad": int((against < BAD).sum()),
+                "worst": against.min(),
+            }
+        )
+    return pd.DataFrame(records)
+
+
+@styled
+def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
+    """A row of dots for each way."""
+    logs = _logs(rows)
+    ways = [way for way in logs.columns if way != DT][::-1]
+    figure, (axes,) = panels(1, inches=(6.4, 1.0 + 0.4 * len(ways)), grid="x")
+    for height, way in enumerate(ways):
+        gains = 100 * (logs[way] - logs[DT])
+        colour = BLUE if way == f"{settings.windows} windows" else GREY
+        axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3, alpha=0.6)
+        axes.plot(gains.mean(), height, "|", color=ORANGE, markersize=14, markeredgewidth=2)
+    axes.axvline(0, color="0.3")
+    axes.set_yticks(range(len(ways)), ways)
+    axes.set_xlabel("packets sent, gain over tuned DT, %")
+    return figure
+
+
+CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
+    settings=ChosenSettings,
+    kind="chosen",
+    cases=lambda settings: [one for draw in settings.draws for one in drawn(settings.each, draw, settings.slots)],
+    name=lambda case: case.workload,
+    measure=_judge,
+    rows=lambda case, measurement, settings: measurement,
+    show=_show,
+    code=CODE,
+    varied=("draws", "each", "slots"),
+)
