@@ -1,6 +1,6 @@
 """Names that programs use, by one import: ``from foretail.api import Dataset, RandomForest, export``.
 
-``scenarios`` and ``workloads`` are modules with what describes traffic. Networks are in
+``scenarios`` and ``workloads`` are modules with what describes traffic, ``zoo`` is one with rules. Networks are in
 ``foretail.models.drop.neural``, because they need the extra ``nn``.
 """
 
@@ -18,6 +18,7 @@ from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.features.rows.labelled_rows import Rows, read_rows
 from foretail.features.rows.splits import split_by_seed
+from foretail.models import zoo
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
@@ -28,6 +29,7 @@ from foretail.models.estimator import DropClassifier
 from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.pipelines.comparison.choosing import choose
 from foretail.pipelines.comparison.judging import judge, open_runs
 from foretail.pipelines.data.scenario import driver_config
 from foretail.pipelines.reporting.figures import run_figures
@@ -82,6 +84,7 @@ __all__ = [
     "Slotted",
     "SwitchGeometry",
     "TreePredictor",
+    "choose",
     "choose_operating_point",
     "collect_dataset",
     "collect_slots",
@@ -121,4 +124,5 @@ __all__ = [
     "workloads",
     "write_open_loop_dataset",
     "write_switch",
+    "zoo",
 ]

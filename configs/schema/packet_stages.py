@@ -304,9 +304,14 @@ class ChooseConfig(Stage):
     buffer: int | None = setting(
         None, "With arrivals, the number of packets that fit into the shared buffer.", at_least=1, at_most=2**40
     )
-    windows: int = setting(10, "Windows of each file or dataset that are replayed.", at_least=1, at_most=10**6)
-    buffers: float = setting(
-        2.0, "Length of a window, in times that its slowest port takes to send a whole buffer.", above=0
+    windows: int = setting(
+        10, "Number of windows of each file or dataset, each replayed from an empty buffer.", at_least=1, at_most=10**6
+    )
+    sample_packets: int = setting(
+        1_000_000,
+        "Number of packets in all windows of a file or dataset; one that has fewer is cut into windows whole.",
+        at_least=1,
+        at_most=2**40,
     )
     rules: list[str] | None = setting(None, "Rules of the zoo among which to choose; null means all.")
     search: bool = setting(False, "Also search a rule on this sample, starting from the chosen one.")

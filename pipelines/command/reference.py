@@ -42,7 +42,7 @@ USED = {
     "store_dir",
     "evaluate": "scenario policy seeds model network baselines jobs size tracking.enabled store_dir",
     "replay": "arrivals datasets ports buffer policies model predictions flip_probability optimum jobs",
-    "choose": "arrivals datasets ports buffer windows buffers rules search trials jobs",
+    "choose": "arrivals datasets ports buffer windows sample_packets rules search trials jobs",
     "export": "model target out name inputs dataset any_tau max_cells budget_seconds store_dir",
     "deploy": "model switch canary rollback tau program control device_id drain_ms store_dir",
     "promote": "model to seeds datasets scenario f1_margin sent_margin_percent p4 jobs tracking.registered_model",

@@ -29,7 +29,7 @@ from foretail.pipelines.comparison.statistics import PairedDifference, interval_
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
 from foretail.sim_bridge.open_loop.baselines import CANDIDATES
-from foretail.sim_bridge.open_loop.known import BUFFERS, KnownRun
+from foretail.sim_bridge.open_loop.known import PACKETS, KnownRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +155,7 @@ class Choice(Summarised):
 
     @cached_property
     def gain_percent(self) -> PairedDifference:
-        """The gain over tuned Dynamic Thresholds in %, both chosen on the other windows, with an interval over windows."""
+        """Gain over tuned Dynamic Thresholds in %, both chosen on the other windows, with an interval over windows."""
         values, rows = self.logs.values, range(self.windows)
         rules, alphas = (self.logs.held_out(self.logs.places(**of)) for of in ({"kind": "rule"}, {"policy": _DT}))
         return mean_interval([100 * (values[row, rules[row]] - values[row, alphas[row]]) for row in rows])
@@ -258,7 +258,7 @@ def choose(
     buffer: int | None = None,
     *,
     windows: int = WINDOWS,
-    buffers: float = BUFFERS,
+    sample_packets: int = PACKETS,
     rules: Sequence[str] | None = None,
     trials: int = 0,
     seed: int = 1,
@@ -275,8 +275,8 @@ def choose(
         :class:`~foretail.sim_bridge.arrivals.files.Slotted` or a DataFrame with the integer columns ``slot`` and
         ``port`` in order of arrival
     ports, buffer : with packets in slots, the ports of the switch and the packets that its buffer holds
-    windows : of each run, spread evenly over it; fewer where they would overlap
-    buffers : a window lasts as long as a port takes to send a whole buffer so many times
+    windows : of each run, spread evenly over it, each from an empty buffer; fewer of a run that is short
+    sample_packets : packets of all windows of a run; a run with fewer is cut into windows whole
     rules : names of the zoo; None: all
     trials : rules that a search on this very sample tries, starting from the chosen one; 0: no search
     seed, jobs, report : of the search's draws, threads, called with the share done and words on it
@@ -290,7 +290,7 @@ def choose(
     >>> choice.windows, choice.gain_percent.mean > 0
     (10, True)
     """
-    runs, cell_bytes, average_shift = _windows(arrivals, ports, buffer, windows, buffers)
+    runs, cell_bytes, average_shift = _windows(arrivals, ports, buffer, windows, sample_packets)
     if not any(run.packets for run in runs):
         raise ForetailError("the sample has no packet: give other arrivals")
     logs = measured(runs, [*library(rules), *_beside()], jobs)
@@ -346,7 +346,7 @@ def _part_of(report: Callable[[float, str], None], part: int, share: float, word
 
 
 def _windows(
-    arrivals: Any, ports: int | None, buffer: int | None, count: int, buffers: float
+    arrivals: Any, ports: int | None, buffer: int | None, count: int, packets: int
 ) -> tuple[list[KnownRun], int, int]:
     """The windows of a sample, and the units of their features."""
     if (
@@ -362,7 +362,7 @@ def _windows(
     if isinstance(arrivals, Slotted):
         if ports is None or buffer is None:
             raise ForetailError("packets in slots need a switch: give ports=N and buffer=B, in packets")
-        return list(KnownRun.windows_in_slots(arrivals, ports, buffer, count, buffers)), CELL_BYTES, AVERAGE_SHIFT
+        return list(KnownRun.windows_in_slots(arrivals, ports, buffer, count, packets)), CELL_BYTES, AVERAGE_SHIFT
     datasets = open_runs(arrivals)
     units = {(one.manifest.cell_bytes, one.manifest.average_shift): one.path for one in datasets}
     if len(units) > 1:
@@ -371,4 +371,4 @@ def _windows(
     if not units:
         raise ForetailError("there is no dataset: name at least one run of foretail collect")
     ((cell_bytes, average_shift),) = units
-    return [run for one in datasets for run in KnownRun.windows_of(one, count, buffers)], cell_bytes, average_shift
+    return [run for one in datasets for run in KnownRun.windows_of(one, count, packets)], cell_bytes, average_shift

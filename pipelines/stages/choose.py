@@ -61,7 +61,7 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
             config.ports,
             config.buffer,
             windows=config.windows,
-            buffers=config.buffers,
+            sample_packets=config.sample_packets,
             rules=config.rules,
             trials=config.trials if config.search else 0,
             seed=config.seed,

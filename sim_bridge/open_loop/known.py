@@ -21,28 +21,33 @@ from foretail.sim_bridge.arrivals.files import SLOT_NS, Slotted, slots_shift
 from foretail.sim_bridge.open_loop.replay import queues_of, voqs_of
 
 BUFFERS = 2.0
-"""Length of a window, in times that its slowest port takes to send a whole buffer: long enough to fill and empty it."""
+"""Least length of a window, in times that its slowest port takes to send a whole buffer: it fills and empties there."""
+PACKETS = 1_000_000
+"""Packets of all windows together, by default; a shorter sample is cut into windows whole."""
 
 
-def spread(time: NDArray[np.int64], count: int, length: float) -> list[tuple[slice, int]]:
+def spread(time: NDArray[np.int64], count: int, packets: float, least: float) -> list[tuple[slice, int]]:
     """Return the rows and the start of windows that are spread evenly over arrivals, each of the same length.
 
-    There are `count`, or as many as do not overlap, and one at least; those without an arrival are left out.
+    Windows are as long as they are for `packets` rows in all, and `least` at least. There are `count`, or as many as do
+    not overlap, and one at least; those without an arrival are left out.
 
     Examples
     --------
-    >>> spread(np.array([0, 1, 5, 9]), count=2, length=3)
-    [(slice(0, 2, None), 0), (slice(3, 4, None), 7)]
+    >>> spread(np.array([0, 1, 5, 9]), count=2, packets=4, least=3)
+    [(slice(0, 2, None), 0), (slice(2, 4, None), 5)]
     """
     if not len(time):
         return [(slice(0, 0), 0)]
-    first, last = int(time[0]), int(time[-1]) + 1
-    count = max(1, min(count, math.floor((last - first) / length)))
-    if count == 1 and length >= last - first:
+    first, span = int(time[0]), int(time[-1]) + 1 - int(time[0])
+    length = max(span * min(1.0, packets / len(time)) / count, least)
+    count = max(1, min(count, math.floor(span / length + 1e-9)))
+    if count == 1 and length >= span:
         return [(slice(0, len(time)), 0)]
+    starts = np.linspace(first, max(first, first + span - length), count).astype(np.int64).tolist()
     windows = []
-    for start in np.linspace(first, max(first, last - length), count).astype(np.int64).tolist():
-        low, high = np.searchsorted(time, [start, start + math.ceil(length)]).tolist()
+    for start, following in zip(starts, [*starts[1:], math.inf], strict=True):
+        low, high = np.searchsorted(time, [start, min(start + math.ceil(length), following)]).tolist()
         if low < high:
             windows.append((slice(low, high), start))
     return windows
@@ -102,17 +107,17 @@ class KnownRun:
 
         ForetailError on rows that are no trace, and on runs with several queues per port or with circuits.
         """
-        (whole,) = cls.windows_of(dataset, 1, np.inf)
+        (whole,) = cls.windows_of(dataset, 1, math.inf)
         return whole
 
     @classmethod
-    def windows_of(cls, dataset: Dataset, count: int, buffers: float = BUFFERS) -> tuple[KnownRun, ...]:
+    def windows_of(cls, dataset: Dataset, count: int, packets: float = PACKETS) -> tuple[KnownRun, ...]:
         """Return windows of a trace, spread evenly over it, each from an empty buffer; else as :meth:`of`.
 
         Parameters
         ----------
-        count : windows; fewer where they would overlap, and one at least
-        buffers : a window lasts as long as its slowest port takes to send a whole buffer so many times
+        count : windows; fewer where they would be shorter than their slowest port takes to send :data:`BUFFERS` buffers
+        packets : in all windows together; a trace with fewer is cut into windows whole
         """
         dataset.require_trace()
         run = dataset.manifest
@@ -131,7 +136,7 @@ class KnownRun:
                 run.scenario["ports"],
                 run.scenario["buffer_packets"],
                 count,
-                buffers,
+                packets,
                 condition=condition,
                 cell_bytes=run.cell_bytes,
                 average_shift=max(slots_shift(run.average_shift), 0),
@@ -139,7 +144,7 @@ class KnownRun:
             )
         drain_ns = max(8e9 * switch.buffer_bytes / min(switch.port_rates_bps) for switch in run.switches)
         parts = []
-        for rows, start in spread(records["time_ns"], count, buffers * drain_ns):
+        for rows, start in spread(records["time_ns"], count, packets, BUFFERS * drain_ns):
             part = records[rows].copy()
             part["time_ns"] -= start
             parts.append(cls.in_bytes(run, [part], condition=condition))
@@ -147,12 +152,12 @@ class KnownRun:
 
     @classmethod
     def windows_in_slots(
-        cls, arrivals: Slotted, ports: int, buffer: int, count: int, buffers: float = BUFFERS, **described: Any
+        cls, arrivals: Slotted, ports: int, buffer: int, count: int, packets: float = PACKETS, **described: Any
     ) -> tuple[KnownRun, ...]:
         """Return :meth:`windows_of` unit packets; `described` goes to :meth:`in_slots`."""
         return tuple(
             cls.in_slots([Slotted(arrivals.slot[rows] - start, arrivals.port[rows])], ports, buffer, **described)
-            for rows, start in spread(arrivals.slot, count, buffers * buffer)
+            for rows, start in spread(arrivals.slot, count, packets, BUFFERS * buffer)
         )
 
     @classmethod

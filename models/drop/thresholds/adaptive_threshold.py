@@ -103,7 +103,7 @@ class AdaptiveThreshold:
                 sets.append(_ladder(item.name, [(first, weights[place] * value + offset) for first, value in steps]))
             rule: Rule = sets[-1]
             for test, cut, below in reversed(list(zip(TESTS, cuts, sets[:-1], strict=True))):
-                rule = (test, cut, below, rule)
+                rule = (test, cut, below, rule) if cut < (1 << feature(test).bits) - 1 else below
             trees.append(tree_of_rule((TERMS[0][0], 0, 0.0, rule), names))
         inputs = tuple(FeatureInput(item.name, item.params(cell_bytes, average_shift), item.bits) for item in items)
         return Ensemble(

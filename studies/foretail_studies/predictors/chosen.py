@@ -28,7 +28,7 @@ from foretail.export.target import export
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold, starting_rule
 from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
-from foretail.pipelines.comparison.choosing import Candidate, library, measured
+from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, choose, library, measured
 from foretail.pipelines.comparison.judging import ACCEPT
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
@@ -246,48 +246,44 @@ class ChosenSettings(PointSettings):
     seeds: list[int] = setting([11, 12, 13], "Seeds of the runs on which it is judged.")
     windows: int = setting(10, "Windows of the calibration run.", at_least=1)
     trials: int = setting(200, "Rules that a search on the calibration run tries.", at_least=24)
-    search: bool = setting(True, "Also search on the calibration run.")
     sizes: list[int] = setting([8], "Sizes of smaller libraries: the first rules of the zoo.")
 
 
-DT, HINDSIGHT = "tuned DT", "best in hindsight"
+DT, HINDSIGHT = "tuned DT", "best rule in hindsight"
+ZOO_WAY, SEARCH_WAY = "rules of the zoo", "zoo and search"
 
 
 def _judge(case: DrawnWorkload, so_far: SoFar, settings: ChosenSettings) -> list[dict[str, Any]]:
     judged = [case.run(seed) for seed in settings.seeds]
-    arrivals = case.arrivals(settings.calibration)
-    whole = KnownRun.in_slots([arrivals], case.ports, case.buffer)
-    windows = KnownRun.windows_in_slots(arrivals, case.ports, case.buffer, settings.windows)
+    sample = case.arrivals(settings.calibration)
+    choice = choose(sample, case.ports, case.buffer, windows=settings.windows, trials=settings.trials)
+    logs, rules = choice.logs, library()
     thresholds = [Candidate(f"DT, alpha {alpha:g}", "threshold", "dt", alpha=alpha) for alpha in ALPHAS]
-    alpha = zoo.tuned_alpha()
-    rules = library()
-    on_windows, on_whole = (measured(runs, [*rules, *thresholds]) for runs in (windows, [whole]))
-    on_judged = measured(judged, [*rules, *thresholds, Candidate(ACCEPT, "threshold", "followlqd")])
-    chosen = {
-        f"{settings.windows} windows": on_windows.best(on_windows.places(kind="rule")),
-        "whole run": on_whole.best(on_whole.places(kind="rule")),
-        "windows, alphas only": on_windows.best(on_windows.places(policy="dt")),
-        **{f"windows, {size} rules": on_windows.best(range(size)) for size in settings.sizes},
-        HINDSIGHT: on_judged.best(on_judged.places(kind="rule")),
-        DT: on_judged.places(f"DT, alpha {alpha:g}")[0],
-        ACCEPT: len(on_judged.candidates) - 1,
+    others = [Candidate(ACCEPT, "threshold", "followlqd"), Candidate(SEARCHED, "searched", "learned", choice.rule)]
+    on_judged = measured(judged, [*rules, *thresholds, *others])
+    of_zoo, of_dt = on_judged.places(kind="rule"), on_judged.places(policy="dt")
+    tuned = f"DT, alpha {zoo.tuned_alpha():g}"
+    ways = {
+        ZOO_WAY: logs.candidates[logs.best(logs.places(kind="rule"))].name,
+        **{f"first {size} rules": rules[logs.best(range(size))].name for size in settings.sizes},
+        "alphas of DT": choice.dt.name,
+        SEARCH_WAY: SEARCHED,
+        HINDSIGHT: rules[on_judged.best(of_zoo)].name,
+        "best alpha in hindsight": on_judged.candidates[on_judged.best(of_dt)].name,
+        DT: tuned,
+        ACCEPT: ACCEPT,
     }
-    values = {way: (on_judged.candidates[place].name, on_judged.values[:, place]) for way, place in chosen.items()}
-    if settings.search:
-        for way, runs, start in (("whole run", [whole], on_whole), ("windows", windows, on_windows)):
-            name = start.candidates[start.best(start.places(kind="rule"))]
-            one = search_threshold(runs, name.rule, policy="learned", trials=settings.trials, seed=1)
-            values[f"search on the {way}"] = (
-                f"from {name.name}",
-                measured(judged, [Candidate("", "rule", "learned", one.rule)]).values[:, 0],
-            )
+    values = {
+        way: (choice.name if rule == SEARCHED else rule, on_judged.values[:, on_judged.places(rule)[0]])
+        for way, rule in ways.items()
+    }
     lqd = [run.lqd for run in judged]
     return [
         {
             "seed": seed,
             "way": way,
             "rule": rule,
-            "windows": len(windows),
+            "windows": choice.windows,
             "sent": round(math.exp(log) * of_lqd),
             "sent_by_lqd": of_lqd,
             "sent_by_dt": round(math.exp(values[DT][1][place]) * of_lqd),
@@ -306,7 +302,7 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     )
     columns = {
         "draws": "draws",
-        "way": "rule chosen on",
+        "way": "chosen among",
         "sent": "sent, % of LQD",
         "gain": "over tuned DT, %",
         "share": "of DT's distance to LQD, %",
@@ -318,11 +314,11 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     )
     table = Table.of_frame("A rule that is chosen for the traffic", summary, columns, note)
     verdict = [
-        f"On {row.workloads} workloads{'' if row.draws == 'all' else f' of draw {row.draws}'}, a rule of the zoo "
-        f"that is chosen on {settings.windows} windows of another run sends {row.gain} % more than {DT} and closes "
+        f"{row.way}, chosen on another run, on {row.workloads} workloads"
+        f"{'' if row.draws == 'all' else ' of draw ' + row.draws}: {row.gain} % more packets sent than {DT}, "
         f"{row.share:.0f} % of its distance to LQD; {row.bad} workloads are more than {-BAD} % below the better of "
-        f"{DT} and always accepting."
-        for row in summary[summary["way"] == f"{settings.windows} windows"].itertuples()
+        f"{DT} and always accepting, at worst {row.worst:+.2f} %."
+        for row in summary[summary["way"].isin([ZOO_WAY, SEARCH_WAY])].itertuples()
     ]
     return Shown(rows, [table], {"": Drawn(draw(rows, settings), CAPTION)}, verdict=verdict)
 
@@ -368,7 +364,7 @@ def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
     figure, (axes,) = panels(1, inches=(6.4, 1.0 + 0.4 * len(ways)), grid="x")
     for height, way in enumerate(ways):
         gains = 100 * (logs[way] - logs[DT])
-        colour = BLUE if way == f"{settings.windows} windows" else GREY
+        colour = BLUE if way in (ZOO_WAY, SEARCH_WAY) else GREY
         axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3, alpha=0.6)
         axes.plot(gains.mean(), height, "|", color=ORANGE, markersize=14, markeredgewidth=2)
     axes.axvline(0, color="0.3")
@@ -387,4 +383,5 @@ CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
     show=_show,
     code=CODE,
     varied=("draws", "each", "slots"),
+    depends_on=lambda case, settings: {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]},
 )

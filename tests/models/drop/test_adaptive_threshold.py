@@ -95,14 +95,18 @@ def rows(draw: st.DrawFn, rule: AdaptiveThreshold) -> dict[str, int]:
 
 
 @given(st.data())
-def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets(data: st.DataObject) -> None:
+def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets_and_that_of_the_trees(data: st.DataObject) -> None:
     rule = data.draw(rules())
     drawn = data.draw(st.lists(rows(rule), min_size=1, max_size=20))
     x = np.zeros((len(drawn), len(FEATURES)), np.int32)
     for number, row in enumerate(drawn):
         for name, value in row.items():
             x[number, NAMES.index(name)] = value
-    assert rule.scorer().margins(x).tolist() == [slow_margin(rule, row) for row in drawn]
+    margins = rule.scorer().margins(x).tolist()
+    assert margins == [slow_margin(rule, row) for row in drawn]
+    trees = rule.ensemble()
+    of_trees = trees.exact_sum(x[:, [NAMES.index(item.name) for item in trees.features]])
+    assert [Fraction(int(one), 1 << trees.scale_bits) for one in of_trees] == margins
 
 
 @pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0, 16.0])

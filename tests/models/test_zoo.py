@@ -1,0 +1,57 @@
+"""The rules of the zoo are what their certificates say. Five seconds; the proofs in C are made again at night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretail.core.errors import ForetailError
+from foretail.export.p4.target import P4
+from foretail.export.target import export
+from foretail.features.catalog import FEATURES
+from foretail.models import zoo
+from foretail.models.drop.thresholds.adaptive_threshold import TERMS
+from foretail.models.ensemble.scorers import asking_policy, scorer_of
+from foretail.sim_bridge.arrivals.workloads import PoissonBursts
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.predictors.chosen import PROOF, certificate
+
+
+def test_every_rule_has_the_trees_of_its_certificate() -> None:
+    for one in map(zoo.rule, zoo.names()):
+        trees = one.ensemble()
+        assert trees.sha256 == one.certificate["ensemble_sha256"]
+        assert sum(len(tree.leaves) for tree in trees.trees) == one.certificate["leaves"]
+        assert one.certificate["c"]["ir_sha256"] == one.certificate["p4"]["ir_sha256"]
+
+
+def test_numbers_and_trees_of_a_rule_send_the_same() -> None:
+    run = KnownRun.in_slots(PoissonBursts(load=0.4).batches(8, 200, 2000, seed=1), 8, 200)
+    for one in map(zoo.rule, zoo.names()):
+        trees = one.ensemble()
+        assert run.sent("learned", one.scorer()) == run.sent(asking_policy(trees), scorer_of(trees))
+
+
+@pytest.mark.slow
+def test_the_p4_of_a_rule_is_proven_again_and_has_the_size_of_its_certificate(tmp_path: Path) -> None:
+    one = zoo.rule(zoo.names()[0])
+    result = export(one.ensemble(), P4(), tmp_path / "rule")
+    assert {name: getattr(result.certificate, name) for name in PROOF} == one.certificate["p4"]
+    assert result.report["chosen"]["rows"] == one.certificate["p4_rows"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", zoo.names())
+def test_the_certificate_of_a_rule_is_made_again(name: str) -> None:
+    one = zoo.rule(name)
+    assert certificate(one.rule) == one.certificate
+
+
+def test_no_rule_drops_for_an_empty_queue_and_an_unknown_name_is_refused() -> None:
+    row = np.full((1, len(FEATURES)), 255, np.int32)
+    row[0, [feature.name for feature in FEATURES].index(TERMS[0][0])] = 0
+    assert not any(zoo.rule(name).scorer().margins(row)[0] > 0 for name in zoo.names())
+    with pytest.raises(ForetailError, match="no rule best: foretail zoo lists them"):
+        zoo.rule("best")

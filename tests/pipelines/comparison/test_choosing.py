@@ -1,0 +1,148 @@
+"""The choice of a rule against obvious loops over windows, and the command. Ten seconds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretail.api import choose, collect_slots, judge, workloads
+from foretail.core.errors import ForetailError
+from foretail.models import zoo
+from foretail.models.ensemble.ensemble import Ensemble
+from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.open_loop.known import KnownRun, spread
+from tests.composed import foretail
+
+BURSTS = workloads.PoissonBursts(load=0.4)
+
+
+def bursts(slots: int, seed: int = 1) -> Slotted:
+    (batch,) = BURSTS.batches(8, 200, slots, seed)
+    return batch
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=30).map(sorted),
+    st.integers(1, 6),
+    st.integers(1, 40) | st.just(math.inf),
+    st.integers(1, 40),
+)
+def test_windows_lie_in_order_without_overlap_and_a_short_sample_is_used_whole(
+    time: list[int], count: int, packets: float, least: int
+) -> None:
+    windows = spread(np.array(time, np.int64), count, packets, least)
+    span, end = time[-1] + 1 - time[0], 0
+    assert len(windows) <= count
+    for rows, start in windows:
+        assert rows.start >= end
+        end = rows.stop
+        if len(windows) > 1:
+            assert start <= time[rows.start]
+            assert time[end - 1] - start < max(least, math.ceil(span / count))
+    if packets >= len(time) and span >= least * count:
+        assert sum(rows.stop - rows.start for rows, _ in windows) == len(time)
+
+
+VALUES = st.lists(st.lists(st.integers(-5, 0), min_size=4, max_size=4), min_size=1, max_size=5)
+
+
+@given(VALUES)
+def test_the_gain_of_a_choice_is_that_of_windows_that_did_not_make_it(rows: list[list[int]]) -> None:
+    rules = [Candidate(name, "rule", "learned", zoo.rule(name).rule) for name in zoo.names()[:2]]
+    thresholds = [Candidate(f"DT, alpha {alpha:g}", "threshold", "dt", alpha=alpha) for alpha in (1.0, 2.0)]
+    logs = Logs([*rules, *thresholds], np.array(rows, float))
+    choice = Choice(rules[0].name, zoo.rule(rules[0].name).rule, logs, 1, 256, 15)
+
+    def first_best(some: Sequence[list[int]], columns: Sequence[int]) -> int:
+        return max(columns, key=lambda column: (sum(row[column] for row in some), -column))
+
+    gains, agreeing = [], 0
+    for number, row in enumerate(rows):
+        others = [other for place, other in enumerate(rows) if place != number] or rows
+        gains.append(100 * (row[first_best(others, (0, 1))] - row[first_best(others, (2, 3))]))
+        agreeing += first_best(others, (0, 1)) == first_best(rows, (0, 1))
+    assert choice.gain_percent.mean == pytest.approx(np.mean(gains))
+    assert choice.agreeing == agreeing
+    assert choice.dt is logs.candidates[first_best(rows, (2, 3))]
+    assert choice.overloaded == sum(len(set(row)) > 1 for row in rows)
+
+
+def test_the_chosen_rule_sends_most_on_the_windows_and_a_frame_is_as_good_as_slots() -> None:
+    packets = bursts(8000)
+    choice = choose(packets, 8, 200, windows=6)
+    table = choice.table.set_index("name")["sent_percent_of_lqd"]
+    assert choice.name == table[list(zoo.names())].idxmax()
+    sent = [
+        sum(run.sent("learned", zoo.rule(name).scorer()) > 0 for run in KnownRun.windows_in_slots(packets, 8, 200, 6))
+        for name in zoo.names()
+    ]
+    assert set(sent) == {6}
+    frame = pd.DataFrame({"slot": packets.slot, "port": packets.port})
+    assert choose(frame, 8, 200, windows=6).document() == choice.document()
+
+
+def test_a_dataset_has_the_windows_of_its_packets(tmp_path: Path) -> None:
+    dataset = collect_slots(tmp_path / "run", BURSTS, ports=8, buffer_per_port=25, slots=4000, seed=1)
+    choice = choose(dataset, windows=4)
+    assert choice.document()["rows"] == choose(bursts(4000), 8, 200, windows=4).document()["rows"]
+    judged = judge(
+        choice.ensemble(),
+        [collect_slots(tmp_path / "other", BURSTS, ports=8, buffer_per_port=25, slots=4000, seed=2)],
+        [dataset],
+    )
+    assert judged["policy"][0] == "learned"
+
+
+def test_a_search_is_chosen_if_it_sends_more_on_windows_that_it_did_not_see() -> None:
+    choice = choose(bursts(8000), 8, 200, windows=8, trials=24, rules=[zoo.names()[0]])
+    assert choice.search is not None
+    assert choice.search.is_chosen == (choice.search.gain_percent.mean > 0)
+    assert (choice.name == SEARCHED) == choice.search.is_chosen
+    with pytest.raises(ForetailError, match="there is one: give a longer sample"):
+        choose(bursts(300), 8, 200, trials=24)
+
+
+def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
+    packets = bursts(8000)
+    pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / "arrivals.csv", index=False)
+    result = foretail(
+        tmp_path, "choose", "arrivals=arrivals.csv", "ports=8", "buffer=200", "windows=4", "hydra.run.dir=chosen"
+    )
+    assert result.returncode == 0, result.stderr
+    document = json.loads((tmp_path / "chosen" / "result.json").read_text())
+    assert document["chosen"] in zoo.names()
+    assert document["verdict"][0] == f"Use {document['chosen']}."
+    assert Ensemble.load(tmp_path / "chosen" / "ensemble.json") == zoo.rule(document["chosen"]).ensemble()
+    for model in ("chosen", f"zoo:{document['chosen']}"):
+        replayed = foretail(tmp_path, "replay", "arrivals=arrivals.csv", "ports=8", "buffer=200", f"model={model}")
+        assert replayed.returncode == 0, replayed.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "choose takes arrivals=FILE or datasets"),
+        (["arrivals=a.csv"], "needs a switch: give ports=N and buffer=B"),
+        (["datasets=[a]", "ports=4"], "ports and buffer are for arrivals=FILE"),
+        (["arrivals=a.csv", "ports=4", "buffer=10", "rules=[]"], "leaves nothing to choose"),
+        (["arrivals=a.csv", "ports=4", "buffer=10", "rules=[best]"], "the zoo has no rule best"),
+        (["arrivals=a.csv", "ports=4", "buffer=10", "trials=30"], "search=false"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(
+    given: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("slot,port\n0,1\n")
+    result = foretail(tmp_path, "choose", *given)
+    assert result.returncode == 2
+    assert says in " ".join(result.stderr.split())
