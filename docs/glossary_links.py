@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from foretail.pipelines.reporting.glossary import glossary
 
 GLOSSARY = "docs/reference/glossary"
-LINKED = ("README", "docs/guide/", "docs/results/", "docs/tutorial/", "docs/gallery/")
+LINKED = ("README", "docs/guide/", "docs/reports/", "docs/tutorial/", "docs/gallery/")
 """Pages that get links, by the beginnings of their names."""
 
 ORDINARY = re.compile(
