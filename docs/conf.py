@@ -175,6 +175,7 @@ Theory <docs/reports/theory>
 Circuits <docs/reports/circuits>
 Fifteen systems <docs/reports/systems>
 docs/reports/tofino
+Data <docs/data/index>
 ```
 
 ```{toctree}
