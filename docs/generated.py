@@ -111,7 +111,7 @@ def experiments_page() -> Iterator[str]:
     yield "# Experiments\n\n`foretail run NAME size=small` runs an experiment at a small size. Where experiments use"
     yield f"them, they also have the settings {', '.join(map(code, OF_EVERY_EXPERIMENT))}.\n"
     yield from table(
-        ("experiment", "family", "what it does"),
+        ("experiment", "about", "what it does"),
         ((f"[{name}](#{name.replace('_', '-')})", one.family, one.sentence) for name, one in experiments().items()),
     )
     for name, one in experiments().items():
