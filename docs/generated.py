@@ -79,7 +79,8 @@ def api_page() -> Iterator[str]:
     yield "# foretail.api"
     yield (
         "\nPrograms import these names, as in `from foretail.api import judge`; the tutorial and the gallery import "
-        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal: their names move.\n"
+        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal, and their names move; the "
+        "manual says which of them its other programs import.\n"
     )
     rows = []
     for name in sorted(foretail.api.__all__, key=str.lower):
