@@ -70,7 +70,8 @@ def cell_name(row: pd.Series) -> str:
     """A cell of the map in words."""
     if row["base"] == "recorded":
         return RECORDED[row["axis"]]
-    return CELLS[row["axis"]].format(row["value"]) if isinstance(row["axis"], str) else "base cell"
+    name = CELLS[row["axis"]].format(row["value"]) if isinstance(row["axis"], str) else "base cell"
+    return name.replace("%", " %")
 
 
 def draw_map() -> None:
@@ -82,9 +83,7 @@ def draw_map() -> None:
         "on_off": "on-off sources, 60 %",
         "recorded": "recorded in ns-3",
     }
-    figure, grid = plt.subplots(
-        2, 2, figsize=(7.6, 9.0), layout="constrained", height_ratios=[18, 15], sharex=True
-    )
+    figure, grid = plt.subplots(2, 2, figsize=(7.6, 9.0), layout="constrained", height_ratios=[18, 15], sharex=True)
     for panel, (base, title) in zip(grid.T.flat, titles.items(), strict=True):
         rows = frame[frame["base"] == base].reset_index(drop=True)
         for shift, (name, (label, color, marker)) in enumerate(LEFT.items()):
@@ -94,7 +93,7 @@ def draw_map() -> None:
                 rows[name], places, xerr=errors, fmt=marker, color=color, markersize=4, linewidth=0.8, label=label
             )
         panel.set_xscale("symlog", linthresh=0.1)
-        panel.set_xlim(-2, 70)
+        panel.set_xlim(-3, 70)
         panel.axvline(0, color="black", linewidth=1)
         panel.set_yticks(-np.arange(len(rows)), [cell_name(row) for _, row in rows.iterrows()])
         panel.set_xticks([-1, -0.1, 0, 0.1, 1, 10], ["-1", "-0.1", "0", "0.1", "1", "10"])
