@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import string
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_ADDRESS = re.compile(r"""[a-z][a-z0-9+.-]*://[^\s"'<>]*@""", re.IGNORECASE)
-"""A scheme, and what stands before the last @, since a password may have an @ itself."""
+_WORD = re.compile(r"""[^\s"'<>]+""")
+_SCHEME = string.ascii_letters + string.digits + "+.-"
 _FILES = ("sqlite", "file")
 """Schemes of addresses that are paths, in which an @ is a letter."""
 _TOKEN = re.compile(
@@ -23,7 +24,23 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 def without_passwords(text: str) -> str:
     """`text` whose addresses name no user, no password and no token."""
-    return without_tokens(_ADDRESS.sub(lambda match: user_apart(match[0])[1], text))
+    return without_tokens(_WORD.sub(lambda match: _user_left_out(match[0]), text) if "://" in text else text)
+
+
+def _user_left_out(word: str) -> str:
+    """`word` without the user of its address, which ends at the last @: a password may have an @ itself.
+
+    It takes time in proportion to the length of the word, whatever stands there.
+    """
+    end, first = word.rfind("@"), 0
+    while (place := word.find("://", first, max(end, 0))) >= 0:
+        before = word[first:place]
+        scheme = before[len(before.rstrip(_SCHEME)) :].lstrip("0123456789+.-")  # begins with a letter
+        if scheme:
+            start = place - len(scheme)
+            return word[:start] + user_apart(word[start : end + 1])[1] + word[end + 1 :]
+        first = place + 3
+    return word
 
 
 def without_tokens(text: str) -> str:
