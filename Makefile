@@ -26,7 +26,7 @@ EXTENSION := CMakeLists.txt $(wildcard sim_bridge/bindings/*.*) $(BUFFER) $(NETW
 DRIVER := $(BUFFER) $(PACKETS) $(wildcard sim_bridge/ns3/*.*)
 CPP := $(shell git ls-files "sim_bridge/*.cpp" "sim_bridge/*.hpp" "sim_bridge/*.h" "sim_bridge/*.cc" "sim_bridge/*.c")
 
-.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui tracking-server docs conformance sanitize fuzz torture mutants \
+.PHONY: help setup demo test quick nightly $(addprefix nightly-,1 2 3 4 5 6 7 8 9 10) lint format fingerprints ui tracking-server docs wheel conformance sanitize fuzz torture mutants \
 	bench clean
 
 help: ## list the targets
@@ -89,6 +89,10 @@ tracking-server: .venv/.package ## MLflow for several people: PostgreSQL and art
 docs: .venv/.dev .venv/.driver ## build the documentation site into build/docs, warnings as errors; needs no network
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -c docs . build/docs $(ARGS)
 	@echo "build/docs/index.html"
+
+wheel: .venv/.tools ## build a wheel into dist, for machines without a compiler: two minutes
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/foretail-*.whl
 
 conformance: .venv/.dev .venv/.driver ## random ensembles of every framework through every target: an hour (ARGS='--ensembles 20')
 	@$(BIN)/python -m tests.export.conformance $(ARGS)

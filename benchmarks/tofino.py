@@ -1,7 +1,7 @@
 """Stages and memory that Tofino's compiler gives our text, and the tables of five peers.
 
 The forests are those of ``export_p4.py``. Every program is compiled by ``p4c-barefoot``, which
-docs/results/p4-tofino.md builds, for Tofino and Tofino 2. A peer's tables are filled by its control plane, so its
+docs/reports/tofino.md builds, for Tofino and Tofino 2. A peer's tables are filled by its control plane, so its
 program declares their sizes; ours has its rows. The planner's figures stand beside the compiler's, and for every way to
 sum the trees.
 """

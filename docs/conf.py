@@ -71,7 +71,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_signature": False,
 }
-myst_heading_anchors = 3  # links such as schedule.md#cells
+myst_heading_anchors = 3  # links such as train.md#features
 suppress_warnings = ["ref.python"]  # an annotation `Split` may mean either of two classes; roles: resolve_imported
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -107,14 +107,19 @@ CONTENTS = """
 
 ```{toctree}
 :hidden:
-:caption: Start
+:caption: Manual
 
 Foretail <self>
+Home <docs/guide/index>
 docs/guide/install
+First predictor <docs/guide/first-predictor>
 docs/guide/concepts
-docs/guide/choosing
-docs/guide/how-do-i
-docs/guide/limits
+docs/guide/data
+docs/guide/train
+docs/guide/export
+Benchmark <docs/guide/benchmark>
+docs/guide/extend
+Vermilion <docs/guide/vermilion>
 ```
 
 ```{toctree}
@@ -123,27 +128,6 @@ docs/guide/limits
 
 docs/tutorial/index
 docs/gallery/index
-docs/guide/python
-```
-
-```{toctree}
-:hidden:
-:caption: Guide
-
-docs/guide/scenario
-docs/guide/predictors
-P4 <docs/guide/p4>
-docs/guide/deploy
-P4 demo <docs/guide/p4-demo>
-docs/guide/schedule
-Imports <docs/guide/imports>
-docs/guide/switch-config
-Other systems <docs/guide/other-systems>
-Emulator <docs/guide/emulator>
-docs/guide/plugins
-docs/guide/tracking
-docs/guide/live
-docs/guide/cluster
 ```
 
 ```{toctree}
@@ -157,8 +141,10 @@ docs/reference/generated/policies
 docs/reference/formats
 docs/reference/glossary
 Metrics <docs/reference/metrics>
-ns-3 driver <docs/reference/driver>
+Limits <docs/reference/limits>
 Native network <docs/reference/native>
+ns-3 driver <docs/reference/driver>
+Emulator <docs/reference/emulator>
 Ensemble file <docs/reference/ensemble>
 ```
 
@@ -180,28 +166,16 @@ docs/reference/api/configs
 
 ```{toctree}
 :hidden:
-:caption: Results
+:caption: Reports
 
-Benchmark <docs/results/benchmark>
-Closed loop <docs/results/closed-loop>
-Networks beside each other <docs/results/referees>
-docs/results/sharing-map
-docs/results/loss-recovery
-Lossless and lossy traffic <docs/results/lossless>
-docs/results/systems
-docs/results/promise
-docs/results/promise-methods
-Where a prediction can win <docs/results/prediction-map>
-docs/results/sharing-rule
-docs/results/message-end
-Oracles <docs/results/oracles>
-docs/results/drop-costs
-docs/results/slow-settings
-docs/results/circuits-emulated
-docs/results/p4-tofino
-docs/results/findings
-Worst cases <docs/results/worst-cases>
-Wrong predictions <docs/results/prediction-errors>
+docs/reports/prediction
+Sharing policies <docs/reports/sharing>
+Last packets <docs/reports/last-packets>
+Theory <docs/reports/theory>
+Circuits <docs/reports/circuits>
+Fifteen systems <docs/reports/systems>
+docs/reports/tofino
+Data <docs/data/index>
 ```
 
 ```{toctree}
@@ -209,6 +183,8 @@ Wrong predictions <docs/results/prediction-errors>
 :caption: Design
 
 docs/design/design
+docs/design/networks
+docs/design/export
 docs/design/reliability
 docs/design/speed
 CONTRIBUTING

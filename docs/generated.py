@@ -79,7 +79,8 @@ def api_page() -> Iterator[str]:
     yield "# foretail.api"
     yield (
         "\nPrograms import these names, as in `from foretail.api import judge`; the tutorial and the gallery import "
-        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal: their names move.\n"
+        "nothing else but `foretail.gym` and `foretail.testing`. Other modules are internal, and their names move; the "
+        "manual says which of them its other programs import.\n"
     )
     rows = []
     for name in sorted(foretail.api.__all__, key=str.lower):
@@ -111,7 +112,7 @@ def experiments_page() -> Iterator[str]:
     yield "# Experiments\n\n`foretail run NAME size=small` runs an experiment at a small size. Where experiments use"
     yield f"them, they also have the settings {', '.join(map(code, OF_EVERY_EXPERIMENT))}.\n"
     yield from table(
-        ("experiment", "family", "what it does"),
+        ("experiment", "about", "what it does"),
         ((f"[{name}](#{name.replace('_', '-')})", one.family, one.sentence) for name, one in experiments().items()),
     )
     for name, one in experiments().items():

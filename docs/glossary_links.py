@@ -15,15 +15,11 @@ from sphinx.application import Sphinx
 from foretail.pipelines.reporting.glossary import glossary
 
 GLOSSARY = "docs/reference/glossary"
-LINKED = ("README", "docs/guide/", "docs/results/", "docs/tutorial/", "docs/gallery/")
+LINKED = ("README", "docs/guide/", "docs/reports/", "docs/tutorial/", "docs/gallery/")
 """Pages that get links, by the beginnings of their names."""
 
-ORDINARY = re.compile(
-    "asked|boxes|branch|candidate|cell|chaos|class|counted|counter|day|entropy|exposed|family|guard|night|"
-    "placement|point|robustness|schedule|score|served|store|student|teacher|throughput|trust|tuned|uncounted|valid|"
-    "visits|votes"
-)
-"""Terms that pages also use in another sense, and that get no link for this reason."""
+ORDINARY = re.compile("asked|exposed|served|throughput|valid")
+"""Short forms that tables print, and that pages also use in another sense: they get no link."""
 
 
 def anchor(term: str) -> str:

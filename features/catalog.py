@@ -493,7 +493,7 @@ predictors that act as an adaptive threshold on one workload; ``regimes`` also t
 how much of the buffer lossless packets take. In ``all`` are no approximations of others; ``threshold_headroom`` tells
 the label on the queues of the shadow Credence, and ``until_circuit`` and LOSSLESS_FEATURES are one number on most
 switches. ``queue_share``, ``active_queues``, ``gap``, ``arrivals_rate_slow`` and ``peak_arrival_rate`` are left out
-too, since columns and their order decide the models of docs/guide/predictors.md."""
+too, since columns and their order decide the models of docs/guide/train.md."""
 
 
 def group_of(names: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ class CTarget:
 
 @dataclass
 class P4Demo:
-    """The switch of the demo program that runs around the predictor in BMv2 (docs/guide/p4.md)."""
+    """The switch of the demo program that runs around the predictor in BMv2 (docs/guide/export.md)."""
 
     buffer_bytes: int | None = setting(
         None, "Shared buffer of the demo program; null writes no demo program.", at_least=1, at_most=2**30
@@ -88,7 +88,7 @@ class P4Demo:
 
 @dataclass
 class P4Banks:
-    """A program with two banks, into which ``foretail deploy`` swaps models (docs/guide/deploy.md)."""
+    """A program with two banks, into which ``foretail deploy`` swaps models (docs/guide/export.md)."""
 
     trees: int | None = setting(
         None, "Number of trees that a bank has room for; null means no banks.", at_least=1, at_most=64
@@ -130,10 +130,10 @@ class P4Target:
         "What the switch offers: v1model, tofino, tofino2, or a YAML file; null means v1model or tofino, by arch.",
     )
     bmv2: bool = setting(
-        False, "Also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/guide/p4.md)."
+        False, "Also compile with p4c and run 10,000 packets in BMv2, both on PATH (docs/guide/export.md)."
     )
     compile: bool = setting(
-        False, "Also compile for the profile tofino or tofino2 with p4c-barefoot on PATH (docs/results/p4-tofino.md)."
+        False, "Also compile for the profile tofino or tofino2 with p4c-barefoot on PATH (docs/reports/tofino.md)."
     )
     control: str = setting("DropPredictor", "Name of the control; predictors of one program need different names.")
     demo: P4Demo = part(P4Demo, "Demo program.")

@@ -95,5 +95,5 @@ scratch.cleanup()
 
 # %%
 # The command ``foretail train objective.name=sent features=threshold`` does the same, with a store, tracking and more
-# checks. On other traffic a predictor may gain nothing (docs/results/prediction-map.md). The next step uses a model of
+# checks. On other traffic a predictor may gain nothing (docs/reports/prediction.md). The next step uses a model of
 # your own.

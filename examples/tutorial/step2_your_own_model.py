@@ -66,7 +66,7 @@ print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}; drops found {right:,}, 
 
 # %%
 # **A class.** A subclass of ``TreePredictor`` is a predictor like Foretail's own. Its parameters have ranges, and the
-# commands train, tune, track and export it. docs/guide/plugins.md says how they find it.
+# commands train, tune, track and export it. docs/guide/extend.md says how they find it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 

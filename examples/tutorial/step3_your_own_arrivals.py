@@ -66,4 +66,4 @@ scratch.cleanup()
 
 # %%
 # The commands ``foretail replay arrivals=...`` and ``foretail collect source=pcap`` do the same
-# (docs/guide/imports.md).
+# (docs/guide/data.md).

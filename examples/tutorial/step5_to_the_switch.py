@@ -57,5 +57,5 @@ print("\n".join(line for line in made.file(".p4").read_text().splitlines() if "t
 scratch.cleanup()
 
 # %%
-# The command ``foretail export model=... target=p4`` does the same (docs/guide/p4.md). The exported C is also the
+# The command ``foretail export model=... target=p4`` does the same (docs/guide/export.md). The exported C is also the
 # predictor of Credence in the simulated switch, so you simulate exactly what you export.

@@ -64,4 +64,4 @@ print({name: len(text) for name, text in files.items()})
 print("\n".join(files["schedule.h"].splitlines()[:8]))
 
 # %%
-# The command ``foretail schedule demand=demand.csv degree=4 k=3`` does the same (docs/guide/schedule.md).
+# The command ``foretail schedule demand=demand.csv degree=4 k=3`` does the same (docs/guide/vermilion.md).

@@ -1,6 +1,6 @@
 """The P4 tools: p4c compiles a program, BMv2's simple_switch runs it on packets.
 
-Neither is in a package registry; ``docs/guide/p4-demo.md`` says how to build them. The command port of a running
+Neither is in a package registry; ``docs/guide/install.md`` says how to build them. The command port of a running
 simple_switch listens on all interfaces, and BMv2 has no option for another address.
 """
 
@@ -42,7 +42,7 @@ def compile_p4(program: Path, info: Path | None = None) -> Path:
     ForetailError when p4c is not on PATH, refuses the program, or warns of it.
     """
     if shutil.which(TOOLS[0]) is None:
-        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/guide/p4-demo.md), or leave its setting out")
+        raise ForetailError(f"{TOOLS[0]} is not on PATH: build it (docs/guide/install.md), or leave its setting out")
     compiled = program.with_suffix(".json")
     done = subprocess.run(
         [
@@ -186,7 +186,7 @@ def tool_versions() -> str:
     """Return which p4c and simple_switch are on PATH; ForetailError when one is missing."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        raise ForetailError(f"{', '.join(missing)} not on PATH: build p4c and BMv2 (docs/guide/p4-demo.md)")
+        raise ForetailError(f"{', '.join(missing)} not on PATH: build p4c and BMv2 (docs/guide/install.md)")
     runs = (
         subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60, check=False)
         for tool in TOOLS[:2]

@@ -257,7 +257,7 @@ class BankedProgram:
         if len(names) != 1:
             raise ForetailError(
                 f"the switch runs another program, without banks of {control}: build {control}'s program into it "
-                f"(docs/guide/deploy.md), or put it onto the switch (program=true), which forgets what it has"
+                f"(docs/guide/export.md), or put it onto the switch (program=true), which forgets what it has"
             )
         prefix = names[0].removesuffix("live")
         actions = {action.preamble.name: action for action in info.actions}

@@ -1,4 +1,4 @@
-"""A switch for Tofino around a predictor: it computes what its ingress can know (docs/results/p4-tofino.md)."""
+"""A switch for Tofino around a predictor: it computes what its ingress can know (docs/reports/tofino.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tofino's compiler: p4c-barefoot of p4lang/p4c places a program in a chip, and says what it takes.
 
-It is in no package registry; ``docs/results/p4-tofino.md`` says how to build it.
+It is in no package registry; ``docs/reports/tofino.md`` says how to build it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compile_for(chip: str, texts: Mapping[str, str], name: str) -> Compiled:
     name : str
     """
     if shutil.which(COMPILER) is None:
-        raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/results/p4-tofino.md)")
+        raise ForetailError(f"{COMPILER} is not on PATH: build it (docs/reports/tofino.md)")
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, timeout=60, check=False)
     numbers = re.findall(r"\d+(?:\.\d+)+", version.stdout + version.stderr)
     switch = f"{name}_switch.p4"

@@ -3,7 +3,7 @@
 ``NAME.json`` is a part of SONiC's configuration with one ``BUFFER_PROFILE`` per alpha, whose ``dynamic_th`` is
 log2(alpha). ``NAME_rules.json`` has rules over counters, of which exactly one holds, each with its profile, and the
 command by which a P4 switch gets the same alpha. A controller follows the rules once per interval; see
-``docs/results/slow-settings.md``.
+``docs/reports/sharing.md``.
 """
 
 from __future__ import annotations

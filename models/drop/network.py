@@ -95,7 +95,7 @@ class Network(Summarised):
         except Exception as error:  # protobuf, JSON and the checks above have a type each
             raise ForetailError(
                 f"{source} is not a network of Foretail ({_first_words(error)}): give the model.onnx that foretail "
-                f"train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/plugins.md)"
+                f"train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/extend.md)"
             ) from None
         Reading(source, tuple(f"the metadata {key}" for key in metadata if key not in (_FEATURES, _THRESHOLD))).tell()
         return cls(content, features, threshold)

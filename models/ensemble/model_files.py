@@ -196,7 +196,7 @@ def format_of(content: bytes, source: str) -> Format:
         if b"/data.pkl" in content[:512]:
             raise ForetailError(
                 f"{source} is a file of PyTorch, which holds numbers without their graph: hand the layers over with "
-                "Network.of_layers (docs/guide/plugins.md)"
+                "Network.of_layers (docs/guide/extend.md)"
             )
         return Format.SKOPS
     if content[:1] == b"\x80" and content[1:2] in b"\x02\x03\x04\x05":

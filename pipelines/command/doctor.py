@@ -54,7 +54,7 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         ),
         *_extras(),
         _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
-        Finding("P4 compiler and switch", _p4_tools(), "docs/guide/p4-demo.md says how to build them"),
+        Finding("P4 compiler and switch", _p4_tools(), "docs/guide/install.md says how to build them"),
         *_outputs(folder),
     )
 

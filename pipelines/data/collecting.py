@@ -193,7 +193,7 @@ def _notes(imported: Mapping[str, Any], seed: int) -> list[str]:
     if not survey:
         return [f"{seed}: rows in the order of their fates, for training and scores only"]
     notes = [
-        f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/imports.md says what is missing"
+        f"{seed}: labels of an open-loop replay, to which no sender reacted; docs/guide/data.md says what is missing"
     ]
     if survey.get("active_ports") == 1:
         notes.append(f"{seed}: one port was active, so nothing is shared and LQD is a tail drop")

@@ -1,4 +1,4 @@
-"""Work on the nodes of a Ray cluster, which see the same files: ``launcher=ray`` (docs/guide/cluster.md).
+"""Work on the nodes of a Ray cluster, which see the same files: ``launcher=ray`` (docs/guide/install.md).
 
 What travels between the processes is serialised by Ray, in a cluster whose processes are all ours; nothing that is
 loaded comes from a file. Whoever reaches a port of a cluster can run code there: on one machine Ray listens on
@@ -158,7 +158,7 @@ def _check_cluster(address: str) -> None:
     except OSError as error:
         raise ForetailError(
             f"no Ray cluster answers at launcher.address = {address} ({error.strerror or error}): "
-            "start it there, as docs/guide/cluster.md says, or choose launcher=local"
+            "start it there, as docs/guide/install.md says, or choose launcher=local"
         ) from error
 
 
@@ -172,7 +172,7 @@ def _joined(address: str) -> Iterator[Any]:
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise ForetailError(
             f"cannot join the Ray cluster at launcher.address = {address}: {first_line(error)}; "
-            "docs/guide/cluster.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
+            "docs/guide/install.md says how one starts, and this process needs the same RAY_AUTH_TOKEN"
         ) from error
     try:
         yield ray

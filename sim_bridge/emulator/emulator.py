@@ -77,7 +77,7 @@ def run_emulator(
     Parameters
     ----------
     settings : mapping
-        The driver's JSON document with the group ``emulation`` (docs/guide/emulator.md); the emulator checks it.
+        The driver's JSON document with the group ``emulation`` (docs/reference/emulator.md); the emulator checks it.
     folder, progress, executable : as :func:`foretail.sim_bridge.packets.simulation.run_program`.
 
     Raises

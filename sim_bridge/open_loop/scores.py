@@ -3,7 +3,7 @@
 The recovered loss and the share of LQD's packets judge what a switch sends while the predictor decides in it. The error
 eta (Credence, NSDI'24, Definition 1) judges labels: FollowLQD runs without the packets that are predicted to drop, one
 prediction per packet, made beforehand on the queues of a policy that knows the truth. Eta can be 1 while the switch
-sends 5.7 to 21 % of what LQD sends (``docs/results/findings.md``).
+sends 5.7 to 21 % of what LQD sends (``docs/reports/theory.md``).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ GATE = (0, cli.EXIT_REFUSED)
 SLOTTED = ("slotted.slots=1500", "slotted.buffer_per_port=10")
 """Overrides that make a slotted dataset tiny."""
 
-SIDES = ("split.train=[1,2]", "split.validation=[3]", "split.test=[4,5]", "allow_constant_features=true")
+SIDES = ("split.train=[1,2]", "split.validation=[3]", "split.test=[4]", "allow_constant_features=true")
 """Runs of that dataset, for a tiny model."""
 
 
@@ -59,100 +59,71 @@ class Rule:
 
 
 RULES = [
-    # README
-    Rule(r"README.md: collect ", "run", SLOTTED),
-    Rule(r"README.md: train ", "run", ("datasets=[outputs/slots]", *SIDES, "objective.trials=24")),
-    Rule(r"README.md: (replay|export) ", "run"),
-    Rule(r"CHANGELOG.md: (train objective.name=sent|collect network=emulator)", "compose", ("scenario=rack",)),
-    Rule(r"(CHANGELOG|predictors).md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
+    # README and docs/guide/first-predictor.md
+    Rule(r"(README|first-predictor).md: collect ", "run", SLOTTED),
+    Rule(r"(README|first-predictor).md: train ", "run", (*SIDES, "objective.trials=24")),
+    Rule(r"(README|first-predictor).md: (replay|export) ", "run"),
+    Rule(r"first-predictor.md: promote ", "run", ("to=challenger", "p4=false"), codes=GATE),
     # docs/guide/install.md
     Rule(r"install.md: doctor", "run"),
-    # docs/guide/predictors.md
-    Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
-    Rule(r"predictors.md: train .*sweep-TIME", "compose"),
-    Rule(r"predictors.md: train predictor=", "compose"),  # those of predictors.md with datasets run
-    Rule(r"predictors.md: collect source=slotted ", "run", SLOTTED),
+    # docs/guide/data.md
+    Rule(r"data.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
+    Rule(r"data.md: train --config-dir", "run", ns3=True),
+    Rule(r"data.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
+    Rule(r"data.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
+    Rule(r"data.md: replay arrivals=FILE model=M", "compose", ("ports=8", "buffer=64")),
+    Rule(r"data.md: replay .*model=", "compose"),  # train.md replays a model
+    Rule(r"data.md: replay ", "run"),
+    Rule(r"data.md: collect source=pcap", "run"),
+    Rule(r"data.md: collect source=etalon", "run", ("jobs=1",)),
+    Rule(r"data.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
+    Rule(r"data.md: collect source=credence_artifact", "run"),
+    # docs/guide/train.md
+    Rule(r"train.md: train .*sweep-TIME", "compose"),
+    Rule(r"train.md: train predictor=", "compose"),
+    Rule(r"train.md: replay datasets=", "run"),
+    Rule(r"train.md: promote .*@candidate ", "run", ("p4=false",), codes=GATE),
+    # docs/guide/export.md
+    Rule(r"export.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
+    Rule(r"export.md: export model=outputs/mlp .*DATASET", "compose"),
+    Rule(r"export.md: export model=outputs/mlp ", "run"),
+    Rule(r"export.md: export model=models:/foretail-drop@candidate target=(c out=drop|p4|onnx)$", "run"),
+    # docs/guide/vermilion.md
+    Rule(r"vermilion.md: schedule demand=demand.csv", "run"),
+    Rule(r"vermilion.md: schedule forecast=", "run"),
     Rule(
-        r"predictors.md: run tradeoff",
-        "run",
-        ("size=small", "search_steps=20", "models=[models:/foretail-drop@candidate]"),
-    ),
-    Rule(r"predictors.md: train scenario=tiny predictor=mlp", "run", ("predictor.steps=50",), ns3=True),
-    Rule(r"predictors.md: evaluate scenario=tiny .*model=outputs/mlp_ns3", "run", ("seeds=[11]", "jobs=1"), ns3=True),
-    Rule(r"predictors.md: replay datasets=", "run"),
-    Rule(r"predictors.md: train .*predictor=mlp", "run", ("allow_constant_features=true", "predictor.steps=50")),
-    Rule(r"predictors.md: export model=outputs/mlp .*DATASET", "compose"),
-    Rule(r"predictors.md: export model=outputs/mlp ", "run"),
-    Rule(
-        r"predictors.md: (export|evaluate) .*(by_hand|message_end)",
-        "compose",
-        swap={"message_end=by_hand_c/drop_predictor.so": "message_end=null"},
-    ),
-    Rule(r"predictors.md: train .*objective.name=sent", "run", ("objective.trials=24", "objective.rounds=2")),
-    Rule(r"predictors.md: train ", "run", ("allow_constant_features=true",)),
-    Rule(r"predictors.md: promote .*@candidate ", "run", codes=GATE),
-    Rule(r"predictors.md: promote .*@sent ", "run", ("to=challenger", "p4=false"), codes=GATE),
-    Rule(r"predictors.md: export .* target=c ", "run", swap={"@champion": "@candidate"}),
-    Rule(r"predictors.md: export .* target=p4 ", "run", swap={"@champion": "@candidate"}),
-    # docs/guide/schedule.md
-    Rule(r"schedule.md: schedule demand=", "run"),
-    Rule(r"schedule.md: schedule forecast=", "run"),
-    Rule(
-        r"schedule.md: run vermilion_fig9_5",
-        "run",
-        ("samples=1", "matrices=[ring]", "deviations=[0,1]"),
-    ),
-    Rule(
-        r"schedule.md: run vermilion_fig8_5",
+        r"vermilion.md: run vermilion_fig8_5",
         "run",
         ("slots=300", "drain_slots=300", "seeds=[1]"),
     ),
     Rule(
-        r"schedule.md: demand demand_predictor=\S*seasonal",
+        r"vermilion.md: demand demand_predictor=\S*seasonal",
         "run",
         ("collectives=[ring]", "steps=10", "warm_up=4", "trusts=[2,3]", "nodes=4"),
     ),
-    Rule(r"schedule.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
-    # docs/guide/imports.md
-    Rule(r"imports.md: collect source=pcap", "run"),
-    Rule(r"imports.md: collect source=etalon", "run", ("jobs=1",)),
-    Rule(r"imports.md: demand logs=", "run", ("demand_predictor=[last_value]", "trusts=[2,3]", "steps=8", "warm_up=4")),
-    Rule(r"imports.md: collect source=credence_artifact", "run"),
-    # docs/guide/plugins.md; tests/plugins/ installs the guests and runs the others
-    Rule(r"plugins.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
-    Rule(r"plugins.md: train scenario=tiny predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
-    Rule(r"plugins.md: train --config-dir", "run", ("datasets=[outputs/slots]", *SIDES)),
-    Rule(r"plugins.md: replay arrivals=", "run"),
-    Rule(r"plugins.md: run c", "run", ("slots=500", "ports=[4]")),
-    Rule(r"plugins.md: export ", "compose", swap={"=sql": "=onnx"}),
-    Rule(r"plugins.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
-    Rule(r"plugins.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
-    Rule(r"plugins.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
-    Rule(r"plugins.md: collect ", "compose", swap={"=steady": "=uniform"}),
-    # docs/guide/how-do-i.md
-    Rule(r"how-do-i.md: collect source=slotted", "run", ("slotted.slots=500", "seeds=[1]")),
-    Rule(r"how-do-i.md: run credence_fig14", "run", ("slots=500", "ports=[4]")),
-    Rule(r"how-do-i.md: run vermilion_fig8_5", "run", ("slots=300", "drain_slots=300", "seeds=[1]")),
-    Rule(r"how-do-i.md: collect scenario=tiny", "run", ns3=True),
-    Rule(r"how-do-i.md: replay .*model=", "compose"),  # predictors.md replays a model
-    Rule(r"how-do-i.md: (verify|replay) ", "run"),
-    Rule(r"how-do-i.md: train predictor=catboost", "compose", swap={"=catboost": "=extra_trees"}),
-    Rule(r"how-do-i.md: collect source=pcap", "run"),
-    # docs/guide/scenario.md
-    Rule(r"scenario.md: collect --config-dir", "run", ("seeds=[1]", "scenario.traffic_ns=500_000"), ns3=True),
-    Rule(r"scenario.md: train --config-dir", "run", ns3=True),
-    Rule(r"scenario.md: evaluate --config-dir", "run", ("seeds=[11]", "jobs=1"), ns3=True),
-    # docs/guide/switch-config.md; tests/pipelines/settings/test_sonic_config.py runs such commands
-    Rule(
-        r"CHANGELOG.md: evaluate config=",
-        "compose",
-        ("scenario=star", "scenario.topology.servers_per_leaf=8", "scenario.incast.fan_in=6"),
-    ),
+    Rule(r"vermilion.md: demand logs=", "run", ("demand_predictor=[last_value,linear_entries]", "trusts=[2,3]")),
+    # docs/guide/extend.md; tests/plugins/ installs the guests and runs the others
+    Rule(r"extend.md: train predictor=my_stump", "compose", swap={"my_stump": "extra_trees"}),
+    Rule(r"extend.md: train scenario=tiny predictor=torch_network", "compose", swap={"torch_network": "mlp"}),
+    Rule(r"extend.md: train --config-dir", "run", ("datasets=[outputs/bursts]", *SIDES)),
+    Rule(r"extend.md: replay arrivals=", "run"),
+    Rule(r"extend.md: run c", "run", ("slots=500", "ports=[4]")),
+    Rule(r"extend.md: export ", "compose", swap={"=sql": "=onnx"}),
+    Rule(r"extend.md: schedule demand=", "run", swap={"=shifts": "=mars", "{step: 3}": "{graph_degree: 4}"}),
+    Rule(r"extend.md: run vermilion", "compose", swap={",shifts]": ",mars]"}),
+    Rule(r"extend.md: train operating_point", "compose", ("operating_point.settings=null",), swap={"=precise": "=f1"}),
+    Rule(r"extend.md: collect ", "compose", swap={"=steady": "=uniform"}),
     # elsewhere
+    Rule(r"driver.md: evaluate scenario=collectives", "run", ("scenario.collective.repeat=1",), ns3=True),
     Rule(r"reliability.md: verify ", "run"),
     Rule(r"CONTRIBUTING.md: train ", "compose", swap={"NAME": "extra_trees", "PARAMETER": "depth"}),
-    Rule(r"p4-tofino.md: (train|collect|evaluate|export model=rule.json) ", "compose"),
-    Rule(r"p4-tofino.md: export .*arch=tna", "run", swap={"@champion": "@candidate"}),
+    Rule(
+        r"last-packets.md: (export|evaluate) .*(by_hand|message_end)",
+        "compose",
+        swap={"message_end=by_hand_c/drop_predictor.so": "message_end=null"},
+    ),
+    Rule(r"tofino.md: (train|collect|evaluate|export model=rule.json) ", "compose"),
+    Rule(r"tofino.md: export .*arch=tna", "run", swap={"@champion": "@candidate"}),
 ]
 
 COMPOSED = Rule("", "compose")
@@ -235,7 +206,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(here)
         for command in COMMANDS:  # what later commands read
             rule = rule_of(command)
-            if rule.tiny == SLOTTED or ("outputs/slots" in command.text and "train" in command.words):
+            if rule.tiny == SLOTTED or ("outputs/bursts" in command.text and "train" in command.words):
                 assert cli.main(with_overrides(command, rule)) == 0, command.text
     return here
 
@@ -255,7 +226,7 @@ def folder_of_ns3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_scenario(folder: Path) -> None:
     """The scenario of the page on scenarios, where its first line says."""
-    (text,) = [text for language, text in blocks(ROOT / "docs/guide/scenario.md") if language == "yaml"]
+    (text,) = [text for language, text in blocks(ROOT / "docs/guide/data.md") if language == "yaml"]
     file = folder / text.splitlines()[0].removeprefix("# ")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

@@ -164,7 +164,7 @@ def test_links_lead_to_rows(links: ModuleType) -> None:
     assert set(targets) < set(row[0]["ids"])
 
 
-PAGE = (ROOT / "docs/results/systems.md").read_text()
+PAGE = (ROOT / "docs/reports/systems.md").read_text()
 VERDICTS = (REPRODUCED, IN_SHAPE, WEAKER, NOT)
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.docs.pages import commands_of
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PACKAGES = ("catboost_predictor", "lightgbm_predictor", "sql_target")
@@ -123,6 +125,16 @@ def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest
     where = "import foretail.sim_bridge._native as n, foretail.testing as t; print(n.__file__); print(t.__file__)"
     for path in guest.run("python", "-c", where).split():
         assert Path(path).is_relative_to(guest.folder)
+
+
+@pytest.mark.nightly
+def test_readme_s_first_predictor_runs_outside_the_checkout(guest: Guest) -> None:
+    """As ``make wheel`` builds it, installed into an environment that knows nothing of the repository."""
+    words = [command.words for command in commands_of(ROOT / "README.md")]
+    assert [stage for stage, *_ in words] == ["collect", "collect", "train", "replay", "export"]
+    said = [guest.run("foretail", *command) for command in words]
+    assert "DT, alpha" in said[3]
+    assert "certificate.json" in " ".join(path.name for path in guest.folder.rglob("p4/*.json"))
 
 
 @needs_catboost

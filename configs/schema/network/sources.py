@@ -16,7 +16,7 @@ from foretail.core.limits import MOST_PORTS
 
 @dataclass
 class EtalonImport:
-    """How a packet log of the Etalon emulator is read, and the shared buffer that labels it (docs/guide/imports.md)."""
+    """How a packet log of the Etalon emulator is read, and the shared buffer that labels it (docs/guide/data.md)."""
 
     buffer_bytes: int = setting(
         7 * 16 * 9000, "Shared buffer of each source rack's switch; the emulator has none.", at_least=1, at_most=2**30
@@ -65,7 +65,7 @@ class EtalonImport:
 
 @dataclass
 class ArtifactImport:
-    """The switch whose training rows the public Credence artifact wrote (docs/guide/imports.md); rows do not say."""
+    """The switch whose training rows the public Credence artifact wrote (docs/guide/data.md); rows do not say."""
 
     ports: int = setting(20, "Number of ports, which is the N of the scores.", at_least=1, at_most=MOST_PORTS)
     buffer_bytes: int = setting(1_052_672, "Shared buffer; no length exceeds it.", at_least=1, at_most=2**24 - 1)
@@ -84,7 +84,7 @@ class EgressCapture:
 
 @dataclass
 class PcapImport:
-    """Captures at one switch, and the shared buffer that labels them (docs/guide/imports.md); captures do not say."""
+    """Captures at one switch, and the shared buffer that labels them (docs/guide/data.md); captures do not say."""
 
     captures: list[EgressCapture] = setting([], "One capture per egress port, as [{file: FILE, port: 0}, ...].")
     table: str | None = setting(None, "CSV file of destinations and ports (columns prefix, port), instead of captures.")

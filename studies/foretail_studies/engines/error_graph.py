@@ -5,7 +5,7 @@ the state of a port is three counts: LQD's packets, those of them that LQD will 
 adversary picks every arrival, whether LQD will keep it, and what is predicted. A walk from the empty switch back to it
 is a finite sequence with its final drain. The walks decide whether LQD sends at most `c` packets per wrong prediction
 more than the policy: that holds for all of them exactly if no cycle has a larger ratio. Potentials of the states prove
-it edge by edge. docs/results/prediction-errors.md has the theorem.
+it edge by edge. docs/reports/theory.md has the theorem.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ TITLES = {name: policy.title for name, policy in POLICIES.items()} | {
 
 
 def nth(ports: int, buffer: int) -> Fraction:
-    """Return N, the bound for whoever accepts into an empty buffer, proven in docs/results/worst-cases.md."""
+    """Return N, the bound for whoever accepts into an empty buffer, proven in docs/reports/theory.md."""
     return Fraction(ports)
 
 
@@ -55,7 +55,7 @@ class Objective:
     ratio: Callable[[Mapping[str, int], int], Fraction | None]
     #: the most that the literature claims, from N; None where it claims nothing
     claimed: Callable[[int], float | None] = lambda ports: None
-    #: the most that it can be, by the proofs in docs/results/worst-cases.md, from N and B; None where there is none
+    #: the most that it can be, by the proofs in docs/reports/theory.md, from N and B; None where there is none
     proven: Callable[[int, int], Fraction | None] = lambda ports, buffer: None
     predicted: bool = False  #: search predictions too; otherwise all packets are predicted to pass
     any_load: bool = False  #: up to 2 B packets a slot, beyond the papers' model; otherwise up to N

@@ -5,7 +5,7 @@ How much of what thresholds leave of LQD's packets an online policy without push
 The processes are small Markov chains, so that value iteration finds the best policy that knows the queues and the past,
 and the best that also knows what comes next. No predictor does better than that.
 
-What a wrong prediction can cost Credence against LQD, decided for small switches; see docs/results.
+What a wrong prediction can cost Credence against LQD, decided for small switches; see docs/reports.
 
 Each point is a policy on a switch: the least number of packets per wrong prediction that bounds LQD's lead on all
 sequences of arrivals and predictions, with a cycle that reaches it and potentials that prove it.

@@ -258,7 +258,7 @@ KNOWN: dict[str, Known] = {
     "guarded": Known("N", lambda row: row["ports"]),
 }
 """Competitive ratios as Credence (NSDI'24) gathers them in its Table 1, and its Observation 1 for FollowLQD; that of
-Guarded Credence is proven in docs/results/worst-cases.md.
+Guarded Credence is proven in docs/reports/theory.md.
 """
 
 

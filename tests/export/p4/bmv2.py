@@ -19,7 +19,7 @@ _MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 
 def needs_p4_tools(test: _Test) -> _Test:
     """Mark a test with ``p4``, and skip it where a tool is missing."""
-    reason = f"{', '.join(_MISSING)} not on PATH: docs/guide/p4-demo.md says how to build p4c and BMv2"
+    reason = f"{', '.join(_MISSING)} not on PATH: docs/guide/install.md says how to build p4c and BMv2"
     marked: _Test = pytest.mark.skipif(bool(_MISSING), reason=reason)(pytest.mark.p4(test))
     return marked
 

@@ -24,7 +24,7 @@ from tests.forests import paper_forest
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        shutil.which("p4testgen") is None, reason="p4testgen not on PATH: docs/guide/p4.md says what it is"
+        shutil.which("p4testgen") is None, reason="p4testgen not on PATH: docs/guide/export.md says what it is"
     ),
 ]
 

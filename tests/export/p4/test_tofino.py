@@ -36,7 +36,7 @@ from tests.forests import paper_forest
 from tests.sim_bridge.slow_models.features import TrackedQueues
 
 needs_compiler = pytest.mark.skipif(
-    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/results/p4-tofino.md says how to build it"
+    shutil.which(COMPILER) is None, reason=f"{COMPILER} not on PATH: docs/reports/tofino.md says how to build it"
 )
 REPORTS = """#!/bin/sh
 if [ "$1" = --version ]; then echo "p4c-barefoot"; echo "Version 9.13.4 (SHA: 34b86e9)" >&2; exit; fi

@@ -27,7 +27,7 @@ TOOLS = ("p4c-bm2-ss", "simple_switch_grpc", "simple_switch_CLI")
 
 needs_switch = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in TOOLS),
-    reason=f"{', '.join(TOOLS)} not on PATH: docs/guide/deploy.md says how to build them",
+    reason=f"{', '.join(TOOLS)} not on PATH: docs/guide/export.md says how to build them",
 )
 pytestmark = [pytest.mark.p4, pytest.mark.slow]
 
