@@ -1,8 +1,8 @@
 """The choice of a rule for given traffic: windows of it are replayed under the zoo and under tuned thresholds.
 
-Every window starts with an empty buffer, and all rules see the same windows. The rule that sends most on them is
-chosen. What it is worth is cross-fitted: on each window the rule and the alpha of Dynamic Thresholds are those that
-send most on the other windows.
+The rule that sends most on the whole sample, which is replayed in two halves, is chosen. What a choice is worth is
+cross-fitted on windows, each of which starts with an empty buffer: on each window the rule and the alpha of Dynamic
+Thresholds are those that send most on the other windows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,7 @@ class Choice(Summarised):
     packets: int  #: that arrive in all windows
     cell_bytes: int
     average_shift: int
+    of_zoo: str  #: the rule of the zoo that sends most
     search: SearchWorth | None = None
 
     @property
@@ -139,7 +140,7 @@ class Choice(Summarised):
 
     @cached_property
     def dt(self) -> Candidate:
-        """Dynamic Thresholds with the alpha that sends most on all windows."""
+        """Dynamic Thresholds with the alpha that sends most on the windows."""
         return self.logs.candidates[self.logs.best(self.logs.places(policy=_DT))]
 
     @cached_property
@@ -149,9 +150,9 @@ class Choice(Summarised):
 
     @cached_property
     def agreeing(self) -> int:
-        """Windows without which the same rule of the library is chosen."""
+        """Windows without which the others choose the rule that the whole sample chooses."""
         places = self.logs.places(kind="rule")
-        return self.logs.held_out(places).count(self.logs.best(places))
+        return self.logs.held_out(places).count(self.logs.places(self.of_zoo)[0])
 
     @cached_property
     def gain_percent(self) -> PairedDifference:
@@ -195,6 +196,7 @@ class Choice(Summarised):
         """Every figure, JSON-like."""
         return {
             "chosen": self.name,
+            "of_zoo": self.of_zoo,
             "numbers": self.rule.numbers,
             "centres": self.rule.centres,
             "windows": self.windows,
@@ -227,8 +229,8 @@ class Choice(Summarised):
         if self.search is not None:
             use = "it is the chosen rule" if self.search.is_chosen else "so the rule of the zoo stays"
             sentences.append(
-                f"A search of {self.search.trials:,} rules on half of the windows sends "
-                f"{interval_text(self.search.gain_percent)} % more on the other half: {use}."
+                f"A search of {self.search.trials:,} rules on every other window sends "
+                f"{interval_text(self.search.gain_percent)} % more on the others: {use}."
             )
         return sentences
 
@@ -253,7 +255,7 @@ class Choice(Summarised):
 
 
 def choose(
-    arrivals: Runs | Slotted | pd.DataFrame | Sequence[KnownRun],
+    arrivals: Runs | Slotted | pd.DataFrame,
     ports: int | None = None,
     buffer: int | None = None,
     *,
@@ -290,25 +292,28 @@ def choose(
     >>> choice.windows, choice.gain_percent.mean > 0
     (10, True)
     """
-    runs, cell_bytes, average_shift = _windows(arrivals, ports, buffer, windows, sample_packets)
+    cut, cell_bytes, average_shift = _sample(arrivals, ports, buffer, sample_packets)
+    halves, runs = cut(2), cut(windows)
     if not any(run.packets for run in runs):
         raise ForetailError("the sample has no packet: give other arrivals")
-    logs = measured(runs, [*library(rules), *_beside()], jobs)
-    best = logs.candidates[logs.best(logs.places(kind="rule"))]
+    on_halves = measured(halves, library(rules), jobs)
+    best = on_halves.candidates[on_halves.best(range(len(on_halves.candidates)))]
     assert best.rule is not None
-    choice = Choice(best.name, best.rule, logs, sum(run.packets for run in runs), cell_bytes, average_shift)
-    return choice if not trials else _searched(choice, runs, trials, seed, jobs, report)
+    logs = measured(runs, [*on_halves.candidates, *_beside()], jobs)
+    choice = Choice(best.name, best.rule, logs, sum(run.packets for run in runs), cell_bytes, average_shift, best.name)
+    return choice if not trials else _searched(choice, runs, halves, trials, seed, jobs, report)
 
 
 def _searched(
     choice: Choice,
     runs: Sequence[KnownRun],
+    halves: Sequence[KnownRun],
     trials: int,
     seed: int,
     jobs: int,
     report: Callable[[float, str], None],
 ) -> Choice:
-    """The choice with a search on each half of the windows, and on all of them where that sends more on the other."""
+    """The choice with a search on every other window, and on the whole sample where that sends more on the others."""
     if len(runs) < 2:
         raise ForetailError(
             "a search is judged on windows that it has not seen, and there is one: give a longer sample"
@@ -316,53 +321,46 @@ def _searched(
     logs, gains = choice.logs, np.zeros(len(runs))
     places = logs.places(kind="rule")
 
-    def searched(rows: Sequence[int], part: int) -> AdaptiveThreshold:
-        start = logs.candidates[logs.best(places, rows)].rule
+    def searched(on: Sequence[KnownRun], start: AdaptiveThreshold | None, part: int) -> AdaptiveThreshold:
         assert start is not None
         tell = partial(_part_of, report, part)
-        one = search_threshold(
-            [runs[row] for row in rows], start, policy="learned", trials=trials, seed=seed, jobs=jobs, report=tell
-        )
-        return one.rule
+        return search_threshold(on, start, policy="learned", trials=trials, seed=seed, jobs=jobs, report=tell).rule
 
-    halves = [list(range(first, len(runs), 2)) for first in (0, 1)]
-    for part, (rows, others) in enumerate(zip(halves, halves[::-1], strict=True)):
-        candidate = Candidate(SEARCHED, "rule", "learned", searched(rows, part))
+    alternate = [list(range(first, len(runs), 2)) for first in (0, 1)]
+    for part, (rows, others) in enumerate(zip(alternate, alternate[::-1], strict=True)):
         of_library = logs.best(places, rows)
-        values = measured([runs[row] for row in others], [candidate], jobs).values[:, 0]
-        gains[others] = 100 * (values - logs.values[others, of_library])
+        rule = searched([runs[row] for row in rows], logs.candidates[of_library].rule, part)
+        values = measured([runs[row] for row in others], [Candidate(SEARCHED, "rule", "learned", rule)], jobs).values
+        gains[others] = 100 * (values[:, 0] - logs.values[others, of_library])
     worth = SearchWorth(mean_interval(gains.tolist()), trials, bool(gains.mean() > 0))
     if not worth.is_chosen:
-        return Choice(choice.name, choice.rule, logs, choice.packets, choice.cell_bytes, choice.average_shift, worth)
-    rule = searched(range(len(runs)), 2)
-    own = Candidate(SEARCHED, "searched", "learned", rule)
-    column = measured(runs, [own], jobs).values
-    logs = Logs([*logs.candidates, own], np.concatenate([logs.values, column], axis=1))
-    return Choice(SEARCHED, rule, logs, choice.packets, choice.cell_bytes, choice.average_shift, worth)
+        return replace(choice, search=worth)
+    own = Candidate(SEARCHED, "searched", "learned", searched(halves, choice.rule, 2))
+    assert own.rule is not None
+    values = np.concatenate([logs.values, measured(runs, [own], jobs).values], axis=1)
+    return replace(choice, name=SEARCHED, rule=own.rule, logs=Logs([*logs.candidates, own], values), search=worth)
 
 
 def _part_of(report: Callable[[float, str], None], part: int, share: float, words: str) -> None:
     report((part + share) / 3, f"search {part + 1} of 3: {words}")
 
 
-def _windows(
-    arrivals: Any, ports: int | None, buffer: int | None, count: int, packets: int
-) -> tuple[list[KnownRun], int, int]:
-    """The windows of a sample, and the units of their features."""
-    if (
-        isinstance(arrivals, Sequence)
-        and not isinstance(arrivals, str)
-        and arrivals
-        and isinstance(arrivals[0], KnownRun)
-    ):
-        return list(arrivals), CELL_BYTES, AVERAGE_SHIFT
+def _sample(
+    arrivals: Any, ports: int | None, buffer: int | None, packets: int
+) -> tuple[Callable[[int], list[KnownRun]], int, int]:
+    """A function that cuts each run of the sample into so many windows, and the units of their features."""
     if hasattr(arrivals, "columns"):
         slot, port = (arrivals[name].to_numpy() for name in ("slot", "port"))
         arrivals = Slotted(slot.astype(np.int64, casting="same_kind"), port.astype(np.int32, casting="same_kind"))
     if isinstance(arrivals, Slotted):
         if ports is None or buffer is None:
             raise ForetailError("packets in slots need a switch: give ports=N and buffer=B, in packets")
-        return list(KnownRun.windows_in_slots(arrivals, ports, buffer, count, packets)), CELL_BYTES, AVERAGE_SHIFT
+        switch = ports, buffer
+        return (
+            lambda count: list(KnownRun.windows_in_slots(arrivals, *switch, count, packets)),
+            CELL_BYTES,
+            AVERAGE_SHIFT,
+        )
     datasets = open_runs(arrivals)
     units = {(one.manifest.cell_bytes, one.manifest.average_shift): one.path for one in datasets}
     if len(units) > 1:
@@ -371,4 +369,8 @@ def _windows(
     if not units:
         raise ForetailError("there is no dataset: name at least one run of foretail collect")
     ((cell_bytes, average_shift),) = units
-    return [run for one in datasets for run in KnownRun.windows_of(one, count, packets)], cell_bytes, average_shift
+    return (
+        lambda count: [run for one in datasets for run in KnownRun.windows_of(one, count, packets)],
+        cell_bytes,
+        average_shift,
+    )

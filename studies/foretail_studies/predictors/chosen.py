@@ -264,7 +264,7 @@ def _judge(case: DrawnWorkload, so_far: SoFar, settings: ChosenSettings) -> list
     of_zoo, of_dt = on_judged.places(kind="rule"), on_judged.places(policy="dt")
     tuned = f"DT, alpha {zoo.tuned_alpha():g}"
     ways = {
-        ZOO_WAY: logs.candidates[logs.best(logs.places(kind="rule"))].name,
+        ZOO_WAY: choice.of_zoo,
         **{f"first {size} rules": rules[logs.best(range(size))].name for size in settings.sizes},
         "alphas of DT": choice.dt.name,
         SEARCH_WAY: SEARCHED,
@@ -284,6 +284,8 @@ def _judge(case: DrawnWorkload, so_far: SoFar, settings: ChosenSettings) -> list
             "way": way,
             "rule": rule,
             "windows": choice.windows,
+            "search_gain_percent": choice.search.gain_percent.mean if choice.search else None,
+            "search_low_percent": choice.search.gain_percent.low if choice.search else None,
             "sent": round(math.exp(log) * of_lqd),
             "sent_by_lqd": of_lqd,
             "sent_by_dt": round(math.exp(values[DT][1][place]) * of_lqd),
