@@ -45,12 +45,15 @@ class Group:
         Yields what comes after ``<name>: ``, the parameters and the hash.
     ns3 : bool
         Whether it runs the ns-3 driver.
+    nightly : bool
+        Whether it is long, and `make nightly` computes it.
     """
 
     kind: str
     name: str
     compute: Callable[[Place], Iterator[Fingerprint]]
     ns3: bool = False
+    nightly: bool = False
 
     def fingerprints(self, place: Place) -> list[Fingerprint]:
         """Compute the rows of the group."""

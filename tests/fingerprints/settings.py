@@ -26,15 +26,26 @@ def resolved(settings: DictConfig) -> str:
 
 
 def stages_and_experiments(place: Place) -> Iterator[Fingerprint]:
-    """Every stage by itself, and every experiment in every size."""
+    """Every stage by itself, and every experiment in its full size."""
     for stage in STAGES:
         yield Fingerprint("stage", parameters_text(stage=stage), resolved(composed(stage)))
     for gate in options("experiment"):
         yield Fingerprint("gate", parameters_text(experiment=gate), resolved(composed("promote", f"experiment={gate}")))
     for experiment in experiments():
+        yield _experiment(experiment, "full")
+
+
+def smaller_sizes(place: Place) -> Iterator[Fingerprint]:
+    """Every experiment in every other size; a minute."""
+    for experiment in experiments():
         for size in sizes_of(experiment):
-            settings = composed_experiment(experiment, f"size={size}")
-            yield Fingerprint("experiment", parameters_text(experiment=experiment, size=size), resolved(settings))
+            if size != "full":
+                yield _experiment(experiment, size)
+
+
+def _experiment(name: str, size: str) -> Fingerprint:
+    settings = composed_experiment(name, f"size={size}")
+    return Fingerprint("experiment", parameters_text(experiment=name, size=size), resolved(settings))
 
 
 def files(place: Place) -> Iterator[Fingerprint]:
@@ -58,4 +69,8 @@ def files(place: Place) -> Iterator[Fingerprint]:
             yield Fingerprint("option", f"{group}={option}", fingerprint(json.dumps(content, sort_keys=True)))
 
 
-GROUPS = (Group("configs", "composed", stages_and_experiments), Group("configs", "files", files))
+GROUPS = (
+    Group("configs", "composed", stages_and_experiments),
+    Group("configs", "sizes", smaller_sizes, nightly=True),
+    Group("configs", "files", files),
+)

@@ -24,12 +24,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     shutil.rmtree(folder)  # pytest keeps folders of earlier sessions, and this one holds half a gigabyte
 
 
-OF_NS3 = [pytest.mark.ns3, pytest.mark.nightly]  # a minute; by day others compare ns-3 with the native network
+def marks(group: Group) -> list[pytest.MarkDecorator]:
+    """Return the marks of a group's test: by day others compare ns-3 with the native network."""
+    return [pytest.mark.ns3] * group.ns3 + [pytest.mark.nightly] * (group.ns3 or group.nightly)
 
 
 @pytest.mark.parametrize(
     "group",
-    [pytest.param(group, id=f"{group.kind}-{group.name}", marks=OF_NS3 if group.ns3 else []) for group in GROUPS],
+    [pytest.param(group, id=f"{group.kind}-{group.name}", marks=marks(group)) for group in GROUPS],
 )
 def test_results_are_those_that_were_accepted(group: Group, place: Place) -> None:
     lines = changes(group.accepted(), group.fingerprints(place))
