@@ -145,6 +145,28 @@ public:
         return run->transmitted_data();
     }
 
+    /// Packets, or bytes of data, that a policy sends while predictors take turns: each answers about the arrivals from
+    /// its first one on.
+    std::int64_t sent_in_turns(const std::string& policy, const std::vector<std::shared_ptr<Scorer>>& scorers,
+                               const std::vector<std::size_t>& firsts, const nb::kwargs& keywords) const {
+        const bool is_complete = std::ranges::all_of(scorers, [](const auto& one) { return one != nullptr; });
+        if (!is_complete || scorers.empty() || scorers.size() != firsts.size() || firsts.front() != 0 ||
+            !std::ranges::is_sorted(firsts)) {
+            throw std::invalid_argument("predictors that take turns each have a first arrival, from 0 on and in order");
+        }
+        FeatureSet read;
+        for (const auto& scorer : scorers) read = read | scorer->features();
+        const auto run = begin(policy, scorers.front(), keywords, read);
+        nb::gil_scoped_release release;
+        std::size_t turn = 0;
+        for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+            while (turn + 1 < firsts.size() && i >= firsts[turn + 1]) ++turn;
+            if (run->offer(arrivals_[i])) run->answer(scorers[turn]->drops(run->seen()));
+        }
+        run->drain();
+        return run->transmitted_data();
+    }
+
     /// What a predictor sees of some of the packets about which its policy asks and which fit: their rows, features and
     /// margins. The features are those that the predictor or the teacher reads, and `more`; all others are 0.
     nb::dict visited(const std::string& policy, const std::shared_ptr<Scorer>& scorer, double share, std::uint64_t seed,
@@ -246,6 +268,8 @@ void add_open_loop(nb::module_& m) {
         .def("sent", &KnownArrivals::sent, "policy"_a, "scorer"_a.none() = nb::none(), nb::kw_only(),
              "inverted"_a = 0.0, "draw"_a = 1, "settings"_a,
              "Packets in slots, or bytes of data, that are sent; `inverted`: share of wrong answers.")
+        .def("sent_in_turns", &KnownArrivals::sent_in_turns, "policy"_a, "scorers"_a, "firsts"_a, nb::kw_only(),
+             "settings"_a, "What is sent while `scorers` take turns, each from its first arrival on.")
         .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
              "teacher"_a.none() = nb::none(), "features"_a = std::vector<std::string>(), "settings"_a,
              "Rows, features and margins of some packets; the margins are those of the teacher if there is one. "

@@ -179,6 +179,21 @@ class KnownRun:
         """Return the packets in slots, or bytes of data, that a policy sends with the answers of a scorer."""
         return sum(one.sent(policy, scorer, **self.settings, **parameters) for one in self.switches)
 
+    def sent_in_turns(
+        self, policy: str, scorers: Sequence[Scorer], starts: Sequence[Sequence[int]], **parameters: Any
+    ) -> int:
+        """Return what a policy sends while scorers take turns.
+
+        Parameters
+        ----------
+        scorers : in the order of their turns
+        starts : for each switch, the row of its first arrival about which each scorer answers: from 0 on, in order
+        """
+        return sum(
+            one.sent_in_turns(policy, list(scorers), list(rows), **self.settings, **parameters)
+            for one, rows in zip(self.switches, starts, strict=True)
+        )
+
     def visited(
         self,
         policy: str,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,7 +39,7 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail_studies.predictors.promise import drawn_workloads
+from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
 
 CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
 PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
@@ -249,6 +250,14 @@ class ChosenSettings(PointSettings):
     sizes: list[int] = setting([8], "Sizes of smaller libraries: the first rules of the zoo.")
 
 
+SHOWN = {
+    "sent": "sent, % of LQD",
+    "gain": "over tuned DT, %",
+    "share": "of DT's distance to LQD, %",
+    "bad": f"workloads below {BAD} %",
+    "worst": "worst, %",
+}
+"""Columns of :func:`summarised`, and their titles."""
 DT, HINDSIGHT = "tuned DT", "best rule in hindsight"
 ZOO_WAY, SEARCH_WAY = "rules of the zoo", "zoo and search"
 
@@ -302,15 +311,7 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     summary = pd.concat(
         [summarised(rows).assign(draws="all"), summarised(rows[rows["draw"] == last]).assign(draws=f"{last}")]
     )
-    columns = {
-        "draws": "draws",
-        "way": "chosen among",
-        "sent": "sent, % of LQD",
-        "gain": "over tuned DT, %",
-        "share": "of DT's distance to LQD, %",
-        "bad": f"workloads below {BAD} %",
-        "worst": "worst, %",
-    }
+    columns = {"draws": "draws", "way": "chosen among", **SHOWN}
     note = (
         f"Means over workloads with 95 % intervals; bad and worst are against the better of {DT} and always accepting."
     )
@@ -385,5 +386,127 @@ CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
     show=_show,
     code=CODE,
     varied=("draws", "each", "slots"),
+    depends_on=lambda case, settings: {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]},
+)
+
+
+# -- traffic that changes ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrafficSequence:
+    """Workloads that take turns on one switch."""
+
+    sequence: str  #: its name
+    draw: int  #: seed by which the switch and the workloads were drawn
+    number: int  #: of the sequence in its draw
+    phase_slots: int  #: slots of a turn
+
+
+@dataclass
+class ChangingSettings(PointSettings):
+    """Rules that are chosen again and again while the traffic changes."""
+
+    draws: list[int] = setting([3, 4, 5], "Seeds by which switches and workloads are drawn.")
+    each: int = setting(8, "Sequences of a draw.", at_least=1)
+    workloads: int = setting(4, "Workloads of a sequence, which take turns.", at_least=2)
+    phase_slots: list[int] = setting([2000, 10_000, 50_000], "Slots of a turn.", at_least=100)
+    slots: int = setting(100_000, "Slots of a sequence, about.", at_least=1000)
+    every: int = setting(1000, "Slots after which a rule is chosen again.", at_least=100)
+    memory: list[int] = setting([1, 4, 16], "Windows of so many slots on which it is chosen; all windows as well.")
+
+
+FIXED, BY_PHASE, ALL_WINDOWS = "best fixed rule", "best rule of each turn", "all windows so far"
+
+
+def sequence_arrivals(case: TrafficSequence, settings: ChangingSettings) -> tuple[list[Slotted], int, int]:
+    """Return the packets of each turn, in slots of its own, with ports and buffer of the switch.
+
+    Workloads are drawn as :func:`~foretail_studies.predictors.promise.drawn_workloads` does, on one switch.
+    """
+    drawing = np.random.default_rng([case.draw, case.number])
+    ports, per_port = int(drawing.choice(PORTS)), int(drawing.choice(BUFFER_PER_PORT))
+    workloads = [workload_of(*drawn_traffic(drawing, number % 3, ports)) for number in range(settings.workloads)]
+    turns = []
+    for turn in range(max(settings.workloads, settings.slots // case.phase_slots)):
+        workload = workloads[turn % len(workloads)]
+        parts = list(workload.batches(ports, ports * per_port, case.phase_slots, seed=1000 * case.number + turn))
+        slot = np.concatenate([part.slot for part in parts] or [np.empty(0, np.int64)])
+        port = np.concatenate([part.port for part in parts] or [np.empty(0, np.int32)])
+        inside = slot < case.phase_slots
+        turns.append(Slotted(slot[inside], port[inside]))
+    return turns, ports, ports * per_port
+
+
+def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) -> list[dict[str, Any]]:
+    turns, ports, buffer = sequence_arrivals(case, settings)
+    slot = np.concatenate([one.slot + place * case.phase_slots for place, one in enumerate(turns)])
+    port = np.concatenate([one.port for one in turns])
+    run = KnownRun.in_slots([Slotted(slot, port)], ports, buffer)
+    rules = library()
+    scorers = [one.rule.scorer() for one in rules if one.rule is not None]
+
+    def on_pieces(length: int) -> NDArray[np.float64]:
+        """What each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
+        rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
+        pieces = [
+            KnownRun.in_slots([Slotted(slot[low:high] - place * length, port[low:high])], ports, buffer)
+            for place, (low, high) in enumerate(pairwise(rows))
+        ]
+        return measured(pieces, rules).values
+
+    def in_turns(choices: Sequence[int], length: int) -> int:
+        starts = np.searchsorted(slot, np.arange(len(choices)) * length).tolist()
+        return run.sent_in_turns("learned", [scorers[choice] for choice in choices], [[0, *starts[1:]]])
+
+    windows = on_pieces(settings.every)
+    summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
+    sent = {FIXED: max(run.sent("learned", scorer) for scorer in scorers)}
+    sent[BY_PHASE] = in_turns(on_pieces(case.phase_slots).argmax(axis=1).tolist(), case.phase_slots)
+    for windows_back in settings.memory:
+        before = summed - np.concatenate([np.zeros((windows_back, len(rules))), summed])[: len(summed)]
+        sent[f"last {windows_back} windows"] = in_turns(before.argmax(axis=1).tolist(), settings.every)
+    sent[ALL_WINDOWS] = in_turns(summed.argmax(axis=1).tolist(), settings.every)
+    sent[DT], sent[ACCEPT] = run.sent("dt", None, alpha=[zoo.tuned_alpha()]), run.sent("followlqd")
+    return [
+        {"way": way, "sent": count, "sent_by_lqd": run.lqd, "sent_by_dt": sent[DT], "sent_by_accept": sent[ACCEPT]}
+        for way, count in sent.items()
+    ]
+
+
+def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
+    parts = [
+        summarised(some.rename(columns={"sequence": "workload"})).assign(phase=int(str(phase)))
+        for phase, some in rows.groupby("phase_slots")
+    ]
+    summary = pd.concat(parts)
+    columns = {"phase": "slots of a turn", "way": "rule", **SHOWN}
+    note = f"{len(rows) // rows['way'].nunique()} sequences; a rule is chosen every {settings.every:,} slots."
+    verdict = []
+    for part in parts:
+        gains = dict(zip(part["way"], part["share"], strict=True))
+        best = max((way for way in gains if "window" in way), key=lambda way: gains[way])
+        verdict.append(
+            f"With turns of {part['phase'].iloc[0]:,} slots, {FIXED} closes {gains[FIXED]:.0f} % of what {DT} leaves, "
+            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %."
+        )
+    return Shown(rows, [Table.of_frame("Traffic that changes", summary, columns, note)], verdict=verdict)
+
+
+CHANGING: PointExperiment[ChangingSettings, TrafficSequence] = PointExperiment(
+    settings=ChangingSettings,
+    kind="changing",
+    cases=lambda settings: [
+        TrafficSequence(f"{draw}.{number}, turns of {phase}", draw, number, phase)
+        for draw in settings.draws
+        for number in range(settings.each)
+        for phase in settings.phase_slots
+    ],
+    name=lambda case: case.sequence,
+    measure=_follow,
+    rows=lambda case, measurement, settings: measurement,
+    show=_show_changing,
+    code=CODE,
+    varied=("draws", "each", "phase_slots"),
     depends_on=lambda case, settings: {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]},
 )

@@ -68,7 +68,7 @@ def drawn_workloads(count: int, seed: int, slots: int = 20_000) -> dict[str, lis
     overrides = {}
     for number in range(count):
         ports, per_port = int(draw.choice(PORTS)), int(draw.choice(BUFFER_PER_PORT))
-        workload, settings = _drawn_traffic(draw, number % 3, ports)
+        workload, settings = drawn_traffic(draw, number % 3, ports)
         written = ", ".join(f"{name}: {value}" for name, value in settings.items())
         overrides[f"{workload}({written}), {ports} x {per_port}, {seed}.{number}"] = [
             f"slotted.workload={workload}",
@@ -80,8 +80,8 @@ def drawn_workloads(count: int, seed: int, slots: int = 20_000) -> dict[str, lis
     return overrides
 
 
-def _drawn_traffic(draw: np.random.Generator, kind: int, ports: int) -> tuple[str, dict[str, Any]]:
-    """A workload and its settings."""
+def drawn_traffic(draw: np.random.Generator, kind: int, ports: int) -> tuple[str, dict[str, Any]]:
+    """Return a workload of a kind, 0 to 2, and its settings."""
     if kind == 0:
         return "incast", {
             "fan_in": int(draw.integers(3, min(ports, 16) + 1)),
