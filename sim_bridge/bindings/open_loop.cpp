@@ -268,8 +268,8 @@ void add_open_loop(nb::module_& m) {
         .def("sent", &KnownArrivals::sent, "policy"_a, "scorer"_a.none() = nb::none(), nb::kw_only(),
              "inverted"_a = 0.0, "draw"_a = 1, "settings"_a,
              "Packets in slots, or bytes of data, that are sent; `inverted`: share of wrong answers.")
-        .def("sent_in_turns", &KnownArrivals::sent_in_turns, "policy"_a, "scorers"_a, "firsts"_a, nb::kw_only(),
-             "settings"_a, "What is sent while `scorers` take turns, each from its first arrival on.")
+        .def("sent_in_turns", &KnownArrivals::sent_in_turns, "policy"_a, "scorers"_a, "firsts"_a, "settings"_a,
+             "What is sent while `scorers` take turns, each from its first arrival on.")
         .def("visited", &KnownArrivals::visited, "policy"_a, "scorer"_a, nb::kw_only(), "share"_a, "draw"_a,
              "teacher"_a.none() = nb::none(), "features"_a = std::vector<std::string>(), "settings"_a,
              "Rows, features and margins of some packets; the margins are those of the teacher if there is one. "
