@@ -448,6 +448,31 @@ def test_a_predictor_in_the_process_sees_and_sends_what_a_slow_switch_does(arriv
     assert scorer_of(model).margins(visits.features).tolist() == visits.value.tolist()
 
 
+@given(
+    arrivals=slotted_arrivals(max_ports=5, max_buffer=12),
+    models=st.lists(small_ensembles(READ), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_predictors_take_turns_at_their_first_arrivals(arrivals, models, data) -> None:  # type: ignore[no-untyped-def]
+    later = st.lists(st.integers(0, len(arrivals.slot)), min_size=len(models) - 1, max_size=len(models) - 1)
+    firsts, row_number = [0, *sorted(data.draw(later))], itertools.count()
+
+    def drops(row: dict[str, int]) -> bool:
+        number = next(row_number)
+        return rule_of(models[max(turn for turn, first in enumerate(firsts) if first <= number)])(row)
+
+    sent, _ = slow_sent(arrivals, drops)
+    assert known(arrivals).sent_in_turns("learned", [scorer_of(one) for one in models], [firsts]) == sent
+
+
+def test_turns_that_do_not_begin_at_the_first_arrival_are_refused() -> None:
+    run = KnownRun.in_slots(Incast(fan_in=3).batches(8, 80, 100, seed=1), 8, 80)
+    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
+    for scorers, firsts in (([rule], [1]), ([rule, rule], [0]), ([rule, rule, rule], [0, 2, 1]), ([], [])):
+        with pytest.raises(ValueError, match="each have a first arrival, from 0 on and in order"):
+            run.sent_in_turns("learned", scorers, [firsts])
+
+
 @given(arrivals=slotted_arrivals(max_ports=5, max_buffer=12), alpha=st.sampled_from([0.5, 1.0, 4.0, 16.0]))
 def test_the_starting_rule_is_dynamic_thresholds_up_to_its_rounding(arrivals, alpha) -> None:  # type: ignore[no-untyped-def]
     """`pressure` rounds logarithms to an eighth of an octave, so the rule lies between two close alphas."""
