@@ -312,7 +312,7 @@ def _zoo(arguments: Sequence[str]) -> int | None:
 
     if arguments:
         return None
-    show([Table.of_rows("Rules of the zoo", [one.row() for one in map(zoo.rule, zoo.names())], zoo.NOTE)])
+    show([Table.of_rows("Rules of the zoo", [one.row() for one in map(zoo.rule, zoo.names())], zoo.note())])
     return 0
 
 

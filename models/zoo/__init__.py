@@ -17,17 +17,12 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import CELL_BYTES
-from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
+from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 
 PREFIX = "zoo:"
-NOTE = (
-    "Every rule drops or accepts any packet by six features of its switch. C and P4 of each are proven equal to its "
-    "trees; stages, rows and bits of TCAM are those of the P4. foretail choose says which rule suits given traffic, "
-    "model=zoo:NAME takes one."
-)
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,6 @@ class ZooRule:
             "searched on": trained,
             "ports": self.trained_on.get("ports", "-"),
             "buffer": self.trained_on.get("buffer", "-"),
-            "P4 rows": self.certificate["p4_rows"],
-            "kbit of TCAM": round(self.certificate["p4_tcam_bits"] / 1000),
-            "stages": self.certificate["p4_stages"],
         }
 
 
@@ -129,3 +121,14 @@ def tuned_alpha() -> float:
     True
     """
     return float(_document()["tuned_alpha"])
+
+
+def note() -> str:
+    """Return the sentences below the list: what every rule reads, and what its P4 takes."""
+    certificates = [one.certificate for one in _rules().values()]
+    rows, bits, stages = ([one[f"p4_{name}"] for one in certificates] for name in ("rows", "tcam_bits", "stages"))
+    return (
+        f"Every rule decides by {len(TERMS)} features of its switch. C and P4 are proven equal to its trees; as P4 a "
+        f"rule takes {min(rows):,} to {max(rows):,} rows, {max(bits) / 1000:.0f} kbit of TCAM and {max(stages)} stages "
+        "at most. foretail choose says which rule suits given traffic; model=zoo:NAME takes one."
+    )
