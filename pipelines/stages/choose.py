@@ -25,7 +25,7 @@ from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 FIGURE = "choice"
 CAPTION = (
     "Gain over Dynamic Thresholds with the best alpha, in %, on each window of the sample: a dot for each window, a "
-    "bar for the mean. Blue: the chosen rule."
+    "bar for the mean; what reaches the left edge goes on. Blue: the chosen rule."
 )
 
 
@@ -93,6 +93,8 @@ def draw(choice: Choice) -> tuple[Figure, pd.DataFrame]:
         axes.barh(height, gains.mean(), color=colour, height=0.6, alpha=0.5)
         axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3)
         records += [{"name": name, "window": window, "gain_percent": gain} for window, gain in enumerate(gains)]
+    gains = [record["gain_percent"] for record in records]
+    axes.set_xlim(left=max(1.05 * min(gains), -1.5 * max(*gains, 0.1)) - 0.02)
     axes.set_yticks(range(len(shown)), shown)
     axes.set_xlabel(f"packets sent, gain over {choice.dt.name}, %")
     return figure, pd.DataFrame(records)
