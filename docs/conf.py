@@ -184,6 +184,7 @@ Data <docs/data/index>
 
 docs/design/design
 docs/design/networks
+docs/design/proofs
 docs/design/export
 docs/design/reliability
 docs/design/speed
