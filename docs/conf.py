@@ -188,6 +188,7 @@ docs/design/proofs
 docs/design/export
 docs/design/reliability
 docs/design/speed
+docs/design/tools
 CONTRIBUTING
 SECURITY
 CHANGELOG
