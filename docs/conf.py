@@ -184,9 +184,11 @@ Data <docs/data/index>
 
 docs/design/design
 docs/design/networks
+docs/design/proofs
 docs/design/export
 docs/design/reliability
 docs/design/speed
+docs/design/tools
 CONTRIBUTING
 SECURITY
 CHANGELOG

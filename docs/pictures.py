@@ -44,6 +44,21 @@ LEFT = {
     "cs": ("Complete Sharing", GREY, "^"),
 }
 
+_THREE = ("default", "tuned", "hindsight")
+POLICIES = {
+    "lqd": ("LQD", ("default",)),
+    "lqd_head": ("LQD, from the head", ("default",)),
+    "cs": ("Complete Sharing", ("default",)),
+    "followlqd": ("FollowLQD", ("default",)),
+    "dt": ("DT", _THREE),
+    "abm": ("ABM", _THREE),
+    "reverie": ("Reverie", _THREE),
+    "occamy": ("Occamy", _THREE),
+}
+FAMILIES = {"cubic_beside_dctcp": "Cubic next to DCTCP", "on_off_elephants": "on-off elephants"}
+DARK = 60
+"""The regret from which a cell is so dark that its number is white."""
+
 
 def draw_promise() -> None:
     """Gains over tuned DT on the same runs, one dot a workload."""
@@ -145,6 +160,65 @@ def draw_search() -> None:
     save(figure, "sharing_rule_search.png")
 
 
+def draw_sharing_map() -> None:
+    """Mean regret of every policy and setting in every family; the held-out families are below a line."""
+    frame = pd.read_csv(DOCS / "data" / "sharing_map.csv")
+    columns = {}
+    for policy, (label, settings) in POLICIES.items():
+        own = frame[frame["policy"] == policy]
+        for setting in settings:
+            rows = {"default": own["setting"] == "default", "tuned": own["frozen"], "hindsight": own["hindsight"]}[
+                setting
+            ]
+            name = f"{label}, {setting}" if len(settings) > 1 else label
+            columns[name] = 100 * own[rows].groupby(["held_out", "family"])["regret"].mean()
+    table = pd.DataFrame(columns).sort_index()
+    figure, panel = plt.subplots(figsize=(7.6, 6.2), layout="constrained")
+    shades = mpl.colors.LogNorm(5, 400, clip=True)
+    panel.imshow(table.clip(lower=5), norm=shades, cmap="Blues", aspect="auto")
+    for row, column in np.ndindex(table.shape):
+        value = table.iat[row, column]
+        color = "white" if value > DARK else "black"
+        panel.text(column, row, f"{round(value) + 0:d}", ha="center", va="center", fontsize=8, color=color)
+    held_out = table.index.get_level_values("held_out").to_numpy(bool)
+    panel.axhline((~held_out).sum() - 0.5, color="black", linewidth=1.5)
+    families = [FAMILIES.get(name, name.replace("_", " ")) for name in table.index.get_level_values("family")]
+    panel.set_yticks(range(len(families)), families)
+    panel.set_xticks(range(len(columns)), list(columns), rotation=60, ha="right", rotation_mode="anchor")
+    panel.grid(visible=False)
+    panel.set_title("regret, %: mean over the conditions of a family; held-out families below the line", fontsize=9)
+    save(figure, "sharing_map.png")
+
+
+def draw_etalon() -> None:
+    """Use and latency of a circuit in the emulator and in Etalon."""
+    frame = pd.read_csv(DOCS / "data" / "etalon.csv")
+    fixed, growing = frame[frame["ahead_ns"].isna()], frame[frame["ahead_ns"].notna()]
+    figure, grid = plt.subplots(2, 3, figsize=(7.6, 4.6), layout="constrained")
+    rows = (
+        (fixed, fixed["voq_packets"], "VOQ, packets"),
+        (growing, growing["ahead_ns"] / 1000, "VOQ grows before the circuit, us"),
+    )
+    measures = {
+        "utilisation_percent": "use of the circuit, %",
+        "p50_us": "p50 latency, us",
+        "p99_us": "p99 latency, us",
+    }
+    for panels, (data, x, label) in zip(grid, rows, strict=True):
+        for panel, (measure, name) in zip(panels, measures.items(), strict=True):
+            panel.plot(x, data[measure], color=BLUE, marker="o", markersize=4, label="emulator")
+            published = data[f"published_{measure}"]
+            panel.plot(x, published, color=ORANGE, marker="s", markersize=4, linestyle="--", label="Etalon")
+            panel.set_ylim(0, 1.08 * max(data[measure].max(), data[f"published_{measure}"].max()))
+            panel.set_xlabel(label, fontsize=8.5)
+            panel.set_ylabel(name)
+            if data is fixed:
+                panel.set_xscale("log", base=2)
+                panel.set_xticks([4, 8, 16, 32, 64], ["4", "8", "16", "32", "64"])
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    save(figure, "etalon.png")
+
+
 def save(figure: mpl.figure.Figure, name: str) -> None:
     """Write one picture."""
     figure.savefig(DOCS / "images" / name, dpi=180)
@@ -159,6 +233,8 @@ def main() -> None:
         draw_map()
         draw_optimum()
         draw_search()
+        draw_sharing_map()
+        draw_etalon()
 
 
 if __name__ == "__main__":

@@ -268,7 +268,7 @@ class PromoteConfig(SimulatingStage):
     baseline: str = setting(
         "tuned",
         "What a model has to send more than: the best policy without a predictor, tuned on the runs that trained the "
-        "model, or nothing beside always accepting.",
+        "model, or always accepting alone.",
         one_of=("tuned", "always_accept"),
     )
     p4: bool = setting(False, "Also prove P4 equal, which counts its table entries.")

@@ -360,7 +360,7 @@ class DemoConfig(SimulatingStage):
     alphas: list[float] = setting(
         MISSING, "Alphas of Dynamic Thresholds; under TCP the best one on the training seeds is compared.", above=0
     )
-    policy: dict[str, Policy] = setting(MISSING, "Policies that are compared under TCP beside that threshold.")
+    policy: dict[str, Policy] = setting(MISSING, "Policies that are compared under TCP with that threshold.")
     referee: str = setting("none", "Simulator that repeats one run under TCP.", one_of=("none", "ns3"))
     tracking: Tracking = part(Tracking, "Tracking in MLflow.")
     jobs: int = setting(2, "Number of simulations at the same time.", at_least=1, at_most=1024)

@@ -55,7 +55,7 @@ class SweepSettings(JobSettings):
     )
     seeds: list[int] = setting(MISSING, "Traffic seeds of every run.", at_least=1, at_most=2**31 - 1)
     metrics: dict[str, str] = setting(MISSING, "Titles of what is measured, by the metric's name.")
-    compare: list[Comparison] = setting([], "Alternatives that are set beside each other.")
+    compare: list[Comparison] = setting([], "Alternatives that are compared with each other.")
     claims: list[Claim] = setting([], "Changes that a source prints.")
     source: str = setting("", "Source of the claims.")
     least: list[str] = setting([], "Metrics whose least value is told of every condition.")

@@ -32,7 +32,7 @@ class ModelLimits:
 
     cpu_seconds: int = setting(120, "Computing time.", at_least=1, at_most=10**6)
     memory_bytes: int = setting(
-        8 * 2**30, "Memory, beside that of the libraries that read the file.", at_least=2**24, at_most=2**50
+        8 * 2**30, "Memory, without that of the libraries that read the file.", at_least=2**24, at_most=2**50
     )
     wall_seconds: int = setting(
         3600, "Time after which a reader that waits without computing is stopped.", at_least=10, at_most=10**6

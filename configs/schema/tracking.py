@@ -21,7 +21,7 @@ class Tracking:
 
     enabled: bool = setting(True, "Log the run to MLflow.")
     uri: str | None = setting(
-        None, "Address of the tracking server; null means MLFLOW_TRACKING_URI, else an SQLite file beside the store."
+        None, "Address of the tracking server; null means MLFLOW_TRACKING_URI, else an SQLite file next to the store."
     )
     experiment: str = setting("foretail", "Name of the MLflow experiment.")
     registered_model: str | None = setting(
@@ -32,7 +32,7 @@ class Tracking:
     )
     best_by: str = setting(
         "validation_replay/whole/sent_percent_of_lqd",
-        "With --multirun, the score by which the best model is registered: what is sent while it decides in the "
+        "With --multirun, the score by which the best model is registered: the packets sent while it decides in the "
         "validation runs, or side/region/name such as validation/asked/f1.",
     )
     run_name: str | None = setting(None, "Name of the run in MLflow; null names it after what ran.")

@@ -154,7 +154,7 @@ class OperatingPoint:
 
 @dataclass
 class Objective:
-    """Target of learning: labels, or what is sent.
+    """Target of learning: labels, or the packets sent.
 
     Examples
     --------

@@ -5,7 +5,7 @@
 This program simulates traffic, trains two predictors of drops, and measures what each is worth.
 
 A switch with 20 ports shares one buffer. When the buffer is full, Longest Queue Drop (LQD) pushes out packets that are
-already queued. A drop-tail switch cannot do that. The first predictor imitates LQD: it says from the features of an
+already queued. A drop-tail switch cannot do that. The first predictor imitates LQD: it answers from the features of an
 arriving packet whether LQD would drop it. The second one learns what to drop so that most packets are sent. Both are
 compared with the best tuned policy that needs no predictor.
 """
@@ -29,7 +29,7 @@ for seed in (1, 2, 3):
 
 # %%
 # **Rows.** A whole run goes to one side of the split, so that training and test share no traffic. The features come
-# from the catalog. This set is what a switch with a virtual LQD beside it can count.
+# from the catalog. This set is what a switch with a virtual LQD next to it can count.
 from foretail.api import FEATURE_GROUPS, FeatureInput, read_rows, split_by_seed, training_columns
 
 known = {feature.name: feature for feature in runs[1].manifest.features}
@@ -69,7 +69,7 @@ print(
 
 # %%
 # **What it is worth.** The same packets arrive again. Now the model decides in the switch when Credence asks it. The
-# number that counts is what is sent, in % of LQD. Compare it with always accepting, and with policies that need no
+# number that counts is the packets sent, in % of LQD. Compare it with always accepting, and with policies that need no
 # model, such as Dynamic Thresholds (DT). Their alpha is the one that sends most on the training and validation runs.
 from foretail.api import judge
 
@@ -77,7 +77,7 @@ test_runs, others = [runs[seed] for seed in TEST], [runs[seed] for seed in (*TRA
 print(judge(model, test_runs, tuned_on=others)[["who", "sent_percent_of_lqd", "recovered_loss"]].round(2).to_string())
 
 # %%
-# **A model that is worth more.** DT sends more than the forest, and needs no model. So train a model for what is sent.
+# **A model that is worth more.** DT sends more than the forest, and needs no model. So train for the packets sent.
 # First a search finds a threshold that adapts to the state of the switch. Then trees learn this threshold, also on the
 # arrivals that they meet under their own decisions. They decide about every packet during the run.
 from foretail.api import BoostedTrees, Objective, train_for_sending
@@ -90,7 +90,7 @@ trained = train_for_sending(
     inputs_of(FEATURE_GROUPS["threshold"]),
 )
 worth = judge(trained.best.model, test_runs, tuned_on=others).iloc[0]
-print(f"trained for what is sent: {worth.sent_percent_of_lqd:.2f} % of LQD, recovered loss {worth.recovered_loss:.2f}")
+print(f"packets sent: {worth.sent_percent_of_lqd:.2f} % of LQD, recovered loss {worth.recovered_loss:.2f}")
 scratch.cleanup()
 
 # %%

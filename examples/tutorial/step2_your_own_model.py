@@ -62,7 +62,7 @@ print(f"sent, % of LQD: {found.sent_percent_of_lqd:.2f}; drops found {right:,}, 
 
 # %%
 # Both models send less than Dynamic Thresholds, as most models of LQD's labels do. The objective ``sent`` of step 1 can
-# train a class like the next one for what is sent.
+# train a class like the next one for the packets sent.
 
 # %%
 # **A class.** A subclass of ``TreePredictor`` is a predictor like Foretail's own. Its parameters have ranges, and the

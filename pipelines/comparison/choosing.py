@@ -237,9 +237,8 @@ class Choice(Summarised):
     def tables(self) -> list[Table]:
         """The best rules, each policy with its best setting, always accepting, and LQD."""
         frame = self.table
-        policy = {one.name: one.policy for one in self.logs.candidates}
-        best = frame.assign(of=[one.name if one.kind == "rule" else policy[one.name] for one in frame.itertuples()])
-        best = best.drop_duplicates("of")
+        groups = {one.name: one.name if one.kind == "rule" else one.policy for one in self.logs.candidates}
+        best = frame.assign(of=frame["name"].map(groups)).drop_duplicates("of")
         rules = best[best["kind"] == "rule"].head(3)
         shown = best[(best["kind"] != "rule") | best["name"].isin([*rules["name"], self.name])]
         columns = {

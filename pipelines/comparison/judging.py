@@ -64,7 +64,7 @@ def judge(
     threshold: float | None = None,
     store_dir: str = "outputs/store",
 ) -> pd.DataFrame:
-    """Return what a switch sends while a model decides in it, beside policies that need no model.
+    """Return what a switch sends while a model decides in it, and policies that need no model.
 
     A row for the model, for each policy without a model with the setting that sends most on `tuned_on`, for always
     accepting (FollowLQD) and for LQD. Columns: ``who``; ``sent_percent_of_lqd``, the geometric mean over runs of the

@@ -138,7 +138,7 @@ class PredictionScores:
             f"The model decides in the switch, under {POLICIES[self.policy].title}.",
             f"Settings were chosen on {chosen_on}.",
         )
-        return [Table("Beside tuned policies", ("who", "recovered loss", SENT), tuple(rows), notes)]
+        return [Table("Next to tuned policies", ("who", "recovered loss", SENT), tuple(rows), notes)]
 
 
 def asked_document(questions: Questions | None) -> dict[str, int | None]:

@@ -93,8 +93,9 @@ def draw(choice: Choice) -> tuple[Figure, pd.DataFrame]:
         axes.barh(height, gains.mean(), color=colour, height=0.6, alpha=0.5)
         axes.plot(gains, np.full(len(gains), height), "o", color=colour, markersize=3)
         records += [{"name": name, "window": window, "gain_percent": gain} for window, gain in enumerate(gains)]
-    gains = [record["gain_percent"] for record in records]
-    axes.set_xlim(left=max(1.05 * min(gains), -1.5 * max(*gains, 0.1)) - 0.02)
+    numbers = pd.DataFrame(records)
+    lowest, highest = numbers["gain_percent"].min(), numbers["gain_percent"].max()
+    axes.set_xlim(left=max(1.05 * lowest, -1.5 * max(highest, 0.1)) - 0.02)
     axes.set_yticks(range(len(shown)), shown)
     axes.set_xlabel(f"packets sent, gain over {choice.dt.name}, %")
-    return figure, pd.DataFrame(records)
+    return figure, numbers

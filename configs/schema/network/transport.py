@@ -168,7 +168,7 @@ class Transport:
     )
     background_name: str | None = setting(
         None,
-        "Transport of background flows: a congestion control of TCP, without ECN, or roce or irn beside a TCP; null "
+        "Transport of background flows: a congestion control of TCP, without ECN, or roce or irn next to a TCP; null "
         "means the same as name.",
         one_of=(*LOSS_BASED, *RDMA),
     )

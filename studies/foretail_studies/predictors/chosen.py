@@ -150,7 +150,8 @@ def _show_zoo(rows: pd.DataFrame, settings: ZooSettings) -> Shown:
     """Keep rules, and write them as the file of the zoo."""
     workloads = [DrawnWorkload(*row) for row in rows[list(DrawnWorkload.__dataclass_fields__)].itertuples(index=False)]
     searched = [
-        AdaptiveThreshold(tuple(json.loads(row.numbers)), tuple(json.loads(row.centres))) for row in rows.itertuples()
+        AdaptiveThreshold(tuple(json.loads(numbers)), tuple(json.loads(centres)))
+        for numbers, centres in zip(rows["numbers"], rows["centres"], strict=True)
     ]
     kinds: dict[str, int] = {}
     candidates, trained_on = _thresholds(), {}
@@ -180,14 +181,14 @@ def _show_zoo(rows: pd.DataFrame, settings: ZooSettings) -> Shown:
     ]
     entries = [
         {
-            "name": candidates[place].name,
-            "numbers": candidates[place].rule.numbers,
-            "centres": candidates[place].rule.centres,
-            "trained_on": trained_on.get(candidates[place].name, {}),
-            "certificate": certificate(candidates[place].rule) if settings.certificates else {},
+            "name": one.name,
+            "numbers": best.numbers,
+            "centres": best.centres,
+            "trained_on": trained_on.get(one.name, {}),
+            "certificate": certificate(best) if settings.certificates else {},
         }
-        for place in order
-        if candidates[place].rule is not None
+        for one in (candidates[place] for place in order)
+        if (best := one.rule) is not None
     ]
     sizes = pd.DataFrame(
         {"rules": range(1, len(order) + 1), "adds": [candidates[p].name for p in order], "gain_percent": means}
@@ -317,11 +318,12 @@ def _show(rows: pd.DataFrame, settings: ChosenSettings) -> Shown:
     )
     table = Table.of_frame("A rule that is chosen for the traffic", summary, columns, note)
     verdict = [
-        f"{row.way}, chosen on another run, on {row.workloads} workloads"
-        f"{'' if row.draws == 'all' else ' of draw ' + row.draws}: {row.gain} % more packets sent than {DT}, "
-        f"{row.share:.0f} % of its distance to LQD; {row.bad} workloads are more than {-BAD} % below the better of "
-        f"{DT} and always accepting, at worst {row.worst:+.2f} %."
-        for row in summary[summary["way"].isin([ZOO_WAY, SEARCH_WAY])].itertuples()
+        f"{row['way']}, chosen on another run, on {row['workloads']} workloads"
+        f"{'' if row['draws'] == 'all' else ' of draw ' + row['draws']}: {row['gain']} % more packets sent than {DT}, "
+        f"{row['share']:.0f} % of its distance to LQD; {row['bad']} workloads are more than {-BAD} % below the better "
+        f"of {DT} and always accepting, at worst {row['worst']:+.2f} %."
+        for row in summary.to_dict("records")
+        if row["way"] in (ZOO_WAY, SEARCH_WAY)
     ]
     return Shown(rows, [table], {"": Drawn(draw(rows, settings), CAPTION)}, verdict=verdict)
 

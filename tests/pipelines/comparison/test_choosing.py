@@ -101,7 +101,7 @@ def test_a_dataset_has_the_windows_of_its_packets(tmp_path: Path) -> None:
 def test_a_search_is_chosen_if_it_sends_more_on_windows_that_it_did_not_see() -> None:
     choice = choose(bursts(8000), 8, 200, windows=8, trials=24, rules=[zoo.names()[0]])
     assert choice.search is not None
-    assert choice.search.is_chosen == (choice.search.gain_percent.mean > 0)
+    assert choice.search.is_chosen == ((choice.search.gain_percent.mean or 0) > 0)
     assert (choice.name == SEARCHED) == choice.search.is_chosen
     with pytest.raises(ForetailError, match="there is one: give a longer sample"):
         choose(bursts(300), 8, 200, trials=24)
