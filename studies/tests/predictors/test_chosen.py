@@ -71,7 +71,7 @@ def test_a_choice_is_judged_on_runs_that_did_not_make_it(tmp_path: Path) -> None
     }
     assert wanted <= set(rows.columns)
     assert set(rows["seed"]) == {11, 12}
-    first = drawn(3, 3, 2000)[0]
+    first = drawn(3, 3, 6000)[0]
     run, mine = first.run(11), rows[(rows["workload"] == first.workload) & (rows["seed"] == 11)]
     sent, chosen = (dict(zip(mine["way"], mine[name], strict=True)) for name in ("sent", "rule"))
     rule = zoo.rule(chosen[ZOO_WAY])
