@@ -71,7 +71,7 @@ def _beside() -> list[Candidate]:
 
 @dataclass(frozen=True, eq=False)
 class Logs:
-    """What candidates send on windows."""
+    """Packets that candidates send on windows."""
 
     candidates: Sequence[Candidate]
     values: NDArray[np.float64]  #: float64[windows, candidates], logarithms of what is sent over what LQD sends

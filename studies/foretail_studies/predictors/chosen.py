@@ -43,7 +43,7 @@ from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_tr
 
 CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
 PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
-"""What a rule's certificate keeps of the proof of an export."""
+"""Parts of the proof of an export that a rule's certificate keeps."""
 BAD = -0.2
 """Percent below the better of tuned DT and always accepting at which a workload counts as bad."""
 
@@ -449,7 +449,7 @@ def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) ->
     scorers = [one.rule.scorer() for one in rules if one.rule is not None]
 
     def on_pieces(length: int) -> NDArray[np.float64]:
-        """What each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
+        """Packets that each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
         rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
         pieces = [
             KnownRun.in_slots([Slotted(slot[low:high] - place * length, port[low:high])], ports, buffer)
