@@ -18,7 +18,13 @@ from foretail.configs.schema.fields import (
     setting,
 )
 from foretail.configs.schema.network.racks import RackTraces
-from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport, SlottedTraffic
+from foretail.configs.schema.network.sources import (
+    ArrivalsImport,
+    ArtifactImport,
+    EtalonImport,
+    PcapImport,
+    SlottedTraffic,
+)
 from foretail.configs.schema.networks import EmulatorNetwork, Network
 from foretail.configs.schema.policies import (
     Policy,
@@ -58,15 +64,18 @@ class CollectConfig(SwitchConfig, Stage):
     source: str = setting(
         "scenario",
         "Source of the packets.",
-        one_of=("scenario", "racks", "slotted", "pcap", "etalon", "credence_artifact"),
+        one_of=("scenario", "racks", "slotted", "pcap", "etalon", "credence_artifact", "arrivals"),
     )
     network: Network = part(Network, "With source=scenario or racks, the network in which packets move.")
     racks: RackTraces = part(RackTraces, "Settings of source=racks: racks with circuits.")
     slotted: SlottedTraffic = part(SlottedTraffic, "Settings of source=slotted.")
-    log: Any = setting(None, "With source=pcap, etalon or credence_artifact, the log to import, or a list of logs.")
+    log: Any = setting(
+        None, "With source=pcap, etalon, credence_artifact or arrivals, the log to import, or a list of logs."
+    )
     pcap: PcapImport = part(PcapImport, "Settings of source=pcap.")
     etalon: EtalonImport = part(EtalonImport, "Settings of source=etalon.")
     credence_artifact: ArtifactImport = part(ArtifactImport, "Settings of source=credence_artifact.")
+    arrivals: ArrivalsImport = part(ArrivalsImport, "Settings of source=arrivals.")
 
     @property
     def logs(self) -> list[str]:
@@ -90,7 +99,9 @@ class CollectConfig(SwitchConfig, Stage):
             self._check_racks()
         if self.source in ("scenario", "racks", "slotted"):
             if self.logs:
-                raise ForetailError("log is for imports: give source=pcap, etalon or credence_artifact with it")
+                raise ForetailError(
+                    "log is for imports: give source=pcap, etalon, credence_artifact or arrivals with it"
+                )
             return
         if self.source == "pcap":
             self.pcap.require_switch(len(self.logs))
@@ -98,6 +109,8 @@ class CollectConfig(SwitchConfig, Stage):
                 raise ForetailError("pcap.captures without log=FILE are one dataset: give one number in seeds")
         elif not self.logs:
             raise ForetailError(f"source={self.source} imports a log and there is none: give log=FILE")
+        if self.source == "arrivals":
+            require_switch(self.arrivals.ports, self.arrivals.buffer, "source=arrivals", "arrivals.")
         for log in self.logs:
             if not isinstance(log, str):
                 raise ForetailError(f"log holds {log!r}, which is not a path: give log=FILE or log=[FILE,...]")
@@ -125,7 +138,7 @@ class CollectConfig(SwitchConfig, Stage):
 
     def unused(self) -> Mapping[str, str]:
         """Settings that belong to another source."""
-        names = {"racks", "slotted", "pcap", "etalon", "credence_artifact"} - {self.source}
+        names = {"racks", "slotted", "pcap", "etalon", "credence_artifact", "arrivals"} - {self.source}
         if self.source != "scenario":
             names |= {"scenario", "policy", "flow_sizes", "size", "experiment", *OF_CONFIG}
             names |= set() if self.source == "racks" else {"network", "ns3_prefix"}
@@ -339,12 +352,15 @@ class ChooseConfig(Stage):
         return {} if self.search else dict.fromkeys(("trials", "seed"), "search=false")
 
 
-def require_switch(ports: int | None, buffer: int | None) -> None:
+def require_switch(ports: int | None, buffer: int | None, given: str = "arrivals=FILE", prefix: str = "") -> None:
     """Raise ForetailError unless slotted arrivals have a switch whose buffer holds a packet for each port."""
     if ports is None or buffer is None:
-        raise ForetailError("arrivals=FILE needs a switch: give ports=N and buffer=B, in packets")
+        raise ForetailError(f"{given} needs a switch: give {prefix}ports=N and {prefix}buffer=B, in packets")
     if buffer < ports:
-        raise ForetailError(f"buffer = {buffer} packets is less than one for each of ports = {ports}: raise buffer")
+        raise ForetailError(
+            f"{prefix}buffer = {buffer} packets is less than one for each of {prefix}ports = {ports}: raise "
+            f"{prefix}buffer"
+        )
 
 
 @dataclass

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.network.sources import ArtifactImport, EtalonImport, PcapImport
+from foretail.configs.schema.network.sources import ArrivalsImport, ArtifactImport, EtalonImport, PcapImport
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.code import code_digest
 from foretail.core.reading import Reading as InputReading
 from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
+from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.etalon.survey import Survey
 from foretail.sim_bridge.imports.pcap.log import read_captures
-from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import (
+    arrivals_in_bytes,
+    longest_stay_ns,
+    run_in_slots,
+    write_open_loop_dataset,
+)
 
 AVERAGE_SHIFT = 15
 """About 33 us, the round trip over the emulator's packet path."""
@@ -40,7 +46,11 @@ def import_key(config: CollectConfig, log: Path | None, seed: int) -> dict[str, 
         "log_sha256": file_digest(log) if log else None,
         "settings": settings,
         "seed": seed,
-        "code": code_digest("sim_bridge.imports", write_open_loop_dataset),
+        "code": code_digest(
+            "sim_bridge.imports",
+            *(["sim_bridge.arrivals"] if config.source == "arrivals" else []),
+            write_open_loop_dataset,
+        ),
     }
 
 
@@ -57,6 +67,8 @@ def import_log(
     sha256, seed = depends_on["log_sha256"], depends_on["seed"]
     if config.source == "etalon":
         return _import_etalon(config.etalon, log, sha256, seed, dataset, report)
+    if config.source == "arrivals":
+        return _import_arrivals(config.arrivals, log, sha256, seed, dataset, report)
     return _import_artifact(config.credence_artifact, log, sha256, seed, dataset, report)
 
 
@@ -193,6 +205,32 @@ def _import_artifact(
     )
     write_artifact_rows(dataset, run, path, lambda rows: report(0.0, f"{rows:,} rows"))
     return {"log": str(path.absolute()), "log_sha256": sha256, "counters": {}, "survey": {}}
+
+
+def _import_arrivals(
+    settings: ArrivalsImport, path: Path, sha256: str, seed: int, dataset: Path, report: Report
+) -> dict[str, Any]:
+    assert settings.ports is not None and settings.buffer is not None  # noqa: PT018
+    file, shift = ArrivalFile(path), settings.features.average_shift
+    run = run_in_slots(
+        {"name": "arrivals", "source": "arrivals", "log_sha256": sha256},
+        settings.ports,
+        settings.buffer,
+        seed,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+    )
+    batches = file.batches(settings.ports)
+    counters = write_open_loop_dataset(dataset, run, arrivals_in_bytes(_counted(batches, file, report)))
+    return {"log": str(path.absolute()), "log_sha256": sha256, "counters": counters, "survey": {}}
+
+
+def _counted(batches: Iterator[Slotted], file: ArrivalFile, report: Report) -> Iterator[Slotted]:
+    packets = 0
+    for batch in batches:
+        packets += len(batch)
+        report(file.fraction, f"{packets:,} packets")
+        yield batch
 
 
 def _reporting(report: Report, records: int, begin: float, share: float, done: str) -> Callable[[int], None]:

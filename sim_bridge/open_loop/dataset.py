@@ -6,11 +6,12 @@ counterfactual, and the manifest says so (``scenario.open_loop``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -164,17 +165,28 @@ def slotted_run(
         Arithmetic of the features, as :class:`Run` and :func:`~foretail.sim_bridge.open_loop.slotted.labelled`.
     """
     name = WORKLOAD_KINDS.name(workload)
+    scenario = {"source": "slotted", "workload": {"name": name, **asdict(workload)}, "slots": slots}
     parameters, defaults = asdict(workload), asdict(type(workload)())
     changed = {key: value for key, value in parameters.items() if value != defaults[key]}
     settings_text = ", ".join(f"{key}={value}" for key, value in changed.items())
+    scenario["name"] = f"{name} ({settings_text})" if settings_text else name
+    return run_in_slots(
+        scenario, ports, ports * buffer_per_port, seed, cell_bytes=cell_bytes, average_shift=average_shift
+    )
+
+
+def run_in_slots(
+    scenario: Mapping[str, Any], ports: int, buffer: int, seed: int, *, cell_bytes: int, average_shift: int
+) -> Run:
+    """Describe a run of :func:`arrivals_in_bytes` under LQD: `scenario` says where its packets come from.
+
+    Other parameters are those of :func:`slotted_run`; the buffer is in packets.
+    """
     return Run(
         scenario={
-            "name": f"{name} ({settings_text})" if settings_text else name,
-            "source": "slotted",
-            "workload": {"name": name, **parameters},
+            **scenario,
             "ports": ports,
-            "buffer_packets": ports * buffer_per_port,
-            "slots": slots,
+            "buffer_packets": buffer,
             "slot_ns": SLOT_NS,
             "packet_bytes": PACKET_BYTES,
             "open_loop": True,
@@ -182,7 +194,7 @@ def slotted_run(
         },
         policy={"name": "lqd", "fate_times": "upper_bounds"},
         seed=seed,
-        switches=(SwitchGeometry(ports, ports * buffer_per_port * PACKET_BYTES, (PORT_RATE_BPS,) * ports),),
+        switches=(SwitchGeometry(ports, buffer * PACKET_BYTES, (PORT_RATE_BPS,) * ports),),
         rules=DEFAULT_RULES,
         cell_bytes=cell_bytes,
         average_shift=average_shift,

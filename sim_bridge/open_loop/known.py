@@ -129,7 +129,7 @@ class KnownRun:
         rules = {**vars(run.rules), "seed": run.seed}
         condition = str({name: value for name, value in sorted(run.scenario.items()) if name != "seed"})
         records = np.concatenate(list(dataset.arrivals()))
-        if run.scenario.get("source") == "slotted":
+        if {"ports", "buffer_packets", "slot_ns"} <= run.scenario.keys():
             slots = Slotted(records["time_ns"] // SLOT_NS, records["port"].astype(np.int32, casting="same_kind"))
             return cls.windows_in_slots(
                 slots,

@@ -75,6 +75,17 @@ class ArtifactImport:
 
 
 @dataclass
+class ArrivalsImport:
+    """The switch of files of slotted arrivals, with the columns slot and port (docs/guide/data.md)."""
+
+    ports: int | None = setting(None, "Number of ports of the switch.", at_least=1, at_most=MOST_PORTS)
+    buffer: int | None = setting(None, "Number of packets that fit into the shared buffer.", at_least=1, at_most=2**20)
+    features: FeatureArithmetic = part(
+        FeatureArithmetic, "Arithmetic of the features; average_shift=null means 15, which is 32 slots."
+    )
+
+
+@dataclass
 class EgressCapture:
     """A capture of the packets that left one port."""
 

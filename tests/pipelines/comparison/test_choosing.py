@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.api import choose, collect_slots, judge, workloads
+from foretail.api import choose, collect_slots, judge, open_runs, workloads
 from foretail.core.errors import ForetailError
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent
@@ -142,3 +142,42 @@ def test_what_cannot_be_chosen_is_refused(
     result = foretail(tmp_path, "choose", *given)
     assert result.returncode == 2
     assert says in " ".join(result.stderr.split())
+
+
+def test_files_of_arrivals_become_datasets_on_which_models_train(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        packets = bursts(1500, seed)
+        pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / f"{seed}.csv", index=False)
+    collected = foretail(
+        tmp_path,
+        "collect",
+        "source=arrivals",
+        "log=[1.csv,2.csv,3.csv]",
+        "seeds=[1,2,3]",
+        "arrivals.ports=8",
+        "arrivals.buffer=200",
+        "hydra.run.dir=mine",
+    )
+    assert collected.returncode == 0, collected.stderr
+    runs = open_runs(tmp_path / "mine")
+    made = collect_slots(tmp_path / "made", BURSTS, ports=8, buffer_per_port=25, slots=1500, seed=2)
+    assert next(runs[1].rows(["queue", "lqd_drop"])).equals(next(made.rows(["queue", "lqd_drop"])))
+    assert choose(runs[1], windows=2).document()["rows"] == choose(made, windows=2).document()["rows"]
+    trained = foretail(
+        tmp_path,
+        "train",
+        "datasets=[mine]",
+        "split.train=[1]",
+        "split.validation=[2]",
+        "split.test=[3]",
+        "features=threshold",
+        "predictor=boosted_trees",
+        "objective.name=sent",
+        "objective.trials=24",
+        "tracking=off",
+    )
+    assert trained.returncode == 0, trained.stderr
+    refused = foretail(tmp_path, "collect", "source=arrivals", "log=1.csv", "arrivals.ports=8")
+    assert "source=arrivals needs a switch: give arrivals.ports=N and arrivals.buffer=B" in " ".join(
+        refused.stderr.split()
+    )
