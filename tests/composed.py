@@ -24,6 +24,7 @@ MANDATORY = {
     "deploy": ["switch=127.0.0.1:9559"],
     "evaluate": ["model=x"],
     "replay": ["arrivals=x", "ports=1", "buffer=1"],
+    "choose": ["arrivals=x", "ports=1", "buffer=1"],
     "distill": ["model=x"],
     "schedule": ["demand=x", "degree=1", "k=1"],
     "report": ["run=x"],

@@ -289,7 +289,7 @@ def choose(
     >>> batches = list(workloads.PoissonBursts(load=0.4).batches(20, 1000, 20_000, seed=1))
     >>> choice = choose(batches[0], ports=20, buffer=1000)
     >>> choice.windows, choice.gain_percent.mean > 0
-    (10, True)
+    (9, True)
     """
     cut, cell_bytes, average_shift = _sample(arrivals, ports, buffer, sample_packets)
     halves, runs = cut(2), cut(windows)

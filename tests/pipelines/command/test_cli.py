@@ -46,7 +46,7 @@ def assert_refused(folder: Path, done: subprocess.CompletedProcess[str], complai
 
 
 REFUSED = [
-    (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, export"),
+    (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
     (["collect", "scenario.incast.fan_in=9"], "more than the 8 servers"),
     (["collect", "scenario.background.lod=1"], "did you mean scenario.background.load?"),
