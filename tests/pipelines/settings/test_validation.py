@@ -101,7 +101,7 @@ REFUSED = {
         ("source=slotted slotted.settings={fan_in:21}", "fan_in must be at most the number of ports, 20"),
         ("source=slotted slotted.settings=[1]", "slotted.settings = [1] names nothing"),
         ("source=slotted slotted.buffer_per_port=50000 slotted.ports=20000", "= 1000000000 packets are more than"),
-        ("source=slotted log=x", "give source=pcap, etalon or"),
+        ("source=slotted log=x", "give source=pcap, etalon, credence"),
         (f"{RACKS} seeds=[1,2] racks.start_within_ns=0", "every seed has the same packets"),
         (f"{RACKS} racks.destination_racks=[]", "racks.destination_racks is empty"),
         (f"{RACKS} racks.destination_racks=[2,2]", "holds 2 twice"),

@@ -172,7 +172,7 @@ def config(folder: Path, *overrides: str) -> CollectConfig:
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        (["log=x"], "give source=pcap, etalon or credence_artifact"),
+        (["log=x"], "give source=pcap, etalon, credence_artifact or arrivals"),
         (["source=etalon"], "give log=FILE"),
         (["source=etalon", "log=nowhere"], "there is no file nowhere"),
         (["source=etalon", "log=3"], "which is not a path"),
