@@ -173,7 +173,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{slot},{port},{drop}"
         for slot, port, drop in zip(slots, rng.integers(0, 20, 3000), rng.integers(0, 2, 3000), strict=True)
     ]
-    (here / "arrivals.csv").write_text("\n".join(["slot,port,prediction", *lines]) + "\n")
+    for name in ("arrivals", "1", "2", "3"):
+        (here / f"{name}.csv").write_text("\n".join(["slot,port,prediction", *lines]) + "\n")
     (here / "demand.csv").write_text("0,3,1,0\n0,0,2,2\n2,0,0,1\n1,1,0,0\n")
     (here / "captures").mkdir()
     write_switch(here / "captures", ports=2, packets=1000, seed=1)
