@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from foretail.models.scoring.figure_style import BLUE, GREEN, GREY, ORANGE, VERMILION
+
 DOCS = Path(__file__).parent
-BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#767676"
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}
 
 TRAININGS = {
@@ -38,7 +39,7 @@ RECORDED = {
     "elephants": "long flows",
 }
 LEFT = {
-    "dt_fixed": ("DT, one alpha for all", RED, "o"),
+    "dt_fixed": ("DT, one alpha for all", VERMILION, "o"),
     "dt_tuned": ("DT, own alpha", ORANGE, "s"),
     "predictor": ("predictor", BLUE, "D"),
     "cs": ("Complete Sharing", GREY, "^"),
@@ -90,7 +91,7 @@ def cell_name(row: pd.Series) -> str:
 
 
 def draw_map() -> None:
-    """What policies leave of LQD's packets, by cell, in four panels."""
+    """Packets of LQD that policies do not send, by cell, in four panels."""
     frame = pd.read_csv(DOCS / "data" / "prediction_map.csv")
     titles = {
         "incast": "incast of 5 over 60 %",
@@ -120,7 +121,7 @@ def draw_map() -> None:
 
 
 def draw_optimum() -> None:
-    """What the best policies leave, against DT; each kind of arrivals on axes of its own."""
+    """Packets that the best policies do not send, against DT; each kind of arrivals has axes of its own."""
     frame = pd.read_csv(DOCS / "data" / "online_optimum.csv")
     known = {
         "queues": ("queues alone", GREY, "o"),

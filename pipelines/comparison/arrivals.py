@@ -27,6 +27,7 @@ from foretail.pipelines.comparison.predictions import (
     shown_questions,
     source_of,
 )
+from foretail.pipelines.data.imports import reported
 from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, decider_of
 from foretail.pipelines.exporting.network import NetworkInC
 from foretail.pipelines.runs.progress import StageProgress
@@ -159,8 +160,9 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
         allow_more_than_ports_per_slot=config.allow_more_than_ports_per_slot,
     )
     with StageProgress() as progress:
+        report = partial(progress.update, file.path.name)
         comparison = compare(
-            _reported(read(predictions=source == "column"), file, progress),
+            reported(read(predictions=source == "column"), file, report),
             config.ports,
             config.buffer,
             config.policies or OF_ARRIVALS,
@@ -178,7 +180,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
         policy = "credence" if decider is None else decider.policy
         result = ArrivalsResult(file.path, described(config, source, model), comparison, policy=policy)
         if model is not None:
-            rows, chosen_on = _beside(config, _reported(read(), file, progress), comparison)
+            rows, chosen_on = _beside(config, reported(read(), file, report), comparison)
             result = replace(result, baselines=rows, chosen_on=chosen_on)
     if isinstance(model, NetworkInC):
         model.say_difference()
@@ -195,11 +197,3 @@ def _beside(config: ReplayConfig, batches: Iterator[Slotted], compared: Comparis
     sent = packets_sent(batches, compared.ports, compared.buffer, own, rules=rules, seed=config.rules_seed)
     worth = worth_of(tried, sent, compared.lqd, compared.accept)
     return (worth, TRAINED) if known else ([worth[place] for place in best_of(tried, sent)], HERE)
-
-
-def _reported(batches: Iterator[Slotted], file: ArrivalFile, progress: StageProgress) -> Iterator[Slotted]:
-    rows = 0
-    for batch in batches:
-        rows += len(batch)
-        progress.update(file.path.name, file.fraction, f"{rows:,} packets")
-        yield batch

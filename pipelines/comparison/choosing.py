@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -291,8 +291,7 @@ def choose(
     >>> choice.windows, choice.gain_percent.mean > 0
     (9, True)
     """
-    cut, cell_bytes, average_shift = _sample(arrivals, ports, buffer, sample_packets)
-    halves, runs = cut(2), cut(windows)
+    (halves, runs), cell_bytes, average_shift = _sample(arrivals, ports, buffer, (2, windows), sample_packets)
     if not any(run.packets for run in runs):
         raise ForetailError("the sample has no packet: give other arrivals")
     on_halves = measured(halves, library(rules), jobs)
@@ -345,21 +344,16 @@ def _part_of(report: Callable[[float, str], None], part: int, share: float, word
 
 
 def _sample(
-    arrivals: Any, ports: int | None, buffer: int | None, packets: int
-) -> tuple[Callable[[int], list[KnownRun]], int, int]:
-    """A function that cuts each run of the sample into so many windows, and the units of their features."""
+    arrivals: Any, ports: int | None, buffer: int | None, counts: Sequence[int], packets: int
+) -> tuple[list[list[KnownRun]], int, int]:
+    """The windows of all runs of a sample, for each count of windows in a run, and the units of their features."""
     if hasattr(arrivals, "columns"):
-        slot, port = (arrivals[name].to_numpy() for name in ("slot", "port"))
-        arrivals = Slotted(slot.astype(np.int64, casting="same_kind"), port.astype(np.int32, casting="same_kind"))
+        arrivals = _slotted(arrivals)
     if isinstance(arrivals, Slotted):
         if ports is None or buffer is None:
             raise ForetailError("packets in slots need a switch: give ports=N and buffer=B, in packets")
-        switch = ports, buffer
-        return (
-            lambda count: list(KnownRun.windows_in_slots(arrivals, *switch, count, packets)),
-            CELL_BYTES,
-            AVERAGE_SHIFT,
-        )
+        cuts = KnownRun.windows_in_slots(arrivals, ports, buffer, counts, packets)
+        return [list(windows) for windows in cuts], CELL_BYTES, AVERAGE_SHIFT
     datasets = open_runs(arrivals)
     units = {(one.manifest.cell_bytes, one.manifest.average_shift): one.path for one in datasets}
     if len(units) > 1:
@@ -368,8 +362,13 @@ def _sample(
     if not units:
         raise ForetailError("there is no dataset: name at least one run of foretail collect")
     ((cell_bytes, average_shift),) = units
-    return (
-        lambda count: [run for one in datasets for run in KnownRun.windows_of(one, count, packets)],
-        cell_bytes,
-        average_shift,
-    )
+    of_runs = [KnownRun.windows_of(one, counts, packets) for one in datasets]
+    return [list(chain.from_iterable(windows)) for windows in zip(*of_runs, strict=True)], cell_bytes, average_shift
+
+
+def _slotted(frame: pd.DataFrame) -> Slotted:
+    """The packets of a frame; ForetailError without integers in slot and port."""
+    for name in ("slot", "port"):
+        if name not in frame.columns or frame[name].dtype.kind not in "iu":
+            raise ForetailError(f"the frame has no column {name} of integers: give slot and port of each packet")
+    return Slotted(frame["slot"].to_numpy(np.int64), frame["port"].to_numpy(np.int32))

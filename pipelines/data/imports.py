@@ -220,12 +220,13 @@ def _import_arrivals(
         cell_bytes=settings.features.cell_bytes,
         average_shift=AVERAGE_SHIFT if shift is None else shift,
     )
-    batches = file.batches(settings.ports)
-    counters = write_open_loop_dataset(dataset, run, arrivals_in_bytes(_counted(batches, file, report)))
+    batches = reported(file.batches(settings.ports, only_required=True), file, report)
+    counters = write_open_loop_dataset(dataset, run, arrivals_in_bytes(batches))
     return {"log": str(path.absolute()), "log_sha256": sha256, "counters": counters, "survey": {}}
 
 
-def _counted(batches: Iterator[Slotted], file: ArrivalFile, report: Report) -> Iterator[Slotted]:
+def reported(batches: Iterator[Slotted], file: ArrivalFile, report: Report) -> Iterator[Slotted]:
+    """Yield batches of a file, and report how far they are."""
     packets = 0
     for batch in batches:
         packets += len(batch)

@@ -54,7 +54,7 @@ def choose(config: ChooseConfig, run_dir: Path) -> ChooseResult:
     sample: Any = config.datasets
     if config.arrivals is not None:
         assert config.ports is not None
-        sample = _joined(ArrivalFile(Path(config.arrivals)).batches(config.ports))
+        sample = _joined(ArrivalFile(Path(config.arrivals)).batches(config.ports, only_required=True))
     with StageProgress() as progress:
         choice = choose_rule(
             sample,

@@ -132,6 +132,7 @@ class ArrivalFile:
         priorities: int = 1,
         predictions: bool = False,
         allow_more_than_ports_per_slot: bool = False,
+        only_required: bool = False,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[Slotted]:
         """Yield the arrivals in order; memory does not depend on the length of the file.
@@ -145,6 +146,7 @@ class ArrivalFile:
         priorities : values of the column ``priority`` are below this
         predictions : also read the column of predictions
         allow_more_than_ports_per_slot : accept slots with more arrivals than ports
+        only_required : read ``slot`` and ``port`` alone, for what knows neither first round trips nor priorities
         batch_rows : largest batch
         """
         if predictions and not self.has_predictions:
@@ -152,7 +154,9 @@ class ArrivalFile:
                 f"{self.path} has no column {self._prediction_column}, only {_listed(self.columns)}: name it with "
                 "prediction_column=NAME or choose other predictions"
             )
-        highest = {"slot": LAST_SLOT, "port": ports - 1, "first_rtt": 1, "priority": priorities - 1}
+        highest = {"slot": LAST_SLOT, "port": ports - 1}
+        if not only_required:
+            highest |= {"first_rtt": 1, "priority": priorities - 1}
         if predictions:
             highest |= {self._prediction_column: 1}
         names = [name for name in highest if name in self.columns]

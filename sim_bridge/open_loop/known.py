@@ -107,16 +107,18 @@ class KnownRun:
 
         ForetailError on rows that are no trace, and on runs with several queues per port or with circuits.
         """
-        (whole,) = cls.windows_of(dataset, 1, math.inf)
+        ((whole,),) = cls.windows_of(dataset, [1], math.inf)
         return whole
 
     @classmethod
-    def windows_of(cls, dataset: Dataset, count: int, packets: float = PACKETS) -> tuple[KnownRun, ...]:
-        """Return windows of a trace, spread evenly over it, each from an empty buffer; else as :meth:`of`.
+    def windows_of(
+        cls, dataset: Dataset, counts: Sequence[int], packets: float = PACKETS
+    ) -> list[tuple[KnownRun, ...]]:
+        """Return windows of a trace for each count, spread evenly over it, from an empty buffer; else as :meth:`of`.
 
         Parameters
         ----------
-        count : windows; fewer where they would be shorter than their slowest port takes to send :data:`BUFFERS` buffers
+        counts : windows; fewer where they would be shorter than the slowest port takes to send :data:`BUFFERS` buffers
         packets : in all windows together; a trace with fewer is cut into windows whole
         """
         dataset.require_trace()
@@ -135,7 +137,7 @@ class KnownRun:
                 slots,
                 run.scenario["ports"],
                 run.scenario["buffer_packets"],
-                count,
+                counts,
                 packets,
                 condition=condition,
                 cell_bytes=run.cell_bytes,
@@ -143,22 +145,35 @@ class KnownRun:
                 settings=rules,
             )
         drain_ns = max(8e9 * switch.buffer_bytes / min(switch.port_rates_bps) for switch in run.switches)
-        parts = []
-        for rows, start in spread(records["time_ns"], count, packets, BUFFERS * drain_ns):
+
+        def window(rows: slice, start: int) -> KnownRun:
             part = records[rows].copy()
             part["time_ns"] -= start
-            parts.append(cls.in_bytes(run, [part], condition=condition))
-        return tuple(parts)
+            return cls.in_bytes(run, [part], condition=condition)
+
+        return [
+            tuple(window(*one) for one in spread(records["time_ns"], count, packets, BUFFERS * drain_ns))
+            for count in counts
+        ]
 
     @classmethod
     def windows_in_slots(
-        cls, arrivals: Slotted, ports: int, buffer: int, count: int, packets: float = PACKETS, **described: Any
-    ) -> tuple[KnownRun, ...]:
+        cls,
+        arrivals: Slotted,
+        ports: int,
+        buffer: int,
+        counts: Sequence[int],
+        packets: float = PACKETS,
+        **described: Any,
+    ) -> list[tuple[KnownRun, ...]]:
         """Return :meth:`windows_of` unit packets; `described` goes to :meth:`in_slots`."""
-        return tuple(
-            cls.in_slots([Slotted(arrivals.slot[rows] - start, arrivals.port[rows])], ports, buffer, **described)
-            for rows, start in spread(arrivals.slot, count, packets, BUFFERS * buffer)
-        )
+        return [
+            tuple(
+                cls.in_slots([Slotted(arrivals.slot[rows] - start, arrivals.port[rows])], ports, buffer, **described)
+                for rows, start in spread(arrivals.slot, count, packets, BUFFERS * buffer)
+            )
+            for count in counts
+        ]
 
     @classmethod
     def in_bytes(cls, run: Run, batches: Sequence[Records], *, condition: str = "") -> KnownRun:

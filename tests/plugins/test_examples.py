@@ -129,7 +129,7 @@ def test_foretail_comes_from_the_wheel_and_the_guests_keep_their_contracts(guest
 
 @pytest.mark.nightly
 def test_readme_s_first_predictor_runs_outside_the_checkout(guest: Guest) -> None:
-    """As ``make wheel`` builds it, installed into an environment that knows nothing of the repository."""
+    """The wheel of ``make wheel`` is in an environment that knows nothing of the repository."""
     words = [command.words for command in commands_of(ROOT / "README.md")]
     assert [stage for stage, *_ in words] == ["collect", "collect", "train", "replay", "export", "choose"]
     said = [guest.run("foretail", *command) for command in words]

@@ -378,6 +378,11 @@ def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
     return figure
 
 
+def _on_zoo(case: object, settings: object) -> dict[str, Any]:
+    """Return the numbers of the zoo, on which a measurement depends."""
+    return {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]}
+
+
 CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
     settings=ChosenSettings,
     kind="chosen",
@@ -388,7 +393,7 @@ CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
     show=_show,
     code=CODE,
     varied=("draws", "each", "slots"),
-    depends_on=lambda case, settings: {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]},
+    depends_on=_on_zoo,
 )
 
 
@@ -510,5 +515,5 @@ CHANGING: PointExperiment[ChangingSettings, TrafficSequence] = PointExperiment(
     show=_show_changing,
     code=CODE,
     varied=("draws", "each", "phase_slots"),
-    depends_on=lambda case, settings: {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]},
+    depends_on=_on_zoo,
 )

@@ -23,6 +23,7 @@ from foretail_studies.predictors.chosen import (
     SEARCH_WAY,
     ZOO_WAY,
     TrafficSequence,
+    certificate,
     drawn,
     greedy,
     sequence_arrivals,
@@ -54,6 +55,13 @@ def test_the_greedy_order_takes_the_best_rule_first_and_never_one_twice(rows: li
     assert means == sorted(means)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", zoo.names())
+def test_the_certificate_of_a_rule_is_made_again(name: str) -> None:
+    one = zoo.rule(name)
+    assert certificate(one.rule) == one.certificate
+
+
 def test_a_choice_is_judged_on_runs_that_did_not_make_it(tmp_path: Path) -> None:
     result = run_of("chosen", tmp_path, "size=small", f"store_dir={tmp_path / 'store'}", "tracking=off")
     rows = pd.DataFrame(result.document()["rows"])
@@ -76,7 +84,7 @@ def test_a_choice_is_judged_on_runs_that_did_not_make_it(tmp_path: Path) -> None
     sent, chosen = (dict(zip(mine["way"], mine[name], strict=True)) for name in ("sent", "rule"))
     rule = zoo.rule(chosen[ZOO_WAY])
     sample = first.arrivals(10)
-    halves = KnownRun.windows_in_slots(sample, first.ports, first.buffer, 2)
+    (halves,) = KnownRun.windows_in_slots(sample, first.ports, first.buffer, [2])
     logs = {name: sum(log_sent(half, "learned", zoo.rule(name).scorer()) for half in halves) for name in zoo.names()}
     assert rule.name == max(logs, key=lambda name: logs[name])
     assert sent[ZOO_WAY] == run.sent("learned", rule.scorer())

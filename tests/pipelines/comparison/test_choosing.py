@@ -80,10 +80,28 @@ def test_the_gain_of_a_choice_is_that_of_windows_that_did_not_make_it(rows: list
 def test_the_chosen_rule_sends_most_on_both_halves_and_a_frame_is_as_good_as_slots() -> None:
     packets = bursts(8000)
     choice = choose(packets, 8, 200, windows=6)
-    halves = KnownRun.windows_in_slots(packets, 8, 200, 2)
+    (halves,) = KnownRun.windows_in_slots(packets, 8, 200, [2])
     assert choice.name == max(zoo.names(), key=lambda name: mean_log_sent(halves, "learned", zoo.rule(name).scorer()))
     frame = pd.DataFrame({"slot": packets.slot, "port": packets.port})
     assert choose(frame, 8, 200, windows=6).document() == choice.document()
+
+
+def test_what_a_sample_has_besides_slots_and_ports_is_told(tmp_path: Path) -> None:
+    packets = bursts(3000)
+    frame = pd.DataFrame({"slot": packets.slot, "port": packets.port, "first_rtt": 1, "priority": 3})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    switch = ("ports=8", "buffer=200", "windows=2")
+    chosen = foretail(tmp_path, "choose", "arrivals=a.csv", *switch)
+    of_switch = ("arrivals.ports=8", "arrivals.buffer=200")
+    collected = foretail(tmp_path, "collect", "source=arrivals", "log=a.csv", *of_switch)
+    for one in (chosen, collected):
+        assert one.returncode == 0, one.stderr
+        said = " ".join((one.stdout + one.stderr).split())
+        assert "a.csv has the column first_rtt, the column priority, which Foretail does not use" in said
+    with pytest.raises(ForetailError, match="no column port of integers"):
+        choose(frame.drop(columns="port"), 8, 200)
+    with pytest.raises(ForetailError, match="no column slot of integers"):
+        choose(frame.astype({"slot": float}), 8, 200)
 
 
 def test_a_dataset_has_the_windows_of_its_packets(tmp_path: Path) -> None:
