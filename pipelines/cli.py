@@ -31,7 +31,12 @@ COMMANDS = {
     "completion": ('print what completes words in a shell: eval "$(foretail completion bash)"', "bash|zsh"),
 }
 """Commands that are not stages: what each does, and its arguments."""
-TRACKS = {"closed_loop": "benchmark", "open_loop": "benchmark_open_loop", "demand": "benchmark_demand"}
+TRACKS = {
+    "closed_loop": "benchmark",
+    "open_loop": "benchmark_open_loop",
+    "adaptive": "benchmark_adaptive",
+    "demand": "benchmark_demand",
+}
 """The experiments of ``foretail benchmark track=TRACK``; the first is what it runs without a track."""
 WITH_VALUE = frozenset(
     {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package"}

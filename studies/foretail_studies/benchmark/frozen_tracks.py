@@ -337,7 +337,7 @@ class Arrivals:
         """Measure the packets that a rule sends, with a hash of the arrivals."""
         so_far("")
         traffic = self.traffic[case.where]
-        batches, digest = _arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, case.seed)
+        batches, digest = frozen_arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, case.seed)
         if case.rule not in self.predictors:
             (sent,) = packets_sent(batches, traffic.ports, traffic.buffer, [_policy(case.rule)])
             return {"sent": sent, "arrivals_sha256": digest}
@@ -363,7 +363,7 @@ class Arrivals:
         asking, policy = self._live()
         traffic = self.traffic[Condition(case.family, case.condition)]
         ports, buffer = traffic.ports, traffic.buffer
-        drawn = [_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
+        drawn = [frozen_arrivals(workload_in(traffic), ports, buffer, traffic.slots, seed) for seed in case.seeds]
         sequences = [joined(list(batches)) for batches, _ in drawn]
         live = run_live(sequences, ports, buffer, policy.fresh().decide, policy.features, policy=asking)
         return [
@@ -378,8 +378,10 @@ class Arrivals:
 
 
 @lru_cache(maxsize=2)
-def _arrivals(workload: Workload, ports: int, buffer: int, slots: int, seed: int) -> tuple[Sequence[Slotted], str]:
-    """The arrivals of a run and their hash; consecutive cases share them."""
+def frozen_arrivals(
+    workload: Workload, ports: int, buffer: int, slots: int, seed: int
+) -> tuple[Sequence[Slotted], str]:
+    """Return the arrivals of a run and their hash; consecutive cases share them."""
     batches = list(workload.batches(ports, buffer, slots, seed))
     digest = hashlib.sha256()
     for column in ("slot", "port"):
@@ -402,17 +404,22 @@ def _policy(rule: str) -> tuple[str, SlotParameters]:
     return name, SlotParameters(**values)
 
 
-def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
-    """Run everybody on all arrivals, verify the frozen ones, and score."""
-    traffic = {
+def traffic_of(families: Families) -> dict[Condition, SlottedTraffic]:
+    """Return the workload and the switch of every condition."""
+    return {
         Condition(name, condition): compose_settings(
             CollectConfig,
-            ["source=slotted", *settings.shared, *family.overrides(condition)],
+            ["source=slotted", *families.shared, *family.overrides(condition)],
             f"families.{name}.conditions.{condition}",
         ).slotted
-        for name, family in settings.families.items()
+        for name, family in families.families.items()
         for condition in family.conditions
     }
+
+
+def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
+    """Run everybody on all arrivals, verify the frozen ones, and score."""
+    traffic = traffic_of(settings)
     arrivals, judged = _with_model(settings, run, traffic)
     named = [*([] if judged is None else [judged]), LQD, ACCEPT, *settings.rules, *settings.thresholds]
     rules = list(dict.fromkeys(named))

@@ -30,8 +30,8 @@ from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import ASKING
 from foretail.sim_bridge.policy_settings import settings_in_name
 
-CLOSED_LOOP, OPEN_LOOP, DEMAND = "benchmark-1", "open-loop-1", "demand-1"
-"""The version of each track; its frozen runs are in the file of this name."""
+CLOSED_LOOP, OPEN_LOOP, DEMAND, ADAPTIVE = "benchmark-1", "open-loop-1", "demand-1", "adaptive-1"
+"""The version of each track; its frozen runs are in the file of this name, those of adaptive-1 in open-loop-1's."""
 
 
 @dataclass(frozen=True)
