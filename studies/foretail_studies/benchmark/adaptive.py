@@ -64,7 +64,7 @@ class AdaptiveSettings(PointSettings, Families):
     model: str | None = setting(
         None,
         "What is judged: FILE.py:FUNCTION, which gets the packets of a calibration run as a DataFrame of slot and "
-        "port, the ports and the buffer, and returns an ensemble or a rule. null judges the ways of the benchmark alone.",
+        "port, the ports and the buffer, and returns trees or a rule. null judges only the ways of the benchmark.",
     )
     ways: list[str] = setting(list(WAYS), "Ways of the benchmark that stand beside it.", one_of=WAYS)
     seeds: list[int] = setting(MISSING, "Seeds of the arrivals that judge.", at_least=1, at_most=2**30)
@@ -262,7 +262,8 @@ def _summary(way: str, rows: pd.DataFrame) -> dict[str, Any]:
     """The score of a way, and its gain over tuned DT: over conditions, of each training, and at worst."""
     where = ["family", "condition"]
     by_condition: dict[Condition, dict[int, float]] = {}
-    for row in rows.groupby([*where, "seed"], as_index=False)["recovered_percent"].mean().to_dict("records"):
+    shares = rows.groupby([*where, "seed"])["recovered_percent"].mean().reset_index()
+    for row in shares.to_dict("records"):
         here = Condition(row["family"], row["condition"])
         by_condition.setdefault(here, {})[row["seed"]] = row["recovered_percent"]
     over_seeds = Score.of_families(by_family(by_condition), []).over_seeds
