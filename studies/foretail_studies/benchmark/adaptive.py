@@ -50,9 +50,10 @@ from foretail_studies.benchmark.track import ADAPTIVE, OPEN_LOOP, FrozenRun, Sco
 from foretail_studies.predictors.chosen import drawn
 
 TUNED = "tuned DT"
-ALPHAS, ZOO, SEARCH = "alphas of DT", "rules of the zoo", "zoo and search"
-OWN_TREES, DRAWN_TREES = "trees, the condition's runs", "trees, drawn workloads"
+ALPHAS, ZOO, SEARCH, OWN_TREES, DRAWN_TREES = "alphas", "zoo", "zoo_and_search", "own_trees", "drawn_trees"
 WAYS = (ALPHAS, ZOO, SEARCH, OWN_TREES, DRAWN_TREES)
+"""The alpha of DT and the rule of the zoo that send most on the calibration run, the second with a search on it too;
+trees that train on runs of the condition; and trees that train on drawn workloads, whatever the condition."""
 WORST = -0.2
 """Percent of packets below tuned DT that the worst of all trainings of a recommended way may send."""
 
