@@ -10,10 +10,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,6 +41,9 @@ from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import ExtraTreesRegressor
 
 CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
 PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
@@ -421,8 +425,13 @@ class ChangingSettings(PointSettings):
     slots: int = setting(100_000, "Slots of a sequence, about.", at_least=1000)
     every: int = setting(1000, "Slots after which a rule is chosen again.", at_least=100)
     memory: list[int] = setting([1, 4, 16], "Windows of so many slots on which it is chosen; all windows as well.")
+    workloads_of_index: int = setting(
+        48, "Drawn workloads, which trained the zoo, that say which rule suits which regime.", at_least=3
+    )
+    slots_of_index: int = setting(10_000, "Slots of such a workload; rare bursts last up to ten times as long.")
 
 
+SEED_OF_INDEX = 101
 FIXED, BY_PHASE, ALL_WINDOWS = "best fixed rule", "best rule of each turn", "all windows so far"
 
 
@@ -445,6 +454,43 @@ def sequence_arrivals(case: TrafficSequence, settings: ChangingSettings) -> tupl
     return turns, ports, ports * per_port
 
 
+def regime(arrivals: Slotted, ports: int, buffer: int, slots: int) -> list[float]:
+    """Return eight numbers of a window: loads, the queues that an unlimited buffer would have, and the switch.
+
+    These are the load of the switch and of its busiest port; the longest queue, the largest and the mean of their sum,
+    in buffers; the share of time that a queue is not empty; the ports, and the packets of the buffer for each of them.
+    """
+    counts = np.zeros((ports, slots), np.int64)
+    np.add.at(counts, (arrivals.port, arrivals.slot), 1)
+    drift = np.cumsum(counts - 1, axis=1)
+    queues = drift - np.minimum(np.minimum.accumulate(drift, axis=1), 0)
+    total = queues.sum(axis=0)
+    loads = [counts.mean(), counts.mean(axis=1).max()]
+    lengths = [queues.max() / buffer, total.max() / buffer, total.mean() / buffer, (queues > 0).mean()]
+    return [float(value) for value in (*loads, *lengths, ports, buffer / ports)]
+
+
+@cache
+def index_of_regimes(workloads: int, slots: int, every: int) -> ExtraTreesRegressor:
+    """Return trees that say for a regime how much each rule of the zoo sends, against the mean of all rules.
+
+    They learn on windows of workloads that trained the zoo, each with what the rules send on the whole run.
+    """
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    regimes, worths = [], []
+    for one in drawn(workloads, ZooSettings().draw, slots):
+        arrivals = one.arrivals(SEED_OF_INDEX)
+        (worth,) = measured([KnownRun.in_slots([arrivals], one.ports, one.buffer)], library()).values
+        for first in range(0, one.slots - every + 1, every):
+            low, high = np.searchsorted(arrivals.slot, [first, first + every])
+            piece = Slotted(arrivals.slot[low:high] - first, arrivals.port[low:high])
+            regimes.append(regime(piece, one.ports, one.buffer, every))
+            worths.append(worth - worth.mean())
+    trees = ExtraTreesRegressor(n_estimators=100, min_samples_leaf=5, random_state=1)
+    return trees.fit(np.array(regimes), np.array(worths))
+
+
 def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) -> list[dict[str, Any]]:
     turns, ports, buffer = sequence_arrivals(case, settings)
     slot = np.concatenate([one.slot + place * case.phase_slots for place, one in enumerate(turns)])
@@ -453,32 +499,59 @@ def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) ->
     rules = library()
     scorers = [one.rule.scorer() for one in rules if one.rule is not None]
 
+    def pieces(length: int) -> list[Slotted]:
+        rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
+        return [
+            Slotted(slot[low:high] - place * length, port[low:high]) for place, (low, high) in enumerate(pairwise(rows))
+        ]
+
     def on_pieces(length: int) -> NDArray[np.float64]:
         """Packets that each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
-        rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
-        pieces = [
-            KnownRun.in_slots([Slotted(slot[low:high] - place * length, port[low:high])], ports, buffer)
-            for place, (low, high) in enumerate(pairwise(rows))
-        ]
-        return measured(pieces, rules).values
+        return measured([KnownRun.in_slots([one], ports, buffer) for one in pieces(length)], rules).values
 
     def in_turns(choices: Sequence[int], length: int) -> int:
         starts = np.searchsorted(slot, np.arange(len(choices)) * length).tolist()
         return run.sent_in_turns("learned", [scorers[choice] for choice in choices], [[0, *starts[1:]]])
 
-    windows = on_pieces(settings.every)
-    summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
+    index = index_of_regimes(settings.workloads_of_index, settings.slots_of_index, settings.every)
+    evidence = {
+        "": on_pieces(settings.every),
+        "index, ": index.predict([regime(one, ports, buffer, settings.every) for one in pieces(settings.every)]),
+    }
     sent = {FIXED: max(run.sent("learned", scorer) for scorer in scorers)}
     sent[BY_PHASE] = in_turns(on_pieces(case.phase_slots).argmax(axis=1).tolist(), case.phase_slots)
-    for windows_back in settings.memory:
-        before = summed - np.concatenate([np.zeros((windows_back, len(rules))), summed])[: len(summed)]
-        sent[f"last {windows_back} windows"] = in_turns(before.argmax(axis=1).tolist(), settings.every)
-    sent[ALL_WINDOWS] = in_turns(summed.argmax(axis=1).tolist(), settings.every)
+    for name, windows in evidence.items():
+        summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
+        for windows_back in settings.memory:
+            before = summed - np.concatenate([np.zeros((windows_back, len(rules))), summed])[: len(summed)]
+            sent[f"{name}last {windows_back} windows"] = in_turns(before.argmax(axis=1).tolist(), settings.every)
+        sent[name + ALL_WINDOWS] = in_turns(summed.argmax(axis=1).tolist(), settings.every)
     sent[DT], sent[ACCEPT] = run.sent("dt", None, alpha=[zoo.tuned_alpha()]), run.sent("followlqd")
+    of_windows = np.arange(len(evidence[""])) * settings.every // case.phase_slots % settings.workloads
+    windows_needed = [_windows_needed(evidence[""][of_windows == one]) for one in range(settings.workloads)]
+    evidence_slots = settings.every * float(np.median(windows_needed))
     return [
-        {"way": way, "sent": count, "sent_by_lqd": run.lqd, "sent_by_dt": sent[DT], "sent_by_accept": sent[ACCEPT]}
+        {
+            "way": way,
+            "sent": count,
+            "evidence_slots": evidence_slots,
+            "sent_by_lqd": run.lqd,
+            "sent_by_dt": sent[DT],
+            "sent_by_accept": sent[ACCEPT],
+        }
         for way, count in sent.items()
     ]
+
+
+def _windows_needed(windows: NDArray[np.float64]) -> float:
+    """Return the windows of a workload after which its best rule is two standard errors above the second best.
+
+    It bounds from below how long a choice by these windows takes, because it knows which two rules to compare.
+    """
+    second, best = np.argsort(windows.mean(axis=0))[-2:]
+    difference = windows[:, best] - windows[:, second]
+    mean = difference.mean()
+    return float((2 * difference.std() / mean) ** 2) if mean > 0 else 0.0
 
 
 def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
@@ -493,9 +566,11 @@ def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
     for part in parts:
         gains = dict(zip(part["way"], part["share"], strict=True))
         best = max((way for way in gains if "window" in way), key=lambda way: gains[way])
+        slots = rows.loc[rows["phase_slots"] == part["phase"].iloc[0], "evidence_slots"].median()
         verdict.append(
             f"With turns of {part['phase'].iloc[0]:,} slots, {FIXED} closes {gains[FIXED]:.0f} % of what {DT} leaves, "
-            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %."
+            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %. Windows tell the best "
+            f"rule of a workload from the second best after {slots:,.0f} slots, in the median."
         )
     return Shown(rows, [Table.of_frame("Traffic that changes", summary, columns, note)], verdict=verdict)
 
