@@ -569,8 +569,8 @@ def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
         slots = rows.loc[rows["phase_slots"] == part["phase"].iloc[0], "evidence_slots"].median()
         verdict.append(
             f"With turns of {part['phase'].iloc[0]:,} slots, {FIXED} closes {gains[FIXED]:.0f} % of what {DT} leaves, "
-            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %. Windows tell the best "
-            f"rule of a workload from the second best after {slots:,.0f} slots, in the median."
+            f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %. It takes "
+            f"{slots:,.0f} slots, in the median, until windows tell the best rule of a workload from the second best."
         )
     return Shown(rows, [Table.of_frame("Traffic that changes", summary, columns, note)], verdict=verdict)
 

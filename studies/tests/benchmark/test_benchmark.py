@@ -17,17 +17,19 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FLOW_FEATURES
 from foretail.features.dataset.schema import traffic_sha256
+from foretail.models import zoo
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines import cli
 from foretail.pipelines.cli import main
-from foretail.pipelines.data.slotted_traffic import run_in
+from foretail.pipelines.data.slotted_traffic import run_in, workload_in
 from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase
 from foretail.pipelines.families.costs import Costs
 from foretail.pipelines.settings.compose import compose_policy, compose_settings
-from foretail_studies.benchmark import frozen_tracks, track
-from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD
+from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.benchmark import adaptive, frozen_tracks, track
+from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, traffic_of
 from foretail_studies.benchmark.track import (
     DEMAND,
     OPEN_LOOP,
@@ -223,6 +225,44 @@ def test_lqd_wins_everything_back_and_always_accepting_nothing(store: str, tmp_p
 
 
 @pytest.mark.slow
+def test_a_function_makes_a_rule_on_each_calibration_run(store: str, tmp_path: Path) -> None:
+    file, rule = tmp_path / "way.py", zoo.rule(zoo.names()[3])
+    file.write_text(
+        "from foretail.models import zoo\n"
+        "def make(packets, ports, buffer):\n"
+        "    assert (packets.port < ports).all() and packets.slot.is_monotonic_increasing and buffer == 80\n"
+        f"    return zoo.rule({rule.name!r})\n"
+    )
+    given = (*SMALL, store, "ways=[own_trees,alphas]", "calibration=[591]", f"model={file}:make")
+    result = run_of("benchmark_adaptive", tmp_path, *given)
+    rows, document = result.shown.rows, result.document()
+    own = rows[rows["way"] == f"{file}:make"]
+    assert set(own["condition"]) == {"load_80", "load_60"}
+    traffic = traffic_of(experiment_settings("benchmark_adaptive", *given))
+    for row in own.to_dict("records"):
+        one = traffic[Condition(row["family"], row["condition"])]
+        arrivals = list(workload_in(one).batches(one.ports, one.buffer, one.slots, row["seed"]))
+        run = KnownRun.in_slots(arrivals, one.ports, one.buffer)
+        assert (row["sent"], row["sent_by_lqd"]) == (run.sent("learned", rule.scorer()), run.lqd)
+    assert document["reference_runs"] == frozen_runs("small", OPEN_LOOP)
+    (first, *others) = document["ways"]
+    assert first["worst"] == pytest.approx(own["gain_percent"].mean())
+    assert {one["way"] for one in others} == {"own_trees", "alphas"}
+    assert (first["recommended"] == "yes") == (first["worst"] >= adaptive.WORST)
+
+
+@pytest.mark.slow
+def test_the_policy_with_the_least_cost_is_chosen_by_short_simulations(store: str, tmp_path: Path) -> None:
+    rows = run_of("chosen_tcp", tmp_path, *SMALL, store, "zoo=1").shown.rows
+    level = rows.assign(log=np.log(rows["cost"])).groupby("way")["log"].mean()
+    hindsight = level["all of them, in hindsight"]
+    assert hindsight <= level.drop(REFERENCE.policy).min()  # the reference pushes out, and is not in the library
+    assert set(rows.loc[rows["way"] == "rules of the zoo, 1 ms", "rule"]) == {f"learned {zoo.names()[0]}"}
+    reference = rows[rows["way"] == str(REFERENCE)]
+    assert (reference["cost"] == reference["cost_of_lqd"]).all()
+
+
+@pytest.mark.slow
 def test_a_policy_in_python_sends_what_the_same_threshold_sends(store: str, tmp_path: Path) -> None:
     """Dynamic Thresholds with alpha 4 at 8 ports of 10 packets, each of four cells, decided live."""
     file = tmp_path / "rule.py"
@@ -326,9 +366,11 @@ def test_a_score_is_the_mean_over_families_with_an_interval_over_seeds(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["track=nobody"], "track=nobody is unknown: choose from closed_loop, open_loop, demand"),
+        (["track=nobody"], "track=nobody is unknown: choose from closed_loop, open_loop, adaptive, demand"),
         (["track=open_loop", "model=lqd_last"], "lqd_last is no policy of arrivals in slots"),
         (["track=open_loop", "families.on_off.held_out=false"], "families needs one with held_out=false and one with"),
+        (["track=adaptive", "model=dt_alpha_4"], "model=dt_alpha_4 makes no rule on a calibration run"),
+        (["track=adaptive", "calibration=[601]"], "seed 601 is among calibration and seeds"),
         (["track=demand", "model=nobody"], "nobody is unknown"),
         (["track=demand", "training_seeds=[601]"], "seed 601 is among training_seeds and seeds"),
         (["track=demand", "+parameters.window=3"], "parameters belong to no predictor"),

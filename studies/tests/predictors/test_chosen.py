@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import log_sent
 from foretail.pipelines.comparison.judging import ACCEPT
+from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.predictors.chosen import (
     ALL_WINDOWS,
@@ -26,6 +27,7 @@ from foretail_studies.predictors.chosen import (
     certificate,
     drawn,
     greedy,
+    regime,
     sequence_arrivals,
     summarised,
 )
@@ -100,7 +102,8 @@ def test_a_choice_is_judged_on_runs_that_did_not_make_it(tmp_path: Path) -> None
 def test_the_same_rule_all_along_is_a_fixed_rule_and_turns_are_of_their_slots(tmp_path: Path) -> None:
     options = ("size=small", f"store_dir={tmp_path / 'store'}", "tracking=off")
     rows = pd.DataFrame(run_of("changing", tmp_path, *options).document()["rows"])
-    assert set(rows["way"]) == {FIXED, BY_PHASE, ALL_WINDOWS, "last 1 windows", DT, ACCEPT}
+    chosen = {f"{of}{back}" for of in ("", "index, ") for back in ("last 1 windows", ALL_WINDOWS)}
+    assert set(rows["way"]) == {FIXED, BY_PHASE, DT, ACCEPT} | chosen
     settings = experiment_settings("changing", *options)
     case = TrafficSequence("3.0, turns of 1000", 3, 0, 1000)
     turns, ports, buffer = sequence_arrivals(case, settings)
@@ -110,3 +113,18 @@ def test_the_same_rule_all_along_is_a_fixed_rule_and_turns_are_of_their_slots(tm
     assert run.sent_in_turns("learned", [scorer, scorer], [[0, 7]]) == run.sent("learned", scorer)
     mine = rows[rows["sequence"] == case.sequence]
     assert mine["sent_by_lqd"].nunique() == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), max_size=40))
+def test_a_regime_has_the_queues_of_an_unlimited_buffer(packets: list[tuple[int, int]]) -> None:
+    packets.sort()
+    slot, port = np.array([one for one, _ in packets], np.int64), np.array([one for _, one in packets], np.int32)
+    queues, longest, sums, busy = [0, 0, 0], 0, [], 0
+    for now in range(10):
+        for queue in range(3):  # arrivals of a slot, then one departure
+            queues[queue] = max(queues[queue] + packets.count((now, queue)) - 1, 0)
+        longest, busy = max(longest, *queues), busy + sum(one > 0 for one in queues)
+        sums.append(sum(queues))
+    of_port = [sum(port == one) / 10 for one in range(3)]
+    expected = [len(packets) / 30, max(of_port), longest / 6, max(sums) / 6, np.mean(sums) / 6, busy / 30, 3, 2]
+    assert regime(Slotted(slot, port), 3, 6, 10) == pytest.approx(expected)
