@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from foretail.core.errors import ForetailError, printable, without_passwords
@@ -317,7 +318,14 @@ def _zoo(arguments: Sequence[str]) -> int | None:
 
     if arguments:
         return None
-    show([Table.of_rows("Rules of the zoo", [one.row() for one in map(zoo.rule, zoo.names())], zoo.note())])
+    tagged = [{"rule": name, **asdict(one)} for name, one in zoo.sharing_rules().items()]
+    note = "They spare the last packets of a message, which senders have to tag. foretail choose does not choose them."
+    show(
+        [
+            Table.of_rows("Rules of the zoo", [one.row() for one in map(zoo.rule, zoo.names())], zoo.note()),
+            Table.of_rows("Rules for TCP", tagged, note),
+        ]
+    )
     return 0
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import CELL_BYTES
+from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.drop.thresholds.adaptive_threshold import TERMS, AdaptiveThreshold
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import Scorer
@@ -109,6 +110,34 @@ def _rules() -> dict[str, ZooRule]:
 def _document() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(resources.files(__package__).joinpath("rules.json").read_text("utf-8"))
     return document
+
+
+@functools.cache
+def sharing_rules() -> dict[str, SharingRule]:
+    """Return rules for TCP by their names: they spare the last packets of a message, which senders have to tag.
+
+    They were searched on the training families of the benchmark's closed loop. A replay cannot choose them.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> zoo.sharing_rules()["found_by_search"].message_left
+    10
+    """
+    return {name: SharingRule(**numbers) for name, numbers in _document()["sharing_rules"].items()}
+
+
+def ensemble(name: str) -> Ensemble:
+    """Return the trees of any rule in the usual units; ForetailError when there is none.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> len(zoo.ensemble("found_by_search").trees)
+    2
+    """
+    tagged = sharing_rules().get(name)
+    return rule(name).ensemble() if tagged is None else tagged.ensemble(CELL_BYTES)
 
 
 def tuned_alpha() -> float:

@@ -62,7 +62,7 @@ def load_predictor(
         uri = tracking_uri(tracking.uri, store.folder.parent)
         predictor = load_drop_predictor(model, uri, inputs, allow_pickle, limits)
     elif model.startswith(zoo.PREFIX):
-        predictor = zoo.rule(model.removeprefix(zoo.PREFIX)).ensemble()
+        predictor = zoo.ensemble(model.removeprefix(zoo.PREFIX))
     else:
         path = Path(model)
         if path.is_dir():

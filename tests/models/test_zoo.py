@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.core.errors import ForetailError
 from foretail.export.p4.target import P4
 from foretail.export.target import export
-from foretail.features.catalog import FEATURES
+from foretail.features.catalog import CELL_BYTES, FEATURES
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import TERMS
 from foretail.models.ensemble.scorers import asking_policy, scorer_of
+from foretail.pipelines.settings.rules import rule_of
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 
@@ -47,3 +51,15 @@ def test_no_rule_drops_for_an_empty_queue_and_an_unknown_name_is_refused() -> No
     assert not any(zoo.rule(name).scorer().margins(row)[0] > 0 for name in zoo.names())
     with pytest.raises(ForetailError, match="no rule best: foretail zoo lists them"):
         zoo.rule("best")
+
+
+def test_the_rules_for_tcp_are_those_of_the_benchmark() -> None:
+    document = resources.files("foretail_studies.benchmark").joinpath("benchmark.yaml").read_text("utf-8")
+    (numbers,) = (
+        one["sizes"]["full"]["sharing_rules"]
+        for one in yaml.safe_load_all(document)
+        if one["declaration"].endswith("BENCHMARK") and "like" in one
+    )
+    for name, rule in zoo.sharing_rules().items():
+        assert rule_of(RULE_DEFAULTS | numbers[name.replace("_", " ")]) == rule
+        assert zoo.ensemble(name) == rule.ensemble(CELL_BYTES)
