@@ -10,14 +10,35 @@ predictors and targets pass through the same checks.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretail.core.errors import ForetailError
+from foretail.core.plugins import PluginError
+from foretail.core.reading import telling
+from foretail.export.passes import lower
+from foretail.export.proof import Lowered
+from foretail.export.target import Files, Target, prove_files
+from foretail.features.demand.matrix import DemandMatrix
+from foretail.features.records import Outcome
 from foretail.models.demand.contract import check_demand_predictor
-from foretail.models.drop.contract import check_predictor
-from foretail.testing.policy import check_policy
-from foretail.testing.reader import check_reader
-from foretail.testing.scheduler import check_scheduler
-from foretail.testing.target import check_target
-from foretail.testing.threshold_rule import check_threshold_rule
-from foretail.testing.workload import check_workload
+from foretail.models.drop.contract import check_predictor, synthetic_arrivals
+from foretail.models.drop.forest import RandomForest
+from foretail.models.drop.parameters_contract import holds, made_of
+from foretail.models.ensemble.ensemble import FeatureInput
+from foretail.models.scoring.threshold_rules import ThresholdCounts, ThresholdRule
+from foretail.sim_bridge._native import Replay, SlottedRun
+from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload, joined
+from foretail.sim_bridge.builds import GuestPolicy, native_policy
+from foretail.sim_bridge.circuits.demand import all_to_all, permutation, random_hose, ring
+from foretail.sim_bridge.circuits.schedules import Scheduler
+from foretail.sim_bridge.policies import POLICIES
 
 __all__ = [
     "check_demand_predictor",
@@ -29,3 +50,329 @@ __all__ = [
     "check_threshold_rule",
     "check_workload",
 ]
+
+
+PORTS, BUFFER_PACKETS, BUFFER_BYTES = 8, 64, 60_000
+_PORT_RATE_BPS = 10**9
+
+KEPT = (Outcome.ACCEPTED, Outcome.PREDICTED)
+EMPTY = "a packet at an empty switch must be accepted, unless a predictor says drop"
+
+Columns = dict[str, NDArray[Any]]
+
+
+def check_policy(policy: str) -> None:
+    """Run the contract of a buffer policy.
+
+    AssertionError with the rule that does not hold.
+
+    Parameters
+    ----------
+    policy : str
+        ``HEADER.hpp:TYPE``, which is compiled, or a name of ``POLICIES``.
+    """
+    assert isinstance(policy, str), f"a policy must be a text, HEADER.hpp:TYPE, not a {type(policy).__name__}"
+    with holds("a policy must be HEADER.hpp:TYPE"):
+        known = policy in POLICIES or GuestPolicy.of(policy) is not None
+    assert known, f"{policy} must be HEADER.hpp:TYPE"
+    with holds("the header must compile"):
+        native = native_policy(policy)
+    pushes_out = policy in POLICIES and POLICIES[policy].pushes_out
+    for seed in (1, 2):
+        with holds("decide must answer every arrival"):
+            _check_slots(native, _slots(seed), pushes_out)
+            _check_bytes(native, _bytes(seed), pushes_out)
+
+
+def _check_slots(native: str, arrivals: Columns, pushes_out: bool) -> None:
+    columns, sent = _run_slots(native, [arrivals])
+    outcome = columns["outcome"]
+    assert np.array_equal(_run_slots(native, [arrivals])[0]["outcome"], outcome), (
+        "the same arrivals, the same decisions"
+    )
+    cut = len(outcome) // 3
+    parts = [{name: values[part] for name, values in arrivals.items()} for part in (slice(cut), slice(cut, None))]
+    in_parts, sent_in_parts = _run_slots(native, parts)
+    assert sent_in_parts == sent, "arrivals in batches must give the same decisions"
+    if not pushes_out:  # whose later drops an earlier batch does not show
+        assert np.array_equal(in_parts["outcome"], outcome), "arrivals in batches must give the same decisions"
+    assert np.count_nonzero(outcome == Outcome.ACCEPTED) == sent, "what is accepted must be sent, and nothing else"
+    lengths, last = np.zeros(PORTS, np.int64), 0
+    for slot, port, result in zip(arrivals["slot"].tolist(), arrivals["port"].tolist(), outcome.tolist(), strict=True):
+        lengths, last = np.maximum(lengths - (slot - last), 0), slot
+        if pushes_out:
+            continue
+        if lengths.sum() == 0:
+            assert result in KEPT, EMPTY
+        lengths[port] += result == Outcome.ACCEPTED
+        assert lengths.sum() <= BUFFER_PACKETS, "the buffer must never hold more than it can"
+
+
+def _check_bytes(native: str, arrivals: Columns, pushes_out: bool) -> None:
+    columns, sent = _run_bytes(native, arrivals)
+    again, _ = _run_bytes(native, arrivals)
+    assert np.array_equal(columns["outcome"], again["outcome"]), "the same arrivals, the same decisions, in bytes too"
+    accepted = (columns["outcome"] == Outcome.ACCEPTED) & (arrivals["data"] == 1)
+    assert arrivals["size_bytes"][accepted].sum() == sent, "what is accepted must be sent, in bytes too"
+    if not pushes_out:
+        first = int(np.argmax(arrivals["data"]))
+        assert columns["outcome"][first] in KEPT, EMPTY
+
+
+def _run_slots(native: str, batches: list[Columns]) -> tuple[Columns, int]:
+    run = SlottedRun(native, PORTS, BUFFER_PACKETS)
+    columns = [run.feed(batch["slot"], batch["port"], batch["predictions"], batch["first_rtt"]) for batch in batches]
+    sent: int = run.finish()["transmitted"]
+    return {"outcome": np.concatenate([part["outcome"] for part in columns])}, sent
+
+
+def _run_bytes(native: str, arrivals: Columns) -> tuple[Columns, int]:
+    replay = Replay(
+        native,
+        [(BUFFER_BYTES, [_PORT_RATE_BPS] * PORTS)],
+        wire_overhead_bytes=20,
+    )
+    columns: Columns = replay.feed(*arrivals.values())
+    sent: int = replay.finish()["transmitted_bytes"]
+    return columns, sent
+
+
+def _slots(seed: int) -> Columns:
+    """Bursts to one port, or to two or three that fill the buffer together, and pauses in which it runs empty."""
+    random = np.random.default_rng(seed)
+    slots, ports = [], []
+    for burst, (start, hot) in enumerate(_bursts(random)):
+        rows, others = int(random.integers(200, 400)), burst % 3
+        slots.append(start + np.sort(random.integers(0, 60, rows)))
+        hottest = (hot + random.integers(0, 1 + others, rows)) % PORTS
+        share = 0.9 if others else 0.5
+        ports.append(np.where(random.random(rows) < share, hottest, random.integers(0, PORTS, rows)))
+    rows = sum(map(len, slots))
+    return {
+        "slot": np.concatenate(slots).astype(np.int64),
+        "port": np.concatenate(ports).astype(np.int32),
+        "predictions": (random.random(rows) < 0.3).astype(np.uint8),
+        "first_rtt": (random.random(rows) < 0.3).astype(np.uint8),
+    }
+
+
+def _bytes(seed: int) -> Columns:
+    """The same in bytes and nanoseconds, with packets of every size and one in ten for control."""
+    slots, random = _slots(seed), np.random.default_rng(seed + 100)
+    rows = len(slots["slot"])
+    return {
+        "time_ns": np.sort(slots["slot"] * 8000 + random.integers(0, 8000, rows)),
+        "switch": np.zeros(rows, np.int16),
+        "port": slots["port"].astype(np.int16),
+        "size_bytes": random.integers(64, 1501, rows).astype(np.int32),
+        "data": (random.random(rows) >= 0.1).astype(np.uint8),
+        "first_rtt": slots["first_rtt"],
+        "predictions": slots["predictions"],
+    }
+
+
+def _bursts(random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Start and hottest port of each burst."""
+    for burst in range(20):
+        yield burst * 400 + int(random.integers(0, 40)), int(random.integers(0, PORTS))
+
+
+def check_reader(read: Callable[[Any], object], plain: Any, unknown: Any, named: str) -> str:
+    """Run the contract of a reader, and return the sentence about the part that it does not use.
+
+    AssertionError with the rule that does not hold.
+
+    Parameters
+    ----------
+    read : reads an input, such as the file of a path
+    plain : an input of which everything is used
+    unknown : the same with one part that is not used
+    named : a word by which a sentence has to name that part
+    """
+    assert callable(read), f"a reader must be a function of an input, not {read!r}"
+    with holds("a reader must be able to read an input of which it uses everything"), telling() as of_plain:
+        read(plain)
+    left = [reading for reading in of_plain if reading.left_out]
+    assert not left, f"a reader must tell nothing as left out where it uses everything, not: {left[0].sentence()}"
+    try:
+        with telling() as readings:
+            read(unknown)
+        with telling() as again:
+            read(unknown)
+        assert readings == again, "it must tell the same each time"
+        sentences = [reading.sentence() for reading in readings]
+    except ForetailError as error:
+        sentences = [str(error)]
+    of_part = [sentence for sentence in sentences if named in sentence]
+    assert of_part, f"{named}, which a reader does not use, must be named, or the input refused by it, not: {sentences}"
+    assert "\n" not in of_part[0], "it must tell in one sentence"
+    return of_part[0]
+
+
+_RACKS = ((4, 2), (6, 2), (8, 4))
+
+
+def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
+    """Run the contract of :class:`foretail.sim_bridge.circuits.schedules.Scheduler` on one, or its maker.
+
+    AssertionError with the rule that does not hold.
+    """
+    made: Scheduler = made_of(scheduler, Scheduler, "a scheduler")  # type: ignore[type-abstract]
+    for nodes, degree in _RACKS:
+        demands = [ring(nodes, degree), all_to_all(nodes, degree), permutation(nodes, degree, 1)]
+        demands += [random_hose(nodes, degree, seed) for seed in (1, 2)]
+        demands.append(DemandMatrix(np.triu(demands[-1].demand) * 1e-3))  # little, and nothing the other way
+        for demand in demands:
+            for seed in (1, 2):
+                with holds("matchings must give a schedule for any demand, degree and seed"):
+                    matchings = made.schedule(demand, degree, seed)
+                    again = made.schedule(demand, degree, seed)
+                shape = (matchings.degree, matchings.nodes)
+                assert shape == (degree, nodes), "a schedule must have the uplinks and nodes that were asked for"
+                assert np.array_equal(matchings.matchings, again.matchings), "the same seed must give the same schedule"
+                assert matchings.edges.any(), "a schedule must have a circuit"
+
+
+PREFIX = "contract"
+MAX_CELLS = 1_000_000
+
+_NUMBER = re.compile(rb"(?<![\w.])\d{1,15}\b")
+_FEATURES = tuple(FeatureInput(name, "", 24) for name in ("queue", "queue_average", "occupancy", "occupancy_average"))
+
+
+def check_target(target: Target | Callable[[], Target], changes: int = 8) -> None:
+    """Run the contract of :class:`foretail.export.target.Target` on a target, or on what makes one.
+
+    AssertionError with the rule that does not hold.
+
+    Parameters
+    ----------
+    target : Target, or callable without arguments
+    changes : int
+        So many numbers in each file of text are changed, one at a time: each change is refused, or proven to mean
+        nothing. Every change is a `load`, which may compile.
+    """
+    made: Target = made_of(target, Target, "a target")  # type: ignore[type-abstract]
+    assert isinstance(made.name, str), "a target must have a name"
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", made.name), "the name must be lower-case letters, digits and _"
+    model, other = _model(trees=2, depth=3, seed=3), _model(trees=3, depth=2, seed=4)
+    files, others = _rendered(made, model), _rendered(made, other)
+    assert files == _rendered(made, model), "equal models must give equal files"
+    assert all(name.startswith(PREFIX) for name in files), f"file names must begin with the prefix {PREFIX}"
+
+    with holds("what was rendered must be read back, run, and proven equal to the model"):
+        certificate, proven = prove_files(model, made, files, MAX_CELLS)
+        prove_files(other, made, others, MAX_CELLS)
+    assert certificate.target == made.name, "the certificate must have the target's name"
+    assert set(files) <= set(proven), "every rendered file must be in the certificate"
+
+    clause = "load must read the files and nothing else: those of another model must not pass"
+    with holds(clause):
+        assert not _try(made, model, others), clause
+    for name, content in files.items():
+        for changed in islice(_changed(content, changes), changes):
+            clause = f"a changed number in {name} must be refused by a ForetailError, or be proven to mean nothing"
+            with holds(clause):
+                _try(made, model, {**files, name: changed})
+
+
+def _model(trees: int, depth: int, seed: int) -> Lowered:
+    x, y = synthetic_arrivals(rows=4000, seed=seed)
+    ensemble = RandomForest(trees=trees, depth=depth, seed=seed).fit(x, y).to_ensemble(_FEATURES)
+    return lower(ensemble, any_tau=True, max_cells=MAX_CELLS, effort=None)
+
+
+def _rendered(target: Target, model: Lowered) -> Files:
+    with holds("render must write the files of a model"):
+        files = target.render(model, PREFIX, MAX_CELLS).files
+    assert files, "render must write a file"
+    assert all(isinstance(content, bytes) for content in files.values()), "render must give the files as bytes"
+    return files
+
+
+def _try(target: Target, model: Lowered, files: Files) -> bool:
+    """True if files are proven equal to a model; what a target says of its own code passes through."""
+    try:
+        prove_files(model, target, files, MAX_CELLS)
+    except PluginError:
+        raise
+    except ForetailError:
+        return False
+    return True
+
+
+def _changed(content: bytes, changes: int) -> Iterator[bytes]:
+    """A text with one of its numbers greater by one, for numbers all over it."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    numbers = list(_NUMBER.finditer(content))
+    for number in numbers[:: max(1, len(numbers) // changes)]:
+        yield content[: number.start()] + str(int(number[0]) + 1).encode() + content[number.end() :]
+
+
+def check_threshold_rule(rule: ThresholdRule | Callable[[], ThresholdRule]) -> None:
+    """Run the contract of :class:`foretail.models.scoring.threshold_rules.ThresholdRule` on one, or on what makes one.
+
+    AssertionError with the rule that does not hold.
+    """
+    made: ThresholdRule = made_of(rule, ThresholdRule, "a threshold rule")  # type: ignore[type-abstract]
+    draw = np.random.default_rng(7)
+    for thresholds, drops, others in ((1, 1, 0), (2, 1, 1), (2, 5, 0), (40, 30, 900), (300, 2, 10**6)):
+        with holds("worth must answer for any counts"):
+            counts = ThresholdCounts.of(_falling(draw, thresholds, drops), _falling(draw, thresholds, others))
+            worths, again = made.values(counts), made.values(counts)
+        assert worths.shape == (thresholds,), "worth must give one number per threshold"
+        assert worths.dtype == np.float64, "worth must be float64"
+        assert np.isfinite(worths).all(), "worth must be finite"
+        assert np.array_equal(worths, again), "the same counts must have the same worth"
+
+
+def _falling(draw: np.random.Generator, thresholds: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Rows above each of some thresholds: all at the first, none at the last of several."""
+    inner = np.sort(draw.integers(0, rows, max(0, thresholds - 2), endpoint=True))[::-1]
+    return np.concatenate([[rows], inner, [0]])[:thresholds].astype(np.int64)
+
+
+_SWITCHES = ((4, 40), (8, 160), (20, 1000))
+_SLOTS, _LATER = 3000, 4000
+
+
+def check_workload(workload: Workload | Callable[[], Workload]) -> None:
+    """Run the contract of a :class:`foretail.sim_bridge.arrivals.workloads.Workload` on one, or on what makes one.
+
+    AssertionError with the rule that does not hold.
+    """
+    made: Workload = made_of(workload, Workload, "a workload")  # type: ignore[type-abstract]
+    for ports, buffer in _SWITCHES:
+        for seed in (1, 2):
+            with holds("chunks must give packets for any switch and seed"):
+                once = _packets(made, ports, buffer, _SLOTS, seed)
+                again = _packets(made, ports, buffer, _SLOTS, seed)
+                longer = _packets(made, ports, buffer, _LATER, seed)
+                small = list(made.batches(ports, buffer, _SLOTS, seed, batch_packets=77))
+            assert once is not None, f"a workload must send a packet in {_SLOTS} slots"
+            assert again is not None, "the same seed must give the same packets"
+            assert _same(once, again), "the same seed must give the same packets"
+            assert _same(once, joined(small)), "the packets must not depend on the size of the batches"
+            assert once.slot.dtype == np.int64, "slot must be int64"
+            assert once.port.dtype == np.int32, "port must be int32"
+            assert np.all(np.diff(once.slot) >= 0), "slots must never decrease"
+            assert once.slot[0] >= 0, "slots must begin at 0 or later"
+            assert once.slot[-1] < _SLOTS, "no packet may come after the last slot"
+            assert once.port.min() >= 0, "ports must be in [0, N)"
+            assert once.port.max() < ports, "ports must be in [0, N)"
+            assert longer is not None, "a longer run of a seed must begin with the shorter one"
+            cut = int(np.searchsorted(longer.slot, _SLOTS))
+            first = Slotted(longer.slot[:cut], longer.port[:cut])
+            assert _same(once, first), "a longer run of a seed must begin with the shorter one"
+
+
+def _packets(workload: Workload, ports: int, buffer: int, slots: int, seed: int) -> Slotted | None:
+    batches = list(workload.batches(ports, buffer, slots, seed))
+    return joined(batches) if batches else None
+
+
+def _same(one: Slotted, other: Slotted) -> bool:
+    return np.array_equal(one.slot, other.slot) and np.array_equal(one.port, other.port)

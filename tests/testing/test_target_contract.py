@@ -19,8 +19,7 @@ from foretail.export.p4.target import P4
 from foretail.export.proof import Lowered
 from foretail.export.target import Files, Loaded, Rendered, Target, export
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.testing import check_target
-from foretail.testing.target import PREFIX
+from foretail.testing import PREFIX, check_target
 from tests.broken import broken
 from tests.forests import paper_forest
 

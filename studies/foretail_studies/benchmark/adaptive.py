@@ -139,7 +139,7 @@ def _judge(case: AdaptiveCase, so_far: SoFar, settings: AdaptiveSettings) -> lis
 
 
 def _made(case: AdaptiveCase, settings: AdaptiveSettings, traffic: SlottedTraffic) -> Made:
-    """What a way makes on the calibration run of a condition."""
+    """Return the policy, rule or model that a way makes on the calibration run of a condition."""
     if case.way == DRAWN_TREES:
         return _trees_of_drawn(case.training, settings.workloads, settings.slots, tuple(settings.trees))
     if case.way == OWN_TREES:
