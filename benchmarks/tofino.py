@@ -26,9 +26,8 @@ from foretail.core.errors import ForetailError
 from foretail.export.p4.encoding import DECISIONS
 from foretail.export.p4.planning import Candidate, plan
 from foretail.export.p4.profile import load_profile
-from foretail.export.p4.target import P4
+from foretail.export.p4.target import P4, compile_for
 from foretail.export.p4.text import render_main, render_p4
-from foretail.export.p4.tofino import compile_for
 from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.drop.forest import RandomForest

@@ -24,8 +24,8 @@ from rich.table import Table
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import load_profile
+from foretail.export.p4.target import CHIPS, compile_for
 from foretail.export.p4.text import render_p4
-from foretail.export.p4.tofino import CHIPS, compile_for
 from foretail.export.passes import lower
 from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY
 from foretail.models.drop.sharing_rule import SharingRule

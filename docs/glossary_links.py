@@ -12,7 +12,7 @@ from functools import cache
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from foretail.pipelines.reporting.glossary import glossary
+from foretail.pipelines.reporting.page import glossary
 
 GLOSSARY = "docs/reference/glossary"
 LINKED = ("README", "docs/guide/", "docs/reports/", "docs/tutorial/", "docs/gallery/")

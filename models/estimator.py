@@ -32,7 +32,7 @@ class DropClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # sc
     Examples
     --------
     >>> from sklearn.model_selection import GridSearchCV
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> x, y = synthetic_arrivals(rows=6000, seed=2)
     >>> search = GridSearchCV(DropClassifier(RandomForest()), {"predictor__depth": [1, 6]}, cv=3, scoring="f1")
     >>> search.fit(x, y).best_params_

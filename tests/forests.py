@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.ensemble.tree import Tree
+from foretail.testing import synthetic_arrivals
 
 PAPER_INPUTS = tuple(
     FeatureInput(name, "cell_bytes=256" + ",average_shift=15" * name.endswith("average"), 24)

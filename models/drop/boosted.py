@@ -33,7 +33,7 @@ class BoostedTrees(TreePredictor):
 
     Examples
     --------
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> x, y = synthetic_arrivals(rows=2000, seed=1)
     >>> BoostedTrees(trees=3, depth=2).fit(x, y).probability(x).shape
     (2000,)

@@ -76,7 +76,7 @@ class RandomForest(_Forest):
 
     Examples
     --------
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> x, y = synthetic_arrivals(rows=2000, seed=1)
     >>> RandomForest(trees=2, depth=3, seed=1).fit(x, y).probability(x).shape
     (2000,)
@@ -93,7 +93,7 @@ class ExtraTrees(_Forest):
 
     Examples
     --------
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> x, y = synthetic_arrivals(rows=2000, seed=1)
     >>> ExtraTrees(trees=2, depth=3).fit(x, y).probability(x).dtype
     dtype('float64')

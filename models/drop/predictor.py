@@ -128,7 +128,7 @@ class DropPredictor(Parameterised, ABC):
     A threshold on the first feature, between the means of both labels:
 
     >>> from dataclasses import dataclass
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> @dataclass(eq=False)
     ... class Threshold(DropPredictor):
     ...     def _fit(self, x, y, weight):
@@ -223,7 +223,7 @@ class TreePredictor(DropPredictor):
 
     Examples
     --------
-    >>> from foretail.models.drop.contract import synthetic_arrivals
+    >>> from foretail.testing import synthetic_arrivals
     >>> from foretail.models.drop.forest import RandomForest
     >>> x, y = synthetic_arrivals(rows=2000, seed=1)
     >>> features = [FeatureInput(f"feature_{column}", "", bits=24) for column in range(x.shape[1])]

@@ -7,23 +7,80 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
+from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ALONE, ArrivalWindow, Rows, row_batches, stacked
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import RowPredictor
-from foretail.models.scoring.calibration import Calibration, calibration_scores
-from foretail.models.scoring.metrics import RAISE_CONGESTION, Score, scores
+from foretail.models.scoring.metrics import (
+    RAISE_CONGESTION,
+    Score,
+    brier_score,
+    expected_calibration_error,
+    rank,
+    scores,
+)
 from foretail.pipelines.data.inputs import feature_inputs, in_window
 from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
 from foretail.sim_bridge.open_loop.baselines import tuned
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
 from foretail.sim_bridge.open_loop.replay import ReplayScores, queues_of, replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Summarised):
+    """A map from [0, 1] to [0, 1], linear between points and constant outside them."""
+
+    probability: FloatArray  #: float64[points], what the predictor says, increasing
+    calibrated: FloatArray  #: float64[points], what that means, never falling
+
+    @classmethod
+    def fit(cls, probability: npt.ArrayLike, lqd_drop: npt.ArrayLike) -> Calibration:
+        """Return the map that fits validation rows best in squares, among all that never fall.
+
+        `probability` is float64[rows], in [0, 1], `lqd_drop` bool[rows], the label. ForetailError without rows.
+        """
+        from sklearn.isotonic import IsotonicRegression
+
+        values, labels = np.asarray(probability, np.float64), np.asarray(lqd_drop)
+        if values.shape != labels.shape or not len(values):
+            raise ForetailError(
+                f"{len(labels)} labels meet probabilities of shape {values.shape}: pass one per label, and at least one"
+            )
+        distinct = rank(labels, values)
+        drops, others = np.diff(distinct.tp, prepend=0), np.diff(distinct.fp, prepend=0)
+        fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+            distinct.score, drops / (drops + others), sample_weight=drops + others
+        )
+        return cls(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
+
+    def __call__(self, probability: npt.ArrayLike) -> FloatArray:
+        """Return the calibrated probabilities: float64[rows] in [0, 1]."""
+        return np.interp(np.asarray(probability, np.float64), self.probability, self.calibrated)
+
+    def points(self) -> list[tuple[float, float]]:
+        """Return the points, JSON-like."""
+        return list(zip(self.probability.tolist(), self.calibrated.tolist(), strict=True))
+
+
+def calibration_scores(
+    calibration: Calibration, lqd_drop: npt.NDArray[np.bool_], probability: FloatArray
+) -> dict[str, Score]:
+    """Return the calibration errors of rows other than those of the fit, before and after, by name."""
+    scores: dict[str, Score] = {}
+    for when, values in (("raw", probability), ("calibrated", calibration(probability))):
+        scores[f"{when}_brier_score"] = brier_score(lqd_drop, values)
+        scores[f"{when}_expected_calibration_error"] = expected_calibration_error(lqd_drop, values)
+    return scores
 
 
 @dataclass(frozen=True)

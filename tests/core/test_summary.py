@@ -13,7 +13,7 @@ import foretail.api as api
 from foretail.core import summary
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import Rows
-from foretail.models.drop.contract import synthetic_arrivals
+from foretail.testing import synthetic_arrivals
 from tests.traces import write_bursts
 
 X, Y = synthetic_arrivals(rows=2000, seed=1)

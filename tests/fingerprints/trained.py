@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.metrics import brier_score, expected_calibration_error, rank, scores
 from foretail.models.scoring.operating_point import choose_operating_point
+from foretail.testing import synthetic_arrivals
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.drawn import drawn_ensemble

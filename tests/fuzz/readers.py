@@ -36,7 +36,6 @@ from foretail.features.dataset.schema import Manifest, Rules, SwitchGeometry
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import read_demand
 from foretail.models.demand.averages import Seasonal
-from foretail.models.demand.contract import synthetic_sequences
 from foretail.models.demand.predictor_file import load as load_demand_predictor
 from foretail.models.demand.predictor_file import to_json
 from foretail.models.drop.network import Network
@@ -50,11 +49,11 @@ from foretail.sim_bridge.circuits.schedules import vermilion
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
-from foretail.sim_bridge.imports.pcap.log import read_captures
-from foretail.sim_bridge.imports.pcap.ports import PortTable
+from foretail.sim_bridge.imports.pcap.log import PortTable, read_captures
 from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
+from foretail.testing import synthetic_sequences
 from tests.export.p4.p4_texts import small_ensemble, texts_of
 from tests.traces import RUN, write_bursts
 

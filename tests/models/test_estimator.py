@@ -8,9 +8,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from foretail.core.errors import ForetailError
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.estimator import DropClassifier
+from foretail.testing import synthetic_arrivals
 
 X, Y = synthetic_arrivals(rows=2000, seed=1)
 INTEGERS = "features are integers in [0, 2**24)"

@@ -33,8 +33,7 @@ from foretail.models.ensemble.model_files import load_model_file
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
-from foretail.sim_bridge.imports.pcap.log import read_captures
-from foretail.sim_bridge.imports.pcap.ports import PortTable
+from foretail.sim_bridge.imports.pcap.log import PortTable, read_captures
 from foretail.testing import check_reader
 from tests.sim_bridge.imports.test_imports_artifact import ARTIFACT
 from tests.traces import make_arrivals, write_trace

@@ -22,15 +22,14 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import load_profile
-from foretail.export.p4.target import P4
+from foretail.export.p4.target import CHIPS, COMPILER, P4, Compiled, command, compile_for
 from foretail.export.p4.text import render_p4
-from foretail.export.p4.tofino import CHIPS, COMPILER, Compiled, command, compile_for
 from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.features.catalog import FEATURE_GROUPS, REPORTED_EVERY, feature
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
+from foretail.testing import synthetic_arrivals
 from tests.export.p4.p4_texts import small_ensemble
 from tests.forests import paper_forest
 from tests.sim_bridge.slow_models.features import TrackedQueues

@@ -18,7 +18,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.contract import synthetic_sequences
 from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, load, save, to_json
@@ -26,6 +25,7 @@ from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.models.ensemble.rounding import framework_sum
+from foretail.testing import synthetic_sequences
 from tests.examples import draws
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -11,10 +11,10 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.export.passes import lower
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distill
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
+from foretail.testing import synthetic_arrivals
 from tests.forests import PAPER_INPUTS, paper_forest
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)

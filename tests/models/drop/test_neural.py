@@ -13,10 +13,10 @@ import pytest
 from scipy.special import expit
 
 from foretail.core.errors import ForetailError
-from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.scoring.metrics import rank
 from foretail.models.scoring.operating_point import choose_network_threshold
+from foretail.testing import check_predictor, synthetic_arrivals
 from tests.forests import PAPER_INPUTS
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import COUNTERS, counter_params
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
-from foretail.models.drop.contract import check_predictor, synthetic_arrivals
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, Parameter
 from foretail.models.drop.sharing_rule import FEATURES, TRACKED, SharingRule
@@ -30,6 +29,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.models.ensemble.rounding import framework_sum
 from foretail.models.scoring.metrics import rank
+from foretail.testing import check_predictor, synthetic_arrivals
 from tests.broken import broken
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS

@@ -21,7 +21,6 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.core.reading import Reading, telling
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.mlflow.registered import RegisteredModel
@@ -30,6 +29,7 @@ from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, 
 from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
 from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
 from foretail.models.scoring.metrics import scores
+from foretail.testing import synthetic_arrivals
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
 from tests.torture.faults import free_port, mlflow_server
 

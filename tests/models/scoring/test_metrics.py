@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.scoring import operating_point
-from foretail.models.scoring.calibration import Calibration, calibration_scores
 from foretail.models.scoring.metrics import Confusion, brier_score, expected_calibration_error, rank, scores
 from foretail.models.scoring.operating_point import choose_network_threshold, choose_operating_point
+from foretail.pipelines.training.scores import Calibration, calibration_scores
 from tests.examples import draws
 from tests.forests import Trained, forests, stumps
 

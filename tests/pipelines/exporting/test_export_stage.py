@@ -17,7 +17,6 @@ from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.export.c.build import PredictorLibrary
 from foretail.features.dataset.reader import Dataset
-from foretail.models.drop.contract import synthetic_arrivals
 from foretail.models.drop.forest import RandomForest
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
@@ -32,6 +31,7 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
 from foretail.pipelines.stages.train import train
+from foretail.testing import synthetic_arrivals
 from tests.composed import composed
 from tests.forests import paper_forest
 

@@ -25,8 +25,7 @@ from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.promotion.gate import Check
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.promotion.promoting import PromoteResult
-from foretail.pipelines.reporting.glossary import glossary
-from foretail.pipelines.reporting.page import render_page, stacked, varied
+from foretail.pipelines.reporting.page import glossary, render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
 from foretail.sim_bridge.open_loop.scores import worth_in_words

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.pipelines.reporting.glossary import GLOSSARY_FILE, Words, glossary
-from foretail.pipelines.reporting.page import render_page
+from foretail.pipelines.reporting.page import GLOSSARY_FILE, Words, glossary, render_page
 from foretail.pipelines.reporting.run_record import without_absolute_paths
 from foretail.pipelines.runs.result import Table
 from tests.examples import draws

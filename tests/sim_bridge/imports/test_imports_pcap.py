@@ -20,8 +20,7 @@ from scapy.utils import RawPcapNgWriter, RawPcapWriter
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records
 from foretail.sim_bridge.imports.pcap import log as pcap_log
-from foretail.sim_bridge.imports.pcap.log import CaptureLog, read_captures
-from foretail.sim_bridge.imports.pcap.ports import PortTable
+from foretail.sim_bridge.imports.pcap.log import CaptureLog, PortTable, read_captures
 from foretail.sim_bridge.imports.pcap.synthetic import draw_arrivals, write_capture, write_switch
 from tests.examples import draws
 
