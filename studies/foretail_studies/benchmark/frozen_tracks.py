@@ -51,6 +51,7 @@ from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
 from foretail.pipelines.tracking.seen import refuse_traffic
+from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
 from foretail.sim_bridge.arrivals.workloads import Workload, joined
 from foretail.sim_bridge.builds import policy_identity
@@ -61,7 +62,7 @@ from foretail.sim_bridge.open_loop.slotted import packets_sent
 from foretail.sim_bridge.policies import is_guest
 from foretail.sim_bridge.policy_settings import SlotParameters, settings_in_name
 from foretail.sim_bridge.python_policies import PythonPolicy
-from foretail_studies.benchmark.track import DEMAND, OPEN_LOOP, Track, best_of, require_answers
+from foretail_studies.benchmark.track import DEMAND, OPEN_LOOP, Track, best_of, by_family, require_answers
 
 ORACLE, LAST = "oracle", "last_value"
 ROUTING = "single_hop"
@@ -464,6 +465,20 @@ def show_open_loop(settings: OpenLoopSettings, run: Run) -> Shown:
     shown = [rule for rule in rules if rule in (judged, tuned, *settings.rules) or rule not in settings.thresholds]
     best = f"{tuned} is the best of {len(settings.thresholds)} on the training families."
     return track.shown(judged, shown, [best, measured.note, *notes])
+
+
+def open_loop_scores(families: Families, seeds: Sequence[int], scorers: Sequence[Scorer]) -> list[float]:
+    """Return the scores in % of rules that the policy ``learned`` asks, on the held-out families."""
+    shares: list[dict[Condition, dict[int, float]]] = [{} for _ in scorers]
+    for where, traffic in traffic_of(families).items():
+        for seed in seeds if families.families[where.family].held_out else ():
+            batches, _ = frozen_arrivals(workload_in(traffic), traffic.ports, traffic.buffer, traffic.slots, seed)
+            run = KnownRun.in_slots(batches, traffic.ports, traffic.buffer)
+            accept = run.sent(ACCEPT)
+            for share, scorer in zip(shares, scorers, strict=True):
+                recovered = recovered_loss(run.lqd, run.sent("learned", scorer), accept)
+                share.setdefault(where, {})[seed] = 100 * (recovered or 0.0)
+    return [float(by_family(share).mean()) for share in shares]
 
 
 OPEN_LOOP_TRACK = FunctionExperiment(OpenLoopSettings, show_open_loop)

@@ -21,8 +21,10 @@ import pandas as pd
 import yaml
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from omegaconf import MISSING
 
 from foretail.configs.schema.experiment import PointSettings
+from foretail.configs.schema.families import Families
 from foretail.configs.schema.fields import setting
 from foretail.export.c.target import C
 from foretail.export.p4.target import P4, REPORT
@@ -40,6 +42,7 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.benchmark.frozen_tracks import open_loop_scores
 from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
 
 if TYPE_CHECKING:
@@ -92,17 +95,25 @@ def drawn(count: int, draw: int, slots: int) -> list[DrawnWorkload]:
 # -- the zoo -----------------------------------------------------------------------------------------------------------
 
 
+ZOO_DRAW = 1
+"""Seed by which the workloads of the zoo were drawn."""
+
+
 @dataclass
-class ZooSettings(PointSettings):
-    """Rules that are searched on drawn workloads, and the choice of those that are kept."""
+class ZooSettings(PointSettings, Families):
+    """Rules that are searched on drawn workloads, and the choice of those that are kept.
+
+    Those that are kept are scored on the held-out families of the benchmark.
+    """
 
     workloads: int = setting(48, "Drawn workloads, on each of which a rule is searched.", at_least=1)
-    draw: int = setting(1, "Seed by which they are drawn.", at_least=0)
+    draw: int = setting(ZOO_DRAW, "Seed by which they are drawn.", at_least=0)
     slots: int = setting(20_000, "Slots of a workload; rare bursts last up to ten times as long.", at_least=1000)
     seeds: list[int] = setting([1, 2], "Seeds of the runs on which a rule is searched.")
     judging: list[int] = setting([3], "Seeds of the runs on which rules are compared, to keep some of them.")
     trials: int = setting(200, "Rules that a search tries.", at_least=24)
     rules: int = setting(16, "Rules that are kept.", at_least=1)
+    scoring: list[int] = setting(MISSING, "Seeds of the runs that score the rules that are kept.", at_least=1)
     certificates: bool = setting(True, "Export every kept rule as C and P4, proven, for its certificate.")
 
 
@@ -183,16 +194,18 @@ def _show_zoo(rows: pd.DataFrame, settings: ZooSettings) -> Shown:
     means = [
         100 * float(of_workloads[:, order[: size + 1]].max(axis=1).mean() - alphas.max()) for size in range(len(order))
     ]
+    best = {one.name: one.rule for one in (candidates[place] for place in order) if one.rule is not None}
+    scores = open_loop_scores(settings, settings.scoring, [rule.scorer() for rule in best.values()])
     entries = [
         {
-            "name": one.name,
-            "numbers": best.numbers,
-            "centres": best.centres,
-            "trained_on": trained_on.get(one.name, {}),
-            "certificate": certificate(best) if settings.certificates else {},
+            "name": name,
+            "numbers": rule.numbers,
+            "centres": rule.centres,
+            "trained_on": trained_on.get(name, {}),
+            "score_percent": round(score, 2),
+            "certificate": certificate(rule) if settings.certificates else {},
         }
-        for one in (candidates[place] for place in order)
-        if (best := one.rule) is not None
+        for (name, rule), score in zip(best.items(), scores, strict=True)
     ]
     sizes = pd.DataFrame(
         {"rules": range(1, len(order) + 1), "adds": [candidates[p].name for p in order], "gain_percent": means}
@@ -234,7 +247,7 @@ ZOO: PointExperiment[ZooSettings, DrawnWorkload] = PointExperiment(
     rows=_zoo_rows,
     show=_show_zoo,
     code=CODE,
-    varied=("workloads", "draw", "slots", "judging", "rules", "certificates"),
+    varied=("workloads", "draw", "slots", "judging", "rules", "shared", "families", "scoring", "certificates"),
 )
 
 
@@ -479,7 +492,7 @@ def index_of_regimes(workloads: int, slots: int, every: int) -> ExtraTreesRegres
     from sklearn.ensemble import ExtraTreesRegressor
 
     regimes, worths = [], []
-    for one in drawn(workloads, ZooSettings().draw, slots):
+    for one in drawn(workloads, ZOO_DRAW, slots):
         arrivals = one.arrivals(SEED_OF_INDEX)
         (worth,) = measured([KnownRun.in_slots([arrivals], one.ports, one.buffer)], library()).values
         for first in range(0, one.slots - every + 1, every):

@@ -15,6 +15,7 @@ from foretail.models.drop.thresholds.adaptive_threshold import log_sent
 from foretail.pipelines.comparison.judging import ACCEPT
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.benchmark.frozen_tracks import open_loop_scores
 from foretail_studies.predictors.chosen import (
     ALL_WINDOWS,
     BY_PHASE,
@@ -42,6 +43,7 @@ def test_rules_are_searched_and_the_first_of_the_zoo_adds_most(tmp_path: Path) -
     assert len(document["rules"]) == 4
     for one in document["rules"]:
         assert (len(one["numbers"]), len(one["centres"])) == (23, 6)
+        assert one["score_percent"] <= 100
         assert one["trained_on"] == {} or one["trained_on"]["seeds"] == [1]
     gains = [float(row[2] or 0) for row in result.tables()[0].rows]
     assert gains == sorted(gains)
@@ -62,6 +64,13 @@ def test_the_greedy_order_takes_the_best_rule_first_and_never_one_twice(rows: li
 def test_the_certificate_of_a_rule_is_made_again(name: str) -> None:
     one = zoo.rule(name)
     assert certificate(one.rule) == one.certificate
+
+
+@pytest.mark.nightly
+def test_the_score_of_the_first_rules_is_made_again() -> None:
+    settings, rules = experiment_settings("zoo"), [zoo.rule(name) for name in zoo.names()[:2]]
+    scores = open_loop_scores(settings, settings.scoring, [one.scorer() for one in rules])
+    assert scores == pytest.approx([one.score_percent for one in rules], abs=0.01)
 
 
 def test_a_choice_is_judged_on_runs_that_did_not_make_it(tmp_path: Path) -> None:
