@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,6 +40,7 @@ from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
+from foretail_studies.predictors.loop import swapped
 from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
 
 CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
@@ -421,6 +423,10 @@ class ChangingSettings(PointSettings):
     slots: int = setting(100_000, "Slots of a sequence, about.", at_least=1000)
     every: int = setting(1000, "Slots after which a rule is chosen again.", at_least=100)
     memory: list[int] = setting([1, 4, 16], "Windows of so many slots on which it is chosen; all windows as well.")
+    lost: list[float] = setting([0.0], "Shares of packets whose records are lost.", at_least=0, at_most=1)
+    late_windows: list[int] = setting([0], "Windows by which the records of a window come late.", at_least=0)
+    swaps: int = setting(0, "Swaps of each sequence that are carried out in the tables of a P4 switch.", at_least=0)
+    switch: str | None = setting(None, "HOST:PORT of that switch; null means one in memory.")
 
 
 FIXED, BY_PHASE, ALL_WINDOWS = "best fixed rule", "best rule of each turn", "all windows so far"
@@ -453,11 +459,12 @@ def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) ->
     rules = library()
     scorers = [one.rule.scorer() for one in rules if one.rule is not None]
 
-    def on_pieces(length: int) -> NDArray[np.float64]:
+    def on_pieces(length: int, received: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Packets that each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
-        rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
+        times, to = slot[received], port[received]
+        rows = np.searchsorted(times, np.arange(0, len(turns) * case.phase_slots + 1, length))
         pieces = [
-            KnownRun.in_slots([Slotted(slot[low:high] - place * length, port[low:high])], ports, buffer)
+            KnownRun.in_slots([Slotted(times[low:high] - place * length, to[low:high])], ports, buffer)
             for place, (low, high) in enumerate(pairwise(rows))
         ]
         return measured(pieces, rules).values
@@ -466,19 +473,42 @@ def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) ->
         starts = np.searchsorted(slot, np.arange(len(choices)) * length).tolist()
         return run.sent_in_turns("learned", [scorers[choice] for choice in choices], [[0, *starts[1:]]])
 
-    windows = on_pieces(settings.every)
-    summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
+    drawing = np.random.default_rng([case.draw, case.number])
     sent = {FIXED: max(run.sent("learned", scorer) for scorer in scorers)}
-    sent[BY_PHASE] = in_turns(on_pieces(case.phase_slots).argmax(axis=1).tolist(), case.phase_slots)
-    for windows_back in settings.memory:
-        before = summed - np.concatenate([np.zeros((windows_back, len(rules))), summed])[: len(summed)]
-        sent[f"last {windows_back} windows"] = in_turns(before.argmax(axis=1).tolist(), settings.every)
-    sent[ALL_WINDOWS] = in_turns(summed.argmax(axis=1).tolist(), settings.every)
+    whole = on_pieces(case.phase_slots, np.ones(len(slot), np.bool_))
+    sent[BY_PHASE] = in_turns(whole.argmax(axis=1).tolist(), case.phase_slots)
+    costs: dict[str, float] = {}
+    for lost in settings.lost:
+        started = time.process_time()
+        windows = on_pieces(settings.every, drawing.random(len(slot)) >= lost)
+        seconds = (time.process_time() - started) / len(windows)
+        summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
+        for late, windows_back in product(settings.late_windows, (*settings.memory, len(windows))):
+            come = np.maximum(np.arange(len(windows)) - late, 0)
+            choices = (summed[come] - summed[np.maximum(come - windows_back, 0)]).argmax(axis=1).tolist()
+            words = ALL_WINDOWS if windows_back == len(windows) else f"last {windows_back} windows"
+            words += f", {100 * lost:g} % lost" * (lost > 0) + f", {late} late" * (late > 0)
+            sent[words] = in_turns(choices, settings.every)
+            if settings.swaps and not costs:
+                changes = [rule for place, rule in enumerate(choices) if place == 0 or rule != choices[place - 1]]
+                names = [rules[rule].name for rule in changes[: settings.swaps + 1]]
+                costs = {"records": len(slot) / len(windows), "replays_ms": 1000 * seconds}
+                costs |= {"changes": (len(changes) - 1) / len(windows), **swapped(names, run, settings.switch)}
     sent[DT], sent[ACCEPT] = run.sent("dt", None, alpha=[zoo.tuned_alpha()]), run.sent("followlqd")
-    return [
-        {"way": way, "sent": count, "sent_by_lqd": run.lqd, "sent_by_dt": sent[DT], "sent_by_accept": sent[ACCEPT]}
-        for way, count in sent.items()
-    ]
+    of_all = {"sent_by_lqd": run.lqd, "sent_by_dt": sent[DT], "sent_by_accept": sent[ACCEPT], **costs}
+    return [{"way": way, "sent": count, **of_all} for way, count in sent.items()]
+
+
+COSTS = {
+    "records": "records of a window",
+    "replays_ms": "replays of a window, ms of CPU",
+    "changes": "changes for each window",
+    "rows": "entries written in a swap",
+    "entry_bytes": "their bytes",
+    "swap_cpu_ms": "swap, ms of CPU",
+    "swap_ms": "swap, ms",
+}
+"""Columns of a loop around a switch, and their titles."""
 
 
 def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
@@ -497,7 +527,16 @@ def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
             f"With turns of {part['phase'].iloc[0]:,} slots, {FIXED} closes {gains[FIXED]:.0f} % of what {DT} leaves, "
             f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %."
         )
-    return Shown(rows, [Table.of_frame("Traffic that changes", summary, columns, note)], verdict=verdict)
+    tables = [Table.of_frame("Traffic that changes", summary, columns, note)]
+    if "swap_ms" in rows:
+        mean = rows.drop_duplicates("sequence")[[*COSTS]].mean()
+        costs = tuple((title, float(mean[name])) for name, title in COSTS.items())
+        tables.append(Table("A choice", ("cost", "mean of sequences"), costs))
+        verdict.append(
+            f"From the end of a window to the swap pass {mean['replays_ms'] + mean['swap_ms']:,.0f} ms, of which the "
+            f"replays are {mean['replays_ms']:,.0f}."
+        )
+    return Shown(rows, tables, verdict=verdict)
 
 
 CHANGING: PointExperiment[ChangingSettings, TrafficSequence] = PointExperiment(

@@ -23,7 +23,9 @@ from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
 from foretail.sim_bridge._native import KnownArrivals, SlottedRun
 from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.known import KnownRun
 from tests.examples import draws
 from tests.scenarios import settings
@@ -169,3 +171,14 @@ def test_what_is_no_rule_is_refused() -> None:
         with pytest.raises(ForetailError, match=complaint):
             run.sent("chosen", rules=rules)
     assert zoo.named(zoo.numbers([])) == list(zoo.names())
+
+
+@pytest.mark.ns3
+def test_ns3_has_the_same_rules_and_flows(tmp_path: Path) -> None:
+    runs = []
+    for name, simulate in (("native", run_native), ("ns3", run_driver)):
+        (tmp_path / name).mkdir()
+        runs.append(simulate(network(), tmp_path / name))
+    native, ns3 = runs
+    assert (native.flows() == ns3.flows()).all()
+    assert [one["rules"] for one in native.summary["switches"]] == [one["rules"] for one in ns3.summary["switches"]]
