@@ -42,6 +42,7 @@ class BufferPolicy:
     knows_priorities: bool = True  #: whether a port may have several queues; else it has one
     pushes_out: bool = False  #: whether it removes packets that it has accepted
     sees_ingress: bool = False  #: whether it needs to know where packets came in, as only simulated networks do
+    takes_rules: bool = False  #: whether it decides by rules, whose numbers a run gives it
     #: what the option ``policy=NAME`` sets, beside the defaults of the parameters
     option: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""  #: in figures, where the title is an abbreviation that not every reader knows
@@ -116,6 +117,12 @@ POLICIES = {
             knows_priorities=False,
             option={"predictor": "library"},
         ),
+        BufferPolicy(
+            "chosen",
+            "Chosen rule",
+            "the rule of the zoo whose replays send most of what arrived in the last windows",
+            takes_rules=True,
+        ),
     )
 }
 """Policies by name, in the order of tables and figures."""
@@ -123,8 +130,9 @@ POLICIES = {
 PUSHING_OUT = tuple(name for name, policy in POLICIES.items() if policy.pushes_out)
 ASKING = tuple(name for name, policy in POLICIES.items() if policy.asks)
 SEE_INGRESS = tuple(name for name, policy in POLICIES.items() if policy.sees_ingress)
-OF_ARRIVALS = tuple(name for name in POLICIES if name not in SEE_INGRESS)
-"""Policies that can decide arrivals at ports, which do not say where packets came in."""
+TAKE_RULES = tuple(name for name, policy in POLICIES.items() if policy.takes_rules)
+OF_ARRIVALS = tuple(name for name, policy in POLICIES.items() if not policy.sees_ingress and not policy.takes_rules)
+"""Policies that can decide arrivals at ports, which do not say where packets came in, and bring no rules."""
 KNOW_PRIORITIES = tuple(name for name, policy in POLICIES.items() if policy.knows_priorities)
 READ_TAGS = ("occamy", "lqd", "learned")
 """Policies to which a predictor can tell the last packets of a message in the place of their senders."""

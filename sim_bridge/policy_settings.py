@@ -65,6 +65,21 @@ class CommonParameters:
         at_least=1,
         at_most=8,
     )
+    rules: list[Any] = parameter(
+        ("chosen",),
+        [],
+        "Rules of the zoo by name, of which one decides at a time; [] means all. A run in Python takes their numbers.",
+    )
+    memory: int = parameter(
+        ("chosen",),
+        4,
+        "Number of the last sampled windows whose replays choose the rule of the next one.",
+        at_least=1,
+        at_most=1024,
+    )
+    sampled: int = parameter(
+        ("chosen",), 1, "Number of windows of which one is sampled: 1 means all.", at_least=1, at_most=2**20
+    )
 
 
 @dataclass
@@ -96,6 +111,13 @@ class NetworkParameters(CommonParameters):
         "Bytes of a queue that predictions may drop in a base round trip.",
         at_least=0,
         at_most=2**30,
+    )
+    window_ns: int = parameter(
+        ("chosen",),
+        1_000_000,
+        "Length of the windows between which the rule may change.",
+        at_least=1000,
+        at_most=2**40,
     )
 
 
@@ -269,6 +291,13 @@ class SlotParameters(CommonParameters):
         at_least=0,
         at_most=2**30,
     )
+    window_slots: int = parameter(
+        ("chosen",),
+        1000,
+        "With arrivals, the number of slots of the windows between which the rule may change.",
+        at_least=1,
+        at_most=2**40,
+    )
     queues: int | None = field(
         default=None,
         metadata={
@@ -307,7 +336,7 @@ _SETTINGS = {one.name: one for one in fields(SwitchParameters)}
 NUMBERS = {name: one for name, one in _SETTINGS.items() if re.match("int|float", str(one.type))}
 """Parameters in ns-3 that are numbers, by the names of their settings."""
 
-OF_QUEUES = tuple(name for name, one in _SETTINGS.items() if str(one.type).startswith("list"))
+OF_QUEUES = tuple(name for name, one in _SETTINGS.items() if str(one.type) in ("list[int]", "list[float]"))
 """Parameters with a value for each queue of a port."""
 
 _WITH_SETTINGS = re.compile(
@@ -434,8 +463,8 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
     for name, value in given.items():
         if name not in table:
             raise ForetailError(f"a run in {units} has no setting {name}: choose from {', '.join(table)}")
-        numbers = list(value) if isinstance(value, (list, tuple)) and name == "alpha" else [value]
-        if not 1 <= len(numbers) <= _MOST_NATIVE_QUEUES:
+        numbers = list(value) if isinstance(value, (list, tuple)) and name in ("alpha", "rules") else [value]
+        if name == "alpha" and not 1 <= len(numbers) <= _MOST_NATIVE_QUEUES:
             raise ForetailError(f"alpha must hold one number per queue of a port, 1 to {_MOST_NATIVE_QUEUES}")
         for one in numbers:
             if not isinstance(one, Integral if table[name].type == "int" else Real):
@@ -443,5 +472,5 @@ def native_parameters(units: Units, given: Mapping[str, Any]) -> dict[str, list[
                     f"{name} = {one!r} is not a {'whole ' * (table[name].type == 'int')}number: give one"
                 )
             require_within(name, one, table[name].metadata)
-        values[without_unit(name)] = numbers if name == "alpha" else value
+        values[without_unit(name)] = numbers if name in ("alpha", "rules") else value
     return values

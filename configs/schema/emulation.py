@@ -9,7 +9,7 @@ from typing import Any
 
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.racks import MOST_HOSTS
-from foretail.configs.schema.policies import Policy, takes_alpha
+from foretail.configs.schema.policies import TAKE_RULES, Policy, takes_alpha
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 
@@ -125,8 +125,13 @@ def require_emulated(scenario: Scenario, emulation: Emulation, at: str) -> None:
         emulation.require_within_a_day(at, f"{where}.{length}", length_ns)
 
 
-def require_no_alphas(policies: Mapping[str, Policy]) -> None:
-    """Raise ForetailError on policies whose alphas are predicted, which the emulator does not."""
+def require_real_time(policies: Mapping[str, Policy]) -> None:
+    """Raise ForetailError on policies whose alphas are predicted, or whose rule changes."""
     for name, policy in policies.items():
         if takes_alpha(policy.name) and policy.predictor == "library":
             raise ForetailError(f"policy.{name} predicts alphas, which the emulator does not: set its predictor=accept")
+        if policy.name in TAKE_RULES:
+            raise ForetailError(
+                f"policy.{name} replays windows before the next packet, and packets of the emulator do not wait: use "
+                "network=native"
+            )

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from foretail.configs.schema.emulation import Emulation, require_emulated, require_no_alphas
+from foretail.configs.schema.emulation import Emulation, require_emulated, require_real_time
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.network.transport import LOSS_BASED, RDMA
 from foretail.configs.schema.policies import Policy
@@ -218,7 +218,7 @@ class EmulatorNetwork(Emulation, Network):
         require_hashed(scenario, self)
         require_egress_only(scenario, policies, self)
         require_emulated(scenario, self, "network")
-        require_no_alphas(policies)
+        require_real_time(policies)
         if self.against_ns3 and self.in_ns3 != scenario.transport.name:
             raise ForetailError(
                 f"network.against_ns3 compares Linux's {self.control} with ns-3's {scenario.transport.name}: set "

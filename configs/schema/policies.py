@@ -17,7 +17,7 @@ from foretail.sim_bridge import policies, policy_settings
 
 POLICIES = policies.POLICIES
 BUFFER_POLICIES = tuple(POLICIES)
-OF_ARRIVALS = policies.OF_ARRIVALS
+OF_ARRIVALS, TAKE_RULES = policies.OF_ARRIVALS, policies.TAKE_RULES
 ASKING = policies.ASKING
 FIRST_EXPONENT, LAST_EXPONENT = policies.FIRST_EXPONENT, policies.LAST_EXPONENT
 DT_PREDICTED = "dt_predicted"

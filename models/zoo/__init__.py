@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -93,6 +93,25 @@ def rule(name: str) -> ZooRule:
         return _rules()[name]
     except KeyError:
         raise ForetailError(f"the zoo has no rule {name}: foretail zoo lists them") from None
+
+
+def numbers(rules: Sequence[str]) -> list[int]:
+    """Return the numbers of rules by their names, one rule after the other, of all rules without a name.
+
+    Examples
+    --------
+    >>> from foretail.models import zoo
+    >>> len(zoo.numbers(zoo.names()[:2]))
+    46
+    """
+    return [number for name in rules or names() for number in rule(name).rule.fixed()]
+
+
+def named(numbers: Sequence[int]) -> list[str]:
+    """Return the names of the rules with these numbers."""
+    by_numbers = {tuple(one.rule.fixed()): name for name, one in _rules().items()}
+    size = len(next(iter(by_numbers)))
+    return [by_numbers[tuple(numbers[first : first + size])] for first in range(0, len(numbers), size)]
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from foretail.configs.schema.policies import OF_ARRIVALS
 from foretail.core.summary import Summarised
 from foretail.features.catalog import arithmetic_of
 from foretail.features.dataset.schema import Rules
+from foretail.models import zoo
 from foretail.pipelines.comparison.predictions import (
     ASKED,
     PredictionScores,
@@ -61,6 +62,7 @@ class ArrivalsResult(Summarised):
     baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
     chosen_on: str = ""  #: where their settings were chosen
     policy: str = "credence"  #: that asks
+    rules: Sequence[str] = ()  #: among which the policy ``chosen`` chooses
 
     def document(self) -> dict[str, Any]:
         compared = self.comparison
@@ -71,6 +73,10 @@ class ArrivalsResult(Summarised):
             "arrivals": compared.arrivals,
             "optimum": compared.optimum,
             "policies": self._policies(),
+            "turns": {
+                policy: [{"slot": start, "rule": self.rules[place]} for start, place in turns]
+                for policy, turns in compared.turns.items()
+            },
             "predictions": self.worth().document(),
             "baselines": self.baselines,
         }
@@ -152,7 +158,7 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
         predictions = flipped(config.flip_probability, config.prediction_seed)
     else:
         predictions = {"perfect": perfect, "accept": accept, "column": in_file}[source]
-    parameters = config.parameters
+    parameters = replace(config.parameters, rules=zoo.numbers(config.parameters.rules))
     read = partial(
         file.batches,
         config.ports,
@@ -178,7 +184,8 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
             decider=decider,
         )
         policy = "credence" if decider is None else decider.policy
-        result = ArrivalsResult(file.path, described(config, source, model), comparison, policy=policy)
+        rules = config.parameters.rules or zoo.names()
+        result = ArrivalsResult(file.path, described(config, source, model), comparison, policy=policy, rules=rules)
         if model is not None:
             rows, chosen_on = _beside(config, reported(read(), file, report), comparison)
             result = replace(result, baselines=rows, chosen_on=chosen_on)

@@ -16,6 +16,7 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import traffic_sha256
+from foretail.models import zoo
 from foretail.models.mlflow.registry import UsedDataset
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines.comparison.predictions import (
@@ -181,7 +182,7 @@ def _replayed(
                     dataset,
                     config.policies or OF_ARRIVALS,
                     rows[-1].predicted,
-                    parameters=config.parameters.in_network(),
+                    parameters=replace(config.parameters, rules=zoo.numbers(config.parameters.rules)).in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
                     decider=decider,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from foretail.pipelines.data.simulation import (
     counters,
     leaf_buffers,
     packets_per_cpu_second,
+    rules_in_force,
     settings_that_matter,
     simulate_flows,
 )
@@ -67,6 +68,8 @@ class PolicyRun:
     seconds: float  #: wall time of the simulation, now or earlier
     cpu_seconds: float  #: its CPU time
     packets_per_cpu_second: float | None  #: data packets that arrived at leaves, per CPU second
+    #: of every switch whose policy decides by one rule at a time, those rules with the times from which on they do
+    turns: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float | None]:
         """The run's figures by dotted name; lower is better for all of them."""
@@ -191,6 +194,7 @@ def policy_run(name: str, seed: int, run: PacketRun, *, reused: bool = False, as
         seconds=run.summary["wall_seconds"],
         cpu_seconds=run.summary["simulation_cpu_seconds"],
         packets_per_cpu_second=packets_per_cpu_second(run),
+        turns=rules_in_force(run),
     )
 
 

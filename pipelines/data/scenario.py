@@ -12,7 +12,9 @@ from omegaconf import MISSING
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
+from foretail.models import zoo
 from foretail.sim_bridge.ns3.messages import Message, assigned, collective, columns, elephants, halves, joined
+from foretail.sim_bridge.policies import TAKE_RULES
 from foretail.sim_bridge.policy_settings import takes_alpha
 
 DRIVER_FORMAT = 1
@@ -51,7 +53,11 @@ def driver_config(
     document.update(
         format=DRIVER_FORMAT,
         seed=seed,
-        policy=document_of_policy | {"library": str(Path(own).absolute()) if uses_library and own else None},
+        policy={
+            **document_of_policy,
+            "library": str(Path(own).absolute()) if uses_library and own else None,
+            "rules": zoo.numbers(policy.rules) if policy.name in TAKE_RULES else [],
+        },
         trace=trace,
         counters=counters,
     )

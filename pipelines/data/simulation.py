@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from foretail.configs.schema.networks import NativeNetwork, Network
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
+from foretail.models import zoo
 from foretail.pipelines.runs.jobs import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.builds import SimulatorProgram, policy_identity
@@ -261,6 +262,16 @@ def counters(run: PacketRun) -> dict[str, int]:
         queues = len(lossless) * sum(len(switch["port_rates_bps"]) for switch in switches)
         total["pausable_ns"] = queues * run.summary["end_ns"]
     return total
+
+
+def rules_in_force(run: PacketRun) -> dict[str, list[dict[str, Any]]]:
+    """The rules by which each switch decided in turn, each with the time from which on it did."""
+    rules = zoo.named(run.settings()["policy"].get("rules", []))
+    return {
+        f"switch {number}": [{"time_ns": start, "rule": rules[place]} for start, place in switch["rules"]]
+        for number, switch in enumerate(run.summary["switches"])
+        if "rules" in switch
+    }
 
 
 def packets_per_cpu_second(run: PacketRun) -> float | None:

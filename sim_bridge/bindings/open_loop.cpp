@@ -41,29 +41,23 @@ std::shared_ptr<Scorer> voting_trees(const std::vector<std::string>& features, C
     return std::make_shared<Scorer>(std::move(trees), wanted);
 }
 
-std::shared_ptr<Scorer> adaptive_threshold(const std::vector<std::pair<std::string, bool>>& terms,
-                                           Matrix<std::int64_t> weights, Column<std::int64_t> bounds,
-                                           const std::vector<std::pair<std::string, std::int64_t>>& tests) {
-    if (weights.shape(0) != AdaptiveThreshold::sets || weights.shape(1) != terms.size() ||
-        bounds.shape(0) != AdaptiveThreshold::sets || tests.size() + 1 != AdaptiveThreshold::sets) {
-        throw std::invalid_argument("an adaptive threshold has three sets of weights, three bounds and two tests");
-    }
-    constexpr std::int64_t largest = std::int64_t{1} << 36;  // times 2^24, no sum of 32 terms overflows
-    AdaptiveThreshold rule;
-    FeatureSet wanted{Feature::pressure};
-    for (const auto& [name, logarithm] : terms) {
-        rule.terms.push_back({feature_of(name), logarithm});
-        wanted.insert(static_cast<Feature>(rule.terms.back().feature));
-    }
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-        between("weight", weights.data()[i], -largest, largest);
-        rule.weights.push_back(weights.data()[i]);
-    }
-    for (std::size_t set = 0; set < AdaptiveThreshold::sets; ++set) rule.bounds[set] = bounds(set);
-    rule.first = {feature_of(tests[0].first), tests[0].second};
-    rule.second = {feature_of(tests[1].first), tests[1].second};
-    for (const auto& test : {rule.first, rule.second}) wanted.insert(static_cast<Feature>(test.feature));
-    return std::make_shared<Scorer>(std::move(rule), wanted);
+Scorer adaptive_threshold(const std::vector<double>& numbers) {
+    const auto rules = adaptive_thresholds(numbers);
+    if (rules.size() != 1) throw std::invalid_argument("there are numbers of several rules, or of none: give one");
+    return *rules.front();
+}
+
+std::vector<std::pair<std::string, bool>> adaptive_terms() {
+    std::vector<std::pair<std::string, bool>> out;
+    for (const auto& [feature, logarithm] : AdaptiveThreshold::terms)
+        out.emplace_back(feature_names[static_cast<std::size_t>(feature)], logarithm);
+    return out;
+}
+
+std::vector<std::string> adaptive_tests() {
+    std::vector<std::string> out;
+    for (const Feature test : AdaptiveThreshold::tests) out.emplace_back(feature_names[static_cast<std::size_t>(test)]);
+    return out;
 }
 
 std::shared_ptr<Scorer> library_scorer(const std::string& path, Integer tau) {
@@ -253,11 +247,10 @@ void add_open_loop(nb::module_& m) {
           "A compiled predictor of drops, behind the ABI of predictor.h: drop iff its score is more than tau.");
     m.def("function_scorer", &function_scorer, "features"_a, "drops"_a,
           "A function that gets the named features of one packet, int32[1, features], and says whether to drop it.");
-    m.def(
-        "adaptive_threshold", &adaptive_threshold, "terms"_a, "weights"_a.noconvert(), "bounds"_a.noconvert(),
-        "tests"_a,
-        "A threshold of three sets of weights, int64[3, terms] in 1/256, over features or their logarithms; two tests "
-        "choose the set.");
+    m.def("adaptive_threshold", &adaptive_threshold, "numbers"_a,
+          "A threshold of three sets of weights: of each its bound and its weights in 1/256, then two cuts.");
+    m.def("adaptive_terms", &adaptive_terms, "What its weights are for: a feature, and whether its logarithm counts.");
+    m.def("adaptive_tests", &adaptive_tests, "The features whose cuts choose the set.");
     nb::class_<KnownArrivals>(m, "KnownArrivals", "The arrivals of one switch, decided about again and again.")
         .def_static("in_slots", &KnownArrivals::in_slots, "ports"_a, "buffer"_a, "slot"_a.noconvert(),
                     "port"_a.noconvert(), nb::kw_only(), "cell_bytes"_a, "average_shift"_a)

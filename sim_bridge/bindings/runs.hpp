@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -110,8 +111,10 @@ inline PolicySettings policy_settings(const Keywords& given, Units units) {
                               .attr("native_parameters")(units == Units::slots ? "slots" : "bytes", given.rest());
     PolicySettings out;
     for (const auto& [name, value] : nb::cast<nb::dict>(resolved)) {
-        if (nb::isinstance<nb::list>(value)) {
+        if (nb::cast<std::string>(name) == "alpha") {
             out.alpha = nb::cast<Alphas>(value);
+        } else if (nb::isinstance<nb::list>(value)) {
+            out.lists[nb::cast<std::string>(name)] = nb::cast<std::vector<double>>(value);
         } else {
             out.numbers[nb::cast<std::string>(name)] = nb::cast<double>(value);
         }
@@ -144,6 +147,13 @@ private:
             policy.numbers["rtt"] = static_cast<double>(Tick{1} << average_shift);
     }
 };
+
+/// The rules that were in force, each with its start: columns of Python.
+inline std::vector<std::pair<Tick, std::size_t>> turns_of(const RecordedRun& run) {
+    std::vector<std::pair<Tick, std::size_t>> out;
+    for (const auto& [start, rule] : run.turns()) out.emplace_back(start, rule);
+    return out;
+}
 
 /// Lets a switch know what a scorer reads; refuses policies that ask nobody.
 inline void let_ask(SwitchSettings& settings, const Scorer& scorer, const std::string& policy) {

@@ -102,6 +102,7 @@ private:
         out["transmitted"] = run_->transmitted_packets();
         out["dropped"] = run_->rows() - run_->transmitted_packets();
         out["threshold_deficits"] = run_->threshold_deficits();
+        out["turns"] = turns_of(*run_);
         if (!out.contains("late_drops")) out["late_drops"] = rows_array(run_->late_drops());
         return out;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "buffer/run.hpp"
 
+#include "buffer/policies/chosen.hpp"
+
 namespace foretail::buffer {
 
 namespace {
@@ -48,6 +50,7 @@ public:
     [[nodiscard]] Bytes transmitted_data() const override { return transmitted_; }
     [[nodiscard]] std::int64_t transmitted_packets() const override { return packets_; }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return switch_.threshold_deficits(); }
+    [[nodiscard]] std::span<const Turn> turns() const override { return switch_.turns(); }
     [[nodiscard]] bool fits(Bytes size) const override { return switch_.queues().fits(size); }
 
     // Sink of the switch.
@@ -154,6 +157,7 @@ public:
         return accepted_ - (pushes_out ? lqd_->queues().occupancy() : own_.occupancy());
     }
     [[nodiscard]] std::int64_t threshold_deficits() const override { return threshold_deficits_; }
+    [[nodiscard]] std::span<const Turn> turns() const override { return policy_->turns(); }
     [[nodiscard]] bool fits(Bytes size) const override { return own_.fits(size); }
 
 private:
@@ -231,6 +235,7 @@ private:
             if (keeps_averages) averages_.slot_ends(end, own_.occupancy());
         });
         if (keeps_averages) averages_.touch(own_, arrival.port);
+        if (policy_.about().sees_arrivals) policy_->arrive(arrival);
         if (policy_.about().follows_changes) {
             Tick& changed = changed_[static_cast<std::size_t>(arrival.port)];
             own_.departures_since(arrival.port, changed, [&](Tick time, Bytes length) {
@@ -289,7 +294,9 @@ std::unique_ptr<RecordedRun> recorded_run(std::string_view name, const PolicySet
                                           const SwitchSettings& settings) {
     const KnownPolicy& about = known_policy(name);
     const Shape& shape = settings.shape;
-    auto policy = about.make(policy_settings, shape);
+    PolicySettings own = policy_settings;
+    own.scale = settings.scale;
+    auto policy = about.make(own, shape);
     if (about.sees_ingress && !shape.pause)
         throw std::invalid_argument("policy '" + std::string(about.name) +
                                     "' has to know where packets came in, which these arrivals do not say: simulate a "
@@ -302,6 +309,22 @@ std::unique_ptr<RecordedRun> recorded_run(std::string_view name, const PolicySet
         return std::make_unique<SlottedSwitch<PolicyValue>>(settings, PolicyValue(std::move(policy)));
     }
     return std::make_unique<RecordedSwitch>(settings, std::move(policy));
+}
+
+std::int64_t sent_by(const std::shared_ptr<const Scorer>& rule, const Shape& shape, FeatureScale scale,
+                     std::span<const Arrival> arrivals) {
+    SwitchSettings settings{.shape = shape,
+                            .rules = {},
+                            .occamy_oracle = {},
+                            .scale = scale,
+                            .features = rule->features(),
+                            .fluid_slack = {}};
+    if (shape.pause) settings.shape.pause = shape.pause->unheard();
+    const auto run = recorded_run(Learned::name, {}, settings);
+    run->ask(rule);
+    run->feed(arrivals.data(), arrivals.size(), nullptr);
+    run->drain();
+    return run->transmitted_data();
 }
 
 }  // namespace foretail::buffer

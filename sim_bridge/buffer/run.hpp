@@ -66,6 +66,8 @@ public:
     [[nodiscard]] virtual Bytes transmitted_data() const = 0;
     [[nodiscard]] virtual std::int64_t transmitted_packets() const = 0;
     [[nodiscard]] virtual std::int64_t threshold_deficits() const = 0;
+    /// The rules of the policy that were in force.
+    [[nodiscard]] virtual std::span<const Turn> turns() const = 0;
 
 protected:
     void label(Row row, bool dropped) {

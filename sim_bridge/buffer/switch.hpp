@@ -93,7 +93,7 @@ public:
             lqd_->arrive(arrival, row, fates(sink));
         }
         if (fluid_) fluid_->arrive(arrival);
-        if (about_.sees_departures) policy_->arrive(arrival);
+        if (about_.sees_arrivals) policy_->arrive(arrival);
         expel(arrival.time, sink);
         about_to_change(queue, arrival.time);
         if (arrival.data && lqd_) {
@@ -186,6 +186,7 @@ public:
     /// Where packets came in; none where nobody keeps it.
     [[nodiscard]] const std::optional<IngressQueues>& ingress() const { return ingress_; }
     [[nodiscard]] AnyPolicy& policy() { return *policy_; }
+    [[nodiscard]] std::span<const Turn> turns() const { return policy_->turns(); }
     [[nodiscard]] const KnownPolicy& about_policy() const { return about_; }
     [[nodiscard]] const PortBytes& bytes(Port port) const { return bytes_[static_cast<std::size_t>(port)]; }
     /// Data arrivals that the virtual LQD kept although the real queue was already above their threshold: never, when

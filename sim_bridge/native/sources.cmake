@@ -1,6 +1,7 @@
 # The sources of the native network, for its program and for the extension module; first what takes longest to compile.
 set(NATIVE_NETWORK
     buffer/policies/policies.cpp
+    buffer/run.cpp
     native/simulation.cc
     native/rack_simulation.cc
     native/linux/socket.cc

@@ -19,7 +19,7 @@ from foretail.features.records import FlowClass, Outcome, Records
 from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.builds import native_policy
 from foretail.sim_bridge.open_loop.scores import Decider, Questions, SentScores
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, may_ask, policy_name
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, TAKE_RULES, may_ask, policy_name
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
@@ -287,7 +287,7 @@ def replay_of(
         native_policy(policy),
         [(s.buffer_bytes, list(s.port_rates_bps)) for s in run.switches],
         wire_overhead_bytes=run.scenario["topology"]["wire_overhead_bytes"],
-        cell_bytes=0 if scorer is None and not observed else run.cell_bytes,
+        cell_bytes=0 if scorer is None and not observed and policy not in TAKE_RULES else run.cell_bytes,
         voqs=voqs_of(run),
         pauses=None if run.lossless is None else _native_pauses(run.lossless),
         observed=observed,

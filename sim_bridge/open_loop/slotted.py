@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,6 +155,8 @@ class Comparison(SentScores):
     whole: Agreement  #: predictions against labels, for all packets
     asked: Agreement  #: for those at which a Credence that is told the true labels asks
     questions: dict[str, Questions]  #: of the policies that may ask
+    #: of a policy that decides by one rule at a time, the slots from which on each does, and its place among the rules
+    turns: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -319,7 +321,8 @@ def compare(
                 sequence.append(batch.arrivals)
         _wait(at_work)
 
-    sent: dict[str, int] = {policy: run.finish()["transmitted"] for policy, run in runs.items()}
+    finished = {policy: run.finish() for policy, run in runs.items()}
+    sent: dict[str, int] = {policy: totals["transmitted"] for policy, totals in finished.items()}
     sent |= {"lqd": arrivals - lqd_drops}
     if shadow_is_credence:
         sent["credence"] = shadow.finish()["transmitted"]
@@ -337,6 +340,7 @@ def compare(
         whole=whole,
         asked=asked,
         questions=questions,
+        turns={policy: totals["turns"] for policy, totals in finished.items() if totals["turns"]},
     )
 
 

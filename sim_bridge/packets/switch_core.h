@@ -374,6 +374,8 @@ nlohmann::json finish_switches(const Settings& settings, const Predictor& predic
         const auto index = static_cast<int>(summary["switches"].size());
         summary["switches"].push_back(switch_summary(settings.topology, index, node.counts(), node.queued_bytes(),
                                                      node.buffer().threshold_deficits()));
+        for (const buffer::Turn& turn : node.buffer().turns())
+            summary["switches"].back()["rules"].push_back({turn.start, turn.rule});
         if (index < settings.topology.leaves) leaf_data_packets += node.counts().data_in.packets;
     }
     summary["leaf_data_packets"] = leaf_data_packets;

@@ -82,7 +82,8 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
     include = Path(next(iter(nlohmann_json.__path__))) / "include"
     packets = ROOT / "sim_bridge" / "packets"
     sources = [*(packets / "settings").glob("*.cc"), packets / "racks" / "rack_settings.cc"]
-    sources += [ROOT / "sim_bridge" / "buffer" / "policies" / "policies.cpp", Path(__file__).with_name("settings.cc")]
+    sources += [ROOT / "sim_bridge" / "buffer" / name for name in ("policies/policies.cpp", "run.cpp")]
+    sources.append(Path(__file__).with_name("settings.cc"))
     build: list[str | Path] = [compiler, "-std=c++20", "-O1", "-g1", *SANITIZERS, "-I", ROOT / "sim_bridge"]
     built = subprocess.run(
         [*build, "-isystem", include, *sources, "-o", folder / "fuzzer"],

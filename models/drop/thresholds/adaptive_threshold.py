@@ -23,20 +23,13 @@ from numpy.typing import NDArray
 from foretail.features.catalog import CELL_BYTES, FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
-from foretail.sim_bridge._native import Scorer, adaptive_threshold
+from foretail.sim_bridge._native import Scorer, adaptive_terms, adaptive_tests, adaptive_threshold
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail.sim_bridge.open_loop.known import KnownRun
 
-TERMS = (
-    ("pressure", False),
-    ("queue_share", True),
-    ("active_queues", True),
-    ("arrival_rate", True),
-    ("arrivals_rate", True),
-    ("arrivals_rate_slow", True),
-)
+TERMS = tuple(adaptive_terms())
 """Features whose value, or the logarithm of it in eighths of octaves, has a weight."""
-TESTS = ("arrival_rate", "arrivals_rate_slow")
+TESTS = tuple(adaptive_tests())
 """Features that choose the set of weights: the first set up to a cut of the first, then the second up to one of the
 second, else the third."""
 SETS = 3
@@ -74,13 +67,12 @@ class AdaptiveThreshold:
 
     def scorer(self) -> Scorer:
         """Return what a run asks: a packet is dropped where the margin, in 1/256 eighths of octaves, is above 0."""
+        return adaptive_threshold(self.fixed())
+
+    def fixed(self) -> list[int]:
+        """Return the numbers as a switch has them, in fixed point: what a scorer and the policy ``chosen`` take."""
         fixed, cuts = self._fixed()
-        return adaptive_threshold(
-            list(TERMS),
-            np.ascontiguousarray(fixed[:, 1:]),
-            np.ascontiguousarray(fixed[:, 0]),
-            list(zip(TESTS, cuts, strict=True)),
-        )
+        return [*fixed.ravel().tolist(), *cuts]
 
     def ensemble(self, cell_bytes: int = CELL_BYTES, average_shift: int = AVERAGE_SHIFT) -> Ensemble:
         """Return the same decisions as trees, whose exact sum is the margin: one for each term, exact for every input.

@@ -15,6 +15,7 @@ struct KnownPolicy {
     std::span<const std::string_view> parameters;
     bool asks, knows_priorities, follows_thresholds, sees_departures, pushes_out, expels, sees_ingress, takes_alpha;
     bool follows_changes;  ///< it has `about_to_change`
+    bool sees_arrivals;    ///< it has `arrive`, for all that comes
     bool can_be_copied;
     /// Makes one for a switch; throws std::invalid_argument when the settings do not fit its shape.
     std::unique_ptr<AnyPolicy> (*make)(const PolicySettings&, const Shape&);
@@ -81,6 +82,8 @@ public:
     virtual std::optional<QueuePlace> next_expelled(const QueueLengths&) { return std::nullopt; }
     virtual void expelled([[maybe_unused]] Bytes size) {}
     virtual void set_alpha(QueueIndex, [[maybe_unused]] double alpha) {}
+    /// The rules that were in force; none where it has but one.
+    [[nodiscard]] virtual std::span<const Turn> turns() const { return {}; }
 
 protected:
     /// Whether a copy asks, whose decision does not count.
@@ -143,6 +146,7 @@ public:
 
     explicit PolicyOf(Policy policy) : policy_(std::move(policy)) {}
     PolicyOf* operator->() { return this; }
+    const PolicyOf* operator->() const { return this; }
 
     [[nodiscard]] const KnownPolicy& about() const override { return known; }
     [[nodiscard]] std::unique_ptr<AnyPolicy> clone() const override {
@@ -169,7 +173,7 @@ public:
     }
 
     void arrive(const Arrival& arrival) override {
-        if constexpr (Policy::sees_departures) policy_.arrive(arrival);
+        if constexpr (known.sees_arrivals) policy_.arrive(arrival);
     }
     void departed(Port port, Bytes size, Bytes left) override {
         if constexpr (Policy::sees_departures) policy_.departed(port, size, left);
@@ -202,6 +206,10 @@ public:
     }
     void set_alpha(QueueIndex queue, double alpha) override {
         if constexpr (Policy::takes_alpha) policy_.set_alpha(queue, alpha);
+    }
+    [[nodiscard]] std::span<const Turn> turns() const override {
+        if constexpr (requires { policy_.turns(); }) return policy_.turns();
+        return {};
     }
 
 private:
@@ -259,6 +267,7 @@ public:
         .sees_ingress = Policy::sees_ingress,
         .takes_alpha = Policy::takes_alpha,
         .follows_changes = requires(Policy& policy) { policy.about_to_change(QueueIndex{}, Tick{}, Bytes{}); },
+        .sees_arrivals = requires(Policy& policy) { policy.arrive(Arrival{}); },
         .can_be_copied = std::is_copy_constructible_v<Policy>,
         .make = &PolicyOf::make};
 };

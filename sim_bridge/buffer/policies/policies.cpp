@@ -13,7 +13,7 @@ namespace {
 template <class... Policy>
 constexpr std::array<const KnownPolicy*, sizeof...(Policy)> list = {&PolicyOf<Policy>::known...};
 constexpr auto& own = list<CompleteSharing, CompletePartitioning, DynamicThresholds, Harmonic, Abm, Reverie, Sonic,
-                           Occamy, PushOut, FollowLqd, Credence, Guarded, Learned, CredenceArtifact>;
+                           Occamy, PushOut, FollowLqd, Credence, Guarded, Learned, CredenceArtifact, Chosen>;
 
 /// The policy of a library, which stays loaded: the policy's code is in it.
 const KnownPolicy& policy_of_library(const std::string& path) {

@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "buffer/policies/chosen.hpp"
 #include "buffer/policies/credence.hpp"
 #include "buffer/policies/occamy.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "buffer/queues/port_queues.hpp"
+#include "buffer/features.hpp"
 
 namespace foretail::buffer {
 
@@ -16,7 +16,8 @@ using Alphas = std::vector<double>;
 struct PolicySettings {
     Alphas alpha;                                                     ///< one for each of the switch's priorities
     std::map<std::string, double, std::less<>> numbers;               ///< all others; ticks and bytes are whole
-    std::map<std::string, std::vector<double>, std::less<>> lists{};  ///< those with a value for each priority
+    std::map<std::string, std::vector<double>, std::less<>> lists{};  ///< those with several values
+    FeatureScale scale{};                                             ///< of the switch's features
 
     [[nodiscard]] double number(std::string_view name) const {
         const auto found = numbers.find(name);
@@ -42,13 +43,19 @@ struct PolicySettings {
     [[nodiscard]] std::int64_t whole(std::string_view name) const { return static_cast<std::int64_t>(number(name)); }
 };
 
+/// A rule of a policy with several, from this time on.
+struct Turn {
+    Tick start;
+    std::size_t rule;
+};
+
 /// What a policy is unless it says otherwise. sim_bridge/policies.py has the same for Python; a test compares them.
 struct PolicyTraits {
     static constexpr std::array<std::string_view, 0> parameters = {};  ///< those of PolicySettings that it reads
     static constexpr bool knows_priorities = true;                     ///< a port may have several queues
     static constexpr bool asks = false;                                ///< `decide` takes `predicts_drop`
     static constexpr bool follows_thresholds = false;  ///< `decide` takes the threshold of a virtual LQD
-    static constexpr bool sees_departures = false;     ///< it has `arrive` and `departed`, for all that comes and goes
+    static constexpr bool sees_departures = false;     ///< it has `departed`, for all that leaves
     static constexpr bool pushes_out = false;          ///< the switch runs LongestQueueDrop instead of `decide`
     static constexpr bool expels = false;              ///< it has `expel`, which removes queued packets
     static constexpr bool sees_ingress = false;        ///< `decide` takes where packets came in (IngressQueues)

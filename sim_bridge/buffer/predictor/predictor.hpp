@@ -4,6 +4,9 @@
 
 #include <dlfcn.h>
 
+#include <cmath>
+#include <functional>
+#include <memory>
 #include <variant>
 
 #include "buffer/features.hpp"
@@ -69,41 +72,45 @@ struct VotingTrees {
     }
 };
 
-/// A threshold on a queue that adapts: a packet is dropped iff `weights` times its features, or their logarithms in
+/// A threshold on a queue that adapts: a packet is dropped iff weights times its features, or their logarithms in
 /// eighths of octaves, add up to more than a bound. Two tests choose one of three sets of weights. A packet for an
 /// empty queue is accepted.
 struct AdaptiveThreshold {
     struct Term {
-        std::int32_t feature;
+        Feature feature;
         bool logarithm;  ///< of the value plus 1
     };
-    struct Test {
-        std::int32_t feature;
-        std::int64_t cut;
-    };
 
-    static constexpr std::size_t sets = 3;
+    static constexpr std::array terms = std::to_array<Term>({{Feature::pressure, false},
+                                                             {Feature::queue_share, true},
+                                                             {Feature::active_queues, true},
+                                                             {Feature::arrival_rate, true},
+                                                             {Feature::arrivals_rate, true},
+                                                             {Feature::arrivals_rate_slow, true}});
+    static constexpr std::array tests = {Feature::arrival_rate, Feature::arrivals_rate_slow};
+    static constexpr std::size_t sets = tests.size() + 1, of_set = 1 + terms.size();
 
-    std::vector<Term> terms;
-    std::vector<std::int64_t> weights;  ///< [sets][terms], in 1/256
-    std::array<std::int64_t, sets> bounds{};
-    Test first, second;
+    /// Of each set the bound and the weights, in 1/256; then the largest value with which each test takes its set.
+    std::array<std::int64_t, sets * of_set + tests.size()> numbers;
 
-    [[nodiscard]] std::int64_t margin(const FeatureVector& x) const {
-        if (at(x, static_cast<std::int32_t>(Feature::pressure)) == 0) return 0;
-        const std::size_t set = at(x, first.feature) <= first.cut ? 0 : at(x, second.feature) <= second.cut ? 1 : 2;
-        const std::int64_t* weight = &weights[set * terms.size()];
-        std::int64_t score = 0;
-        for (const Term& term : terms) {
-            const std::int64_t value = at(x, term.feature);
-            score += *weight++ * (term.logarithm ? eighths_of_octaves(value + 1) : value);
-        }
-        return score - bounds[set];
+    [[nodiscard]] static constexpr FeatureSet reads() {
+        FeatureSet out;
+        for (const Term& term : terms) out.insert(term.feature);
+        for (const Feature test : tests) out.insert(test);
+        return out;
     }
-
-private:
-    static std::int64_t at(const FeatureVector& x, std::int32_t feature) {
-        return x[static_cast<std::size_t>(feature)];
+    [[nodiscard]] std::int64_t margin(const FeatureVector& x) const {
+        const auto value = [&](Feature feature) -> std::int64_t { return x[static_cast<std::size_t>(feature)]; };
+        if (value(Feature::pressure) == 0) return 0;
+        std::size_t set = 0;
+        while (set < tests.size() && value(tests[set]) > numbers[sets * of_set + set]) ++set;
+        const std::int64_t* number = &numbers[set * of_set];
+        std::int64_t score = -*number;
+        for (const Term& term : terms) {
+            const std::int64_t of_term = value(term.feature);
+            score += *++number * (term.logarithm ? eighths_of_octaves(of_term + 1) : of_term);
+        }
+        return score;
     }
 };
 
@@ -113,7 +120,7 @@ public:
     using Margin = std::function<std::int64_t(const FeatureVector&)>;
 
     Scorer(VotingTrees trees, FeatureSet features) : decides_(std::move(trees)), features_(features) {}
-    Scorer(AdaptiveThreshold rule, FeatureSet features) : decides_(std::move(rule)), features_(features) {}
+    explicit Scorer(const AdaptiveThreshold& rule) : decides_(rule), features_(AdaptiveThreshold::reads()) {}
     /// Any other predictor: a compiled library, or a function in Python.
     Scorer(Margin margin, FeatureSet features) : decides_(std::move(margin)), features_(features) {}
 
@@ -131,6 +138,25 @@ private:
     std::variant<VotingTrees, AdaptiveThreshold, Margin> decides_;
     FeatureSet features_;
 };
+
+/// Rules whose numbers follow each other; throws std::invalid_argument where these are not the numbers of whole rules.
+inline std::vector<std::shared_ptr<const Scorer>> adaptive_thresholds(std::span<const double> numbers) {
+    constexpr double largest = 1LL << 36;  // times 2^24, no sum of the terms overflows
+    std::vector<std::shared_ptr<const Scorer>> rules;
+    AdaptiveThreshold rule;
+    const std::size_t n = rule.numbers.size();
+    if (numbers.size() % n != 0)
+        throw std::invalid_argument("an adaptive threshold has " + std::to_string(n) + " numbers, and there are " +
+                                    std::to_string(numbers.size()) + ": give those of whole rules");
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (!(std::abs(numbers[i]) <= largest) || std::trunc(numbers[i]) != numbers[i])
+            throw std::invalid_argument("number " + std::to_string(i) +
+                                        " of an adaptive threshold is no whole number from -2^36 to 2^36: give one");
+        rule.numbers[i % n] = static_cast<std::int64_t>(numbers[i]);
+        if (i % n == n - 1) rules.push_back(std::make_shared<const Scorer>(rule));
+    }
+    return rules;
+}
 
 /// A compiled predictor behind the ABI of predictor.h, opened with dlopen: of drops, from the features of an arrival,
 /// or of alphas, from the counters of an interval.

@@ -448,6 +448,7 @@ Settings resolved(Settings s) {
     if (s.queues.scheduler == buffer::Scheduler::deficit_round_robin && s.queues.quantum_bytes.empty())
         s.queues.quantum_bytes.assign(static_cast<std::size_t>(s.queues.count),
                                       s.packet_bytes(s.transport.segment_bytes));
+    s.policy.settings.scale = s.scale;
     return s;
 }
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark.frozen_tracks import open_loop_scores
+from foretail_studies.predictors.loop import swapped
 from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_traffic, drawn_workloads
 
 if TYPE_CHECKING:
@@ -442,6 +444,10 @@ class ChangingSettings(PointSettings):
         48, "Drawn workloads, which trained the zoo, that say which rule suits which regime.", at_least=3
     )
     slots_of_index: int = setting(10_000, "Slots of such a workload; rare bursts last up to ten times as long.")
+    lost: list[float] = setting([0.0], "Shares of packets whose records are lost.", at_least=0, at_most=1)
+    late_windows: list[int] = setting([0], "Windows by which the records of a window come late.", at_least=0)
+    swaps: int = setting(0, "Swaps of each sequence that are carried out in the tables of a P4 switch.", at_least=0)
+    switch: str | None = setting(None, "HOST:PORT of that switch; null means one in memory.")
 
 
 SEED_OF_INDEX = 101
@@ -512,59 +518,76 @@ def _follow(case: TrafficSequence, so_far: SoFar, settings: ChangingSettings) ->
     rules = library()
     scorers = [one.rule.scorer() for one in rules if one.rule is not None]
 
-    def pieces(length: int) -> list[Slotted]:
-        rows = np.searchsorted(slot, np.arange(0, len(turns) * case.phase_slots + 1, length))
-        return [
-            Slotted(slot[low:high] - place * length, port[low:high]) for place, (low, high) in enumerate(pairwise(rows))
-        ]
+    def pieces(length: int, received: NDArray[np.bool_]) -> list[Slotted]:
+        times, to = slot[received], port[received]
+        rows = np.searchsorted(times, np.arange(0, len(turns) * case.phase_slots + 1, length))
+        return [Slotted(times[low:high] - n * length, to[low:high]) for n, (low, high) in enumerate(pairwise(rows))]
 
-    def on_pieces(length: int) -> NDArray[np.float64]:
+    def sent_on(parts: Sequence[Slotted]) -> NDArray[np.float64]:
         """Packets that each rule sends on pieces of the sequence, each from an empty buffer: logarithms over LQD's."""
-        return measured([KnownRun.in_slots([one], ports, buffer) for one in pieces(length)], rules).values
+        return measured([KnownRun.in_slots([one], ports, buffer) for one in parts], rules).values
 
     def in_turns(choices: Sequence[int], length: int) -> int:
         starts = np.searchsorted(slot, np.arange(len(choices)) * length).tolist()
         return run.sent_in_turns("learned", [scorers[choice] for choice in choices], [[0, *starts[1:]]])
 
+    drawing = np.random.default_rng([case.draw, case.number])
     index = index_of_regimes(settings.workloads_of_index, settings.slots_of_index, settings.every)
-    evidence = {
-        "": on_pieces(settings.every),
-        "index, ": index.predict([regime(one, ports, buffer, settings.every) for one in pieces(settings.every)]),
-    }
     sent = {FIXED: max(run.sent("learned", scorer) for scorer in scorers)}
-    sent[BY_PHASE] = in_turns(on_pieces(case.phase_slots).argmax(axis=1).tolist(), case.phase_slots)
-    for name, windows in evidence.items():
-        summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(windows, axis=0)])[:-1]  # before each window
-        for windows_back in settings.memory:
-            before = summed - np.concatenate([np.zeros((windows_back, len(rules))), summed])[: len(summed)]
-            sent[f"{name}last {windows_back} windows"] = in_turns(before.argmax(axis=1).tolist(), settings.every)
-        sent[name + ALL_WINDOWS] = in_turns(summed.argmax(axis=1).tolist(), settings.every)
+    whole = sent_on(pieces(case.phase_slots, np.ones(len(slot), np.bool_)))
+    sent[BY_PHASE] = in_turns(whole.argmax(axis=1).tolist(), case.phase_slots)
+    costs: dict[str, float] = {}
+    for lost in settings.lost:
+        parts = pieces(settings.every, drawing.random(len(slot)) >= lost)
+        started = time.process_time()
+        windows = sent_on(parts)
+        seconds = (time.process_time() - started) / len(windows)
+        if "evidence_slots" not in costs:
+            workload = np.arange(len(windows)) * settings.every // case.phase_slots % settings.workloads
+            costs["evidence_slots"] = settings.every * _windows_needed(windows, workload)
+        regimes = [regime(one, ports, buffer, settings.every) for one in parts]
+        for name, values in (("", windows), ("index, ", index.predict(regimes))):
+            summed = np.concatenate([np.zeros((1, len(rules))), np.cumsum(values, axis=0)])[:-1]  # before each window
+            for late, windows_back in product(settings.late_windows, (*settings.memory, len(values))):
+                come = np.maximum(np.arange(len(values)) - late, 0)
+                choices = (summed[come] - summed[np.maximum(come - windows_back, 0)]).argmax(axis=1).tolist()
+                words = name + (ALL_WINDOWS if windows_back == len(values) else f"last {windows_back} windows")
+                words += f", {100 * lost:g} % lost" * (lost > 0) + f", {late} late" * (late > 0)
+                sent[words] = in_turns(choices, settings.every)
+                if settings.swaps and "swap_ms" not in costs:
+                    changes = [rule for place, rule in enumerate(choices) if place == 0 or rule != choices[place - 1]]
+                    names = [rules[rule].name for rule in changes[: settings.swaps + 1]]
+                    costs |= {"records": len(slot) / len(windows), "replays_ms": 1000 * seconds}
+                    costs |= {"changes": (len(changes) - 1) / len(windows), **swapped(names, run, settings.switch)}
     sent[DT], sent[ACCEPT] = run.sent("dt", None, alpha=[zoo.tuned_alpha()]), run.sent("followlqd")
-    of_windows = np.arange(len(evidence[""])) * settings.every // case.phase_slots % settings.workloads
-    windows_needed = [_windows_needed(evidence[""][of_windows == one]) for one in range(settings.workloads)]
-    evidence_slots = settings.every * float(np.median(windows_needed))
-    return [
-        {
-            "way": way,
-            "sent": count,
-            "evidence_slots": evidence_slots,
-            "sent_by_lqd": run.lqd,
-            "sent_by_dt": sent[DT],
-            "sent_by_accept": sent[ACCEPT],
-        }
-        for way, count in sent.items()
-    ]
+    of_all = {"sent_by_lqd": run.lqd, "sent_by_dt": sent[DT], "sent_by_accept": sent[ACCEPT], **costs}
+    return [{"way": way, "sent": count, **of_all} for way, count in sent.items()]
 
 
-def _windows_needed(windows: NDArray[np.float64]) -> float:
-    """Return the windows of a workload after which its best rule is two standard errors above the second best.
+COSTS = {
+    "records": "records of a window",
+    "replays_ms": "replays of a window, ms of CPU",
+    "changes": "changes for each window",
+    "rows": "entries written in a swap",
+    "entry_bytes": "their bytes",
+    "swap_cpu_ms": "swap, ms of CPU",
+    "swap_ms": "swap, ms",
+}
+"""Columns of a loop around a switch, and their titles."""
+
+
+def _windows_needed(windows: NDArray[np.float64], workload: NDArray[np.int64]) -> float:
+    """Return the windows of a workload after which its best rule is two standard errors above the second: the median.
 
     It bounds from below how long a choice by these windows takes, because it knows which two rules to compare.
     """
-    second, best = np.argsort(windows.mean(axis=0))[-2:]
-    difference = windows[:, best] - windows[:, second]
-    mean = difference.mean()
-    return float((2 * difference.std() / mean) ** 2) if mean > 0 else 0.0
+    needed = []
+    for one in np.unique(workload):
+        own = windows[workload == one]
+        second, best = np.argsort(own.mean(axis=0))[-2:]
+        difference = own[:, best] - own[:, second]
+        needed.append((2 * difference.std() / difference.mean()) ** 2 if difference.mean() > 0 else 0.0)
+    return float(np.median(needed))
 
 
 def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
@@ -585,7 +608,16 @@ def _show_changing(rows: pd.DataFrame, settings: ChangingSettings) -> Shown:
             f"{BY_PHASE} {gains[BY_PHASE]:.0f} %, and a rule chosen on {best} {gains[best]:.0f} %. It takes "
             f"{slots:,.0f} slots, in the median, until windows tell the best rule of a workload from the second best."
         )
-    return Shown(rows, [Table.of_frame("Traffic that changes", summary, columns, note)], verdict=verdict)
+    tables = [Table.of_frame("Traffic that changes", summary, columns, note)]
+    if "swap_ms" in rows:
+        mean = rows.drop_duplicates("sequence")[[*COSTS]].mean()
+        costs = tuple((title, float(mean[name])) for name, title in COSTS.items())
+        tables.append(Table("A choice", ("cost", "mean of sequences"), costs))
+        verdict.append(
+            f"From the end of a window to the swap pass {mean['replays_ms'] + mean['swap_ms']:,.0f} ms, of which the "
+            f"replays are {mean['replays_ms']:,.0f}."
+        )
+    return Shown(rows, tables, verdict=verdict)
 
 
 CHANGING: PointExperiment[ChangingSettings, TrafficSequence] = PointExperiment(

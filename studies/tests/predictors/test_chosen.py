@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.core.errors import ForetailError
+from foretail.export.p4.encoding import Frame
+from foretail.export.p4.memory import MemorySwitch
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import log_sent
 from foretail.pipelines.comparison.judging import ACCEPT
@@ -32,6 +35,7 @@ from foretail_studies.predictors.chosen import (
     sequence_arrivals,
     summarised,
 )
+from foretail_studies.predictors.loop import require_same
 from tests.composed import experiment_settings, run_of
 
 pytestmark = pytest.mark.slow
@@ -137,3 +141,20 @@ def test_a_regime_has_the_queues_of_an_unlimited_buffer(packets: list[tuple[int,
     of_port = [sum(port == one) / 10 for one in range(3)]
     expected = [len(packets) / 30, max(of_port), longest / 6, max(sums) / 6, np.mean(sums) / 6, busy / 30, 3, 2]
     assert regime(Slotted(slot, port), 3, 6, 10) == pytest.approx(expected)
+
+
+def test_a_loop_swaps_rules_and_compares_what_its_tables_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("size=small", f"store_dir={tmp_path / 'store'}", "tracking=off")
+    rows = pd.DataFrame(run_of("loop", tmp_path, *options).document()["rows"])
+    assert {"last 1 windows, 50 % lost, 1 late", "all windows so far, 50 % lost, 1 late"} < set(rows["way"])
+    assert (rows["rows"] > 3000).all()
+    turns, ports, buffer = sequence_arrivals(
+        TrafficSequence("3.0, turns of 1000", 3, 0, 1000), experiment_settings("loop", *options)
+    )
+    features = zoo.rule(zoo.names()[0]).ensemble().features
+    memory = MemorySwitch(Frame({one.name: one.params for one in features}, len(features), 1, 2))
+    monkeypatch.setattr(MemorySwitch, "drops", lambda switch, x: True)
+    with pytest.raises(ForetailError, match=f"otherwise than the rule {zoo.names()[0]}: report this as a bug"):
+        require_same(memory, zoo.names()[0], KnownRun.in_slots(turns[:1], ports, buffer))

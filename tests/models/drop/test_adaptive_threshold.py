@@ -139,19 +139,15 @@ def test_a_weight_counts_from_its_centre(place: int, bits: int, weight: float) -
     assert moved.scorer().margins(x).tolist() == plain.scorer().margins(x).tolist()
 
 
-def test_shapes_and_names_are_checked() -> None:
-    def made(terms: list[tuple[str, bool]], weights: int, bounds: int, tests: list[tuple[str, int]]) -> None:
-        adaptive_threshold(terms, np.zeros((weights, 1), np.int64), np.zeros(bounds, np.int64), tests)
-
-    two = [("arrival_rate", 1), ("arrivals_rate", 1)]
-    made([("queue", True)], 3, 3, two)
-    for weights, bounds, tests in ((2, 3, two), (3, 2, two), (3, 3, two[:1])):
-        with pytest.raises(ForetailError, match="three sets of weights, three bounds and two tests"):
-            made([("queue", True)], weights, bounds, tests)
-    with pytest.raises(ForetailError, match="unknown feature 'incast'"):
-        made([("incast", False)], 3, 3, two)
-    with pytest.raises(ForetailError, match="unknown feature 'nothing'"):
-        made([("queue", False)], 3, 3, [("nothing", 1), *two[:1]])
+def test_numbers_are_checked() -> None:
+    numbers = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).fixed()
+    for wrong, complaint in (
+        (numbers[1:], "an adaptive threshold has 23 numbers, and there are 22: give those of whole rules"),
+        (numbers * 2, "there are numbers of several rules, or of none: give one"),
+        ([2**37, *numbers[1:]], r"number 0 of an adaptive threshold is no whole number from -2\^36 to 2\^36"),
+    ):
+        with pytest.raises(ForetailError, match=complaint):
+            adaptive_threshold(wrong)
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretail.api import choose, collect_slots, judge, open_runs, workloads
+from foretail.configs.schema.packet_stages import CollectConfig
+from foretail.configs.schema.policies import Policy
 from foretail.core.errors import ForetailError
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
+from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import rules_in_force
+from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.files import Slotted
+from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
-from tests.composed import foretail
+from tests.composed import composed, foretail
 
 BURSTS = workloads.PoissonBursts(load=0.4)
 
@@ -139,6 +145,27 @@ def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
     for model in ("chosen", f"zoo:{document['chosen']}"):
         replayed = foretail(tmp_path, "replay", "arrivals=arrivals.csv", "ports=8", "buffer=200", f"model={model}")
         assert replayed.returncode == 0, replayed.stderr
+
+
+def test_a_replay_and_a_network_say_which_rule_was_in_force(tmp_path: Path) -> None:
+    packets = bursts(4000)
+    pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / "a.csv", index=False)
+    names = list(zoo.names()[:2])
+    own = ("policies=[chosen]", f"parameters.rules=[{','.join(names)}]", "parameters.window_slots=500")
+    result = foretail(tmp_path, "replay", "arrivals=a.csv", "ports=8", "buffer=200", *own, "hydra.run.dir=replayed")
+    assert result.returncode == 0, result.stderr
+    turns = json.loads((tmp_path / "replayed" / "result.json").read_text())["turns"]["chosen"]
+    assert turns[0] == {"slot": 0, "rule": names[0]}
+    assert all(turn["rule"] in names and turn["slot"] % 500 == 0 for turn in turns)
+    other = foretail(tmp_path, "replay", "arrivals=a.csv", "ports=8", "buffer=200", "parameters.rules=[best]")
+    assert "the zoo has no rule best: foretail zoo lists them" in " ".join(other.stderr.split())
+    overrides = ("scenario=leafspine_small", "scenario.traffic_ns=1000000")
+    scenario = typed(composed("collect", *overrides), CollectConfig, overrides).scenario
+    document = driver_config(scenario, Policy("chosen", rules=names, window_ns=100_000), 1, trace=False)
+    assert document["policy"]["rules"] == zoo.numbers(names)
+    (tmp_path / "run").mkdir()
+    of_switches = rules_in_force(run_native(document, tmp_path / "run"))
+    assert of_switches["switch 0"][0] == {"time_ns": 0, "rule": names[0]}
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ REFUSED = {
             f"{EMULATED} policy=[dt] policy.dt.predictor=library policy.dt.library={__file__}",
             "policy.dt predicts alphas",
         ),
+        (f"{EMULATED} policy=[chosen]", "policy.chosen replays windows before the next packet"),
         (f"{EMULATED} network.control=dctcp scenario.transport={{name:cubic,mark_bytes:0}}", "which lives on marks"),
         (f"{EMULATED} network.control=retcp", "network.control is retcp, which lives on circuits"),
     ],

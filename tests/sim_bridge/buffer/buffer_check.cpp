@@ -85,7 +85,13 @@ PolicySettings parameters() {
                         {"bucket", 40'000},
                         {"drop_budget", 30'000},
                         {"answers_needed", 3},
-                        {"artifact_cut", 1500}}};
+                        {"artifact_cut", 1500},
+                        {"sampled", 1LL << 60}},  // the first tick alone, for a mirror and a choice allocate
+                       {}};
+    for (int set = 0; set < 3; ++set) {
+        for (const double number : {128.0 * 256, 256.0, 0.0, 0.0, 0.0, 0.0, 0.0}) out.lists["rules"].push_back(number);
+    }
+    out.lists["rules"].resize(23);
     for (const KnownPolicy* policy : foretail::buffer::policies()) {
         for (const std::string_view name : policy->parameters) out.numbers.emplace(name, 1);
     }

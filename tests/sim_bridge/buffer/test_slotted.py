@@ -337,6 +337,7 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
         raise AssertionError(f"row {row} was dropped after the last arrival")
     n = len(case.slot)
     assert totals == {
+        "turns": [],
         "transmitted": slow.transmitted,
         "arrivals": n,
         "dropped": n - slow.transmitted,

@@ -67,6 +67,7 @@ def compiled(folder: Path, source: str, *flags: str) -> Path:
         *(packets / "settings").glob("*.cc"),
         packets / "racks" / "rack_settings.cc",
         ROOM / "buffer" / "policies" / "policies.cpp",
+        ROOM / "buffer" / "run.cpp",
     ]
     house = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", f"-I{Path(__file__).parent}")
     program = folder / source
@@ -322,7 +323,7 @@ def json_include() -> str:
 def check_of_emulator_loop(tmp_path_factory: pytest.TempPathFactory) -> Check_of_emulator_loop:
     program = tmp_path_factory.mktemp("emulator_check") / "emulator_check"
     sources = [Path(__file__).with_name("emulator_check.cpp"), *(ROOM / "packets" / "settings").glob("*.cc")]
-    sources.append(ROOM / "buffer" / "policies" / "policies.cpp")
+    sources += [ROOM / "buffer" / "policies" / "policies.cpp", ROOM / "buffer" / "run.cpp"]
     flags = ("-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{ROOM}", "-isystem", json_include())
     run(compiler("CXX", "c++", "g++", "clang++"), *flags, *sources, "-o", program, "-ldl")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from foretail.models import zoo
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS
 from tests.scenarios import settings, with_racks
 
@@ -137,6 +138,8 @@ def drawn_pauses(number: int, *, short_of_headroom: bool = False) -> dict[str, A
         "drain_ns": rng.choice([1_000_000, 100_000_000]),
         "trace": rng.random() < 0.5,
         "policy__name": rng.choice(KNOW_PRIORITIES),
+        "policy__rules": zoo.numbers(zoo.names()[:2]),
+        "policy__window_ns": 200_000,
         "queues__count": count,
         "queues__scheduler": rng.choice(SCHEDULERS),
         "queues__lossless": lossless,

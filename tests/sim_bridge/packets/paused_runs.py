@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from foretail.features.records import Records
+from foretail.models import zoo
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.messages import Message as Sent
 from tests.scenarios import settings, star_of_messages
@@ -79,6 +80,7 @@ def mixed(policy: str = "dt", **changes: Any) -> dict[str, Any]:
         "transport__min_rto_ns": MILLISECOND,
         "traffic_ns": MILLISECOND,
         "policy__name": policy,
+        "policy__rules": zoo.numbers(zoo.names()[:2]),
         "queues__count": 3,
         "queues__incast": 1,
         "queues__control": 2,
