@@ -381,6 +381,8 @@ def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble
     decider = Decider(policy, scorer_of(model))
     wanted = ["learned", "cs", "credence", "lqd"]
     in_slots = compare(in_batches(drawn), drawn.ports, drawn.buffer, wanted, decider=decider)
+    # In bytes the guard lets predictions drop 30,000 bytes of a queue at once, in slots any number of packets.
+    assume(policy != "guarded" or in_slots.questions[policy].predicted_drops <= 29)
     with TemporaryDirectory() as folder:
         dataset = recorded(Path(folder), drawn)
         nothing = np.zeros(len(drawn.slot), np.bool_)
