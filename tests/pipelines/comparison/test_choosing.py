@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
-from tests.composed import foretail
+from tests.composed import foretail, result_in
 
 BURSTS = workloads.PoissonBursts(load=0.4)
 
@@ -132,7 +131,7 @@ def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
         tmp_path, "choose", "arrivals=arrivals.csv", "ports=8", "buffer=200", "windows=4", "hydra.run.dir=chosen"
     )
     assert result.returncode == 0, result.stderr
-    document = json.loads((tmp_path / "chosen" / "result.json").read_text())
+    document = result_in(tmp_path / "chosen")
     assert document["chosen"] in zoo.names()
     assert document["verdict"][0] == f"Use {document['chosen']}."
     assert Ensemble.load(tmp_path / "chosen" / "ensemble.json") == zoo.rule(document["chosen"]).ensemble()

@@ -34,7 +34,6 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
@@ -42,7 +41,7 @@ from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.composed import composed, foretail
+from tests.composed import foretail, result_in, stage_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -59,10 +58,7 @@ def trained(folder: Path) -> TrainResult:
 
 
 def train_config(folder: Path, *overrides: str) -> TrainConfig:
-    return typed(
-        composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
-        TrainConfig,
-    )
+    return stage_settings(TrainConfig, "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides)
 
 
 def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: TrainResult) -> None:
@@ -110,16 +106,13 @@ def test_a_split_by_time_has_no_replay(folder: Path) -> None:
 
 
 def evaluated(folder: Path, *overrides: str) -> FlowsResult:
-    config = typed(
-        composed(
-            "evaluate",
-            "scenario=tiny",
-            f"model={folder / 'run'}",
-            f"store_dir={folder / 'store'}",
-            "seeds=[11,12]",
-            *overrides,
-        ),
+    config = stage_settings(
         EvaluateConfig,
+        "scenario=tiny",
+        f"model={folder / 'run'}",
+        f"store_dir={folder / 'store'}",
+        "seeds=[11,12]",
+        *overrides,
     )
     return evaluate_flows(config)
 
@@ -242,12 +235,13 @@ def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
         assert document["scores"]["test"]["whole"]["f1"] > 0.3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_demo_tells_the_story_in_one_screen_and_reuses_it(tmp_path: Path) -> None:
     def demo(*overrides: str) -> tuple[dict[str, Any], list[str]]:
         done = foretail(tmp_path, "demo", "size=small", *overrides)
         assert done.returncode == 0, done.stderr
-        document: dict[str, Any] = json.loads((tmp_path / "outputs" / "demo" / "result.json").read_text())
+        document = result_in(tmp_path / "outputs" / "demo")
         return document, (done.stderr + done.stdout).rstrip().splitlines()
 
     (first, printed), (second, _) = demo(), demo("referee=ns3")
@@ -295,12 +289,12 @@ def shared(folder_of_distill: Path) -> list[str]:
 
 
 def train_config_of_distill(folder_of_distill: Path, *overrides: str) -> TrainConfig:
-    return typed(composed("train", *shared(folder_of_distill), *MLP, *overrides), TrainConfig)
+    return stage_settings(TrainConfig, *shared(folder_of_distill), *MLP, *overrides)
 
 
 def distill_config(folder_of_distill: Path, *overrides: str) -> DistillConfig:
     own = ["student.trees=3", "student.depth=4", f"model={folder_of_distill / 'teacher'}"]
-    return typed(composed("distill", *shared(folder_of_distill), *own, *overrides), DistillConfig)
+    return stage_settings(DistillConfig, *shared(folder_of_distill), *own, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +314,7 @@ def distilled(folder_of_distill: Path, trained_of_distill: TrainResult) -> Disti
 
 def side(trained_of_distill: TrainResult, name: str) -> tuple[splits.Side, Rows]:
     datasets = [Dataset.open(Path(item["path"])) for item in trained_of_distill.outcome["datasets"]]
-    split = split_datasets(typed(composed("train", "scenario=tiny"), TrainConfig).split, datasets)
+    split = split_datasets(stage_settings(TrainConfig, "scenario=tiny").split, datasets)
     chosen: splits.Side = getattr(split, name)
     return chosen, read_rows(chosen, trained_of_distill.outcome["columns"])
 
@@ -425,7 +419,7 @@ def test_a_missing_package_is_named_at_the_door(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "foretail.models.drop.neural", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ForetailError, match=r"pip install '\.\[nn\]'"):
-        typed(composed("train", "predictor=mlp"), TrainConfig)
+        stage_settings(TrainConfig, "predictor=mlp")
 
 
 def test_what_cannot_be_distilled_is_refused(

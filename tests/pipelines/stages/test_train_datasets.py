@@ -40,7 +40,6 @@ from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.select import select
 from foretail.pipelines.stages.train import train
@@ -55,7 +54,7 @@ from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from tests.composed import composed
+from tests.composed import result_in, stage_settings
 from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
 
 pytestmark = pytest.mark.slow
@@ -94,7 +93,7 @@ def datasets(folder: Path) -> list[str]:
 
 def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", *SHORT, *overrides]
-    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
+    return train(stage_settings(TrainConfig, *settings), folder / "out")
 
 
 def test_a_model_says_how_often_training_rows_reached_its_leaves(folder: Path, datasets: list[str]) -> None:
@@ -184,7 +183,7 @@ def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets:
     assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
     student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
     with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        distill(typed(composed("distill", *student, "tracking=off"), DistillConfig), folder / "student")
+        distill(stage_settings(DistillConfig, *student, "tracking=off"), folder / "student")
     with pytest.raises(ForetailError, match=r"= 17 is not a power of two"):
         trained(folder, datasets, *fast, "window.ahead=1")
 
@@ -280,7 +279,7 @@ def trained_of_train_sending(folder_of_train_sending: Path, runs: dict[int, Data
     paths = ",".join(str(dataset.path) for dataset in runs.values())
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
-    return train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+    return train(stage_settings(TrainConfig, *settings), folder_of_train_sending / "out")
 
 
 @pytest.fixture(scope="module")
@@ -450,7 +449,7 @@ def test_the_c_of_a_model_decides_as_its_scorer(
         "tracking=off",
         "name=drops",
     ]
-    export_drop_predictor(typed(composed("export", *settings), ExportConfig), folder_of_train_sending / "run")
+    export_drop_predictor(stage_settings(ExportConfig, *settings), folder_of_train_sending / "run")
     library = PredictorLibrary(out / "drops.so")
     assert [name for name, _ in library.features] == list(FEATURE_GROUPS["threshold"])
     decider = decider_of(result.model)
@@ -489,7 +488,7 @@ def test_what_no_running_switch_can_ask_is_refused(
     ]
     with pytest.raises(ForetailError, match=re.escape(says)):
         train(
-            typed(composed("train", *settings, "objective.name=sent", *overrides), TrainConfig),
+            stage_settings(TrainConfig, *settings, "objective.name=sent", *overrides),
             folder_of_train_sending / "o",
         )
 
@@ -499,7 +498,7 @@ def test_stretches_of_runs_are_refused(folder_of_train_sending: Path) -> None:
     stretches = ["split=by_time", "split.seeds=[1]", "split.gap_ns=1000", "allow_constant_features=true"]
     settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
     with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
-        train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+        train(stage_settings(TrainConfig, *settings), folder_of_train_sending / "out")
 
 
 def replayed(folder_of_train_sending: Path, *overrides: str) -> dict[str, Any]:
@@ -508,8 +507,7 @@ def replayed(folder_of_train_sending: Path, *overrides: str) -> dict[str, Any]:
         cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={folder_of_train_sending / 'replayed'}"])
         == 0
     )
-    document: dict[str, Any] = json.loads((folder_of_train_sending / "replayed" / "result.json").read_text())
-    return document
+    return result_in(folder_of_train_sending / "replayed")
 
 
 @pytest.fixture(scope="module")
@@ -574,9 +572,7 @@ CANDIDATES = ["threshold", "threshold_average", "queue"]
 
 def config_of(folder_of_select: Path, *overrides: str) -> SelectConfig:
     names = f"features.names=[{','.join(CANDIDATES)}]"
-    return typed(
-        composed("select", "scenario=tiny", f"store_dir={folder_of_select / 'store'}", names, *overrides), SelectConfig
-    )
+    return stage_settings(SelectConfig, "scenario=tiny", f"store_dir={folder_of_select / 'store'}", names, *overrides)
 
 
 @pytest.fixture(scope="module")
