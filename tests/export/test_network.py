@@ -356,7 +356,7 @@ def test_activations_are_those_of_torch_and_survive_the_graph(activation: str) -
     np.testing.assert_allclose(model.probability(x), torch.sigmoid(z).squeeze(1).numpy(), rtol=1e-4, atol=1e-6)
 
 
-def layered(mean: NDArray[np.float64] = UNIT, **changed: Any) -> Network:
+def layered(mean: Any = UNIT, **changed: Any) -> Network:
     return Network.of_layers(ONE, mean, UNIT, **({"layers": layers(np.ones((1, 2)))} | changed))
 
 
@@ -367,5 +367,5 @@ test_other_layers_are_refused = refusing(
     (
         lambda: layered(layers=[Layer(np.ones((1, 2)), np.ones(1), "gelu")]),
         "activation gelu: choose from relu, leaky_relu",
-    ),  # type: ignore[arg-type]
+    ),
 )
