@@ -16,6 +16,7 @@ from typing import Any
 from hydra import compose, initialize_config_module
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
@@ -44,8 +45,16 @@ OF_EXPERIMENTS = {"flips": ["model=x"]}
 FOLDERS = frozenset(path.name for path in resources.files("foretail.configs").iterdir() if path.is_dir())
 
 
-@functools.lru_cache(maxsize=64)
-def _of_groups(config: str, choices: tuple[str, ...]) -> DictConfig:
+def _search_path() -> tuple[Any, ...]:
+    """Folders in which the command that runs looks for settings; nothing outside of a command."""
+    hydra = GlobalHydra.instance()
+    return tuple(map(str, hydra.config_loader().get_search_path().get_path())) if hydra.is_initialized() else ()
+
+
+@functools.lru_cache(maxsize=128)
+def _of_groups(config: str, choices: tuple[str, ...], search_path: tuple[Any, ...]) -> DictConfig:
+    if search_path:
+        return compose(config, list(choices))
     with initialize_config_module("foretail.configs", version_base="1.3"):
         return compose(config, list(choices))
 
@@ -57,7 +66,7 @@ def hydra_composed(config: str, overrides: Sequence[str]) -> DictConfig:
     of_groups = [name in groups or not name.replace(".", "_").isidentifier() for name in names]
     choices = tuple(override for override, is_choice in zip(overrides, of_groups, strict=True) if is_choice)
     values = [override for override, is_choice in zip(overrides, of_groups, strict=True) if not is_choice]
-    node = copy.deepcopy(_of_groups(config, choices))
+    node = copy.deepcopy(_of_groups(config, choices, _search_path()))
     ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), node)
     return node
 

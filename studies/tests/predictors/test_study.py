@@ -112,6 +112,7 @@ def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: Studied) -> 
         assert run.replay == replay_scores(dataset, predicted, decider_of(trained.ensemble))
 
 
+@pytest.mark.nightly
 def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was_chosen(found: Studied) -> None:
     ours = found.trained["ours"]
     (validation,) = [item for item in ours.outcome["datasets"] if item["side"] == "validation"]
@@ -125,6 +126,7 @@ def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was
     assert sent >= accepted
 
 
+@pytest.mark.nightly
 def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -> None:
     tables = {table.title: table for table in found.tables()}
     flows = tables["Closed loop, condition base"]
@@ -147,6 +149,7 @@ def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -
     json.dumps(found.details(), default=str)
 
 
+@pytest.mark.nightly
 def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -> None:
     first, second = found.verdict()
     recovered = {
@@ -163,6 +166,7 @@ def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -
     assert second.startswith("The gate ")
 
 
+@pytest.mark.nightly
 def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: Studied, folder: Path) -> None:
     assert found.promotion is not None
     gate = found.promotion.gate

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import hydra
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -36,7 +37,7 @@ from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge.policies import POLICIES
 from foretail.sim_bridge.policy_settings import name_with_settings, settings_in_name
-from tests.composed import composed, experiment_settings, options, stage_settings
+from tests.composed import MANDATORY, composed, experiment_settings, options, stage_settings
 
 pytestmark = pytest.mark.slow
 LARGE = "scenario=tiny scenario.topology.buffer_bytes_per_port_per_gbps=20000"
@@ -323,6 +324,15 @@ def test_is_refused_in_one_sentence(stage: str, overrides: str, complaint: str) 
     with pytest.raises(ForetailError, match=re.escape(complaint)) as refusal:
         typed(composed(stage, *given), STAGES[stage], given)
     assert not str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("stage", ["collect", "train", "evaluate", "demand"])
+def test_settings_that_tests_compose_in_two_steps_are_those_of_hydra(stage: str) -> None:
+    for overrides, _ in REFUSED[stage][:: max(1, len(REFUSED[stage]) // 4)]:
+        given = [*MANDATORY.get(stage, []), *overrides.split()]
+        ours = composed(stage, *overrides.split())
+        with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
+            assert ours == hydra.compose(stage, given)
 
 
 def nodes(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
