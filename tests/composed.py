@@ -52,7 +52,7 @@ def _search_path() -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=128)
-def _of_groups(config: str, choices: tuple[str, ...], search_path: tuple[Any, ...]) -> DictConfig:
+def _of_groups(config: str, registered: str, choices: tuple[str, ...], search_path: tuple[Any, ...]) -> DictConfig:
     if search_path:
         return compose(config, list(choices))
     with initialize_config_module("foretail.configs", version_base="1.3"):
@@ -61,12 +61,14 @@ def _of_groups(config: str, choices: tuple[str, ...], search_path: tuple[Any, ..
 
 def hydra_composed(config: str, overrides: Sequence[str]) -> DictConfig:
     """Compose as Hydra does: choices of groups first, which is slow and so is done once, then the other settings."""
-    groups = FOLDERS | {name for name, node in ConfigStore.instance().repo.items() if isinstance(node, dict)}
+    store = ConfigStore.instance().repo
+    groups = FOLDERS | {name for name, node in store.items() if isinstance(node, dict)}
     names = [override.partition("=")[0].lstrip("+") for override in overrides]
     of_groups = [name in groups or not name.replace(".", "_").isidentifier() for name in names]
     choices = tuple(override for override, is_choice in zip(overrides, of_groups, strict=True) if is_choice)
     values = [override for override, is_choice in zip(overrides, of_groups, strict=True) if not is_choice]
-    node = copy.deepcopy(_of_groups(config, choices, _search_path()))
+    registered = str(store[f"{config}.yaml"].node) if f"{config}.yaml" in store else ""  # experiments differ by size
+    node = copy.deepcopy(_of_groups(config, registered, choices, _search_path()))
     ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), node)
     return node
 

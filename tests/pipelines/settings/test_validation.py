@@ -37,7 +37,7 @@ from foretail.pipelines.settings.predictors import predictor_class
 from foretail.pipelines.settings.validation import typed, validate
 from foretail.sim_bridge.policies import POLICIES
 from foretail.sim_bridge.policy_settings import name_with_settings, settings_in_name
-from tests.composed import MANDATORY, composed, experiment_settings, options, stage_settings
+from tests.composed import MANDATORY, composed, composed_experiment, experiment_settings, options, stage_settings
 
 pytestmark = pytest.mark.slow
 LARGE = "scenario=tiny scenario.topology.buffer_bytes_per_port_per_gbps=20000"
@@ -333,6 +333,8 @@ def test_settings_that_tests_compose_in_two_steps_are_those_of_hydra(stage: str)
         ours = composed(stage, *overrides.split())
         with hydra.initialize_config_module("foretail.configs", version_base="1.3"):
             assert ours == hydra.compose(stage, given)
+    sizes = [composed_experiment("flips", f"size={size}").size for size in ("small", "full", "small")]
+    assert sizes == ["small", "full", "small"]
 
 
 def nodes(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
