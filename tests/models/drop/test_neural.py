@@ -328,6 +328,7 @@ def test_a_predictor_whose_network_gives_other_probabilities_is_refused(monkeypa
         Shifted(steps=60).fit(X[:4000], Y[:4000]).to_network(PAPER_INPUTS)
 
 
+@pytest.mark.nightly
 def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,7 @@ def test_racks_have_the_same_bytes(number: int, tmp_path: Path) -> None:
     assert logs[0] == logs[1]
 
 
+@pytest.mark.nightly
 def test_a_flow_that_tcp_takes_in_pieces_has_the_same_bytes(tmp_path: Path) -> None:
     document = settings(
         background__load=5000.0,
