@@ -14,11 +14,13 @@ import zlib
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from foretail.core.code import PACKAGE, code_digest, cpp_digest
+from foretail.core.errors import ForetailError
 
 ROOT = Path(__file__).parent
 STUDIES = ROOT / "studies" / "tests"
@@ -95,6 +97,51 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _errors_are_one_line() -> Generator[None]:
+    """Refuse a ForetailError of several lines in every test that meets one."""
+    usual = ForetailError.__init__
+
+    def checked(error: ForetailError, message: str = "") -> None:
+        assert "\n" not in message, f"an error of several lines: {message!r}"
+        usual(error, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForetailError, "__init__", checked)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _figures_of_studies_are_drawn_once(request: pytest.FixtureRequest) -> Generator[None]:
+    """Draw them in PNG alone but at night, with empty files in the place of PDF and SVG: a drawing takes seconds."""
+    if STUDIES not in request.path.parents or "not nightly" not in request.config.getoption("markexpr"):
+        yield
+        return
+    from matplotlib.figure import Figure
+
+    usual = Figure.savefig
+
+    def save(figure: Figure, fname: str | Path, **kwargs: Any) -> None:
+        usual(figure, fname, **kwargs) if Path(fname).suffix == ".png" else Path(fname).touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _groups_of_settings_are_composed_once() -> Generator[None]:
+    """Give the product the composition of tests.composed, which is Hydra's: that takes a fifth of a second a time."""
+    if "foretail.pipelines.settings.compose" not in sys.modules:
+        yield
+        return
+    from tests.composed import hydra_composed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretail.pipelines.settings.compose._composed_alone", hydra_composed)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,26 +72,6 @@ def test_there_is_an_experiment_for_every_figure() -> None:
     assert set(EXPERIMENTS) == CLAIMS.keys()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (["policies=[dt]"], "lacks lqd"),
-        (["policies=[lqd, credence]"], "names credence, which asks a model"),
-        (["asking=[]"], "asking is empty"),
-        (["asking=[guarded]"], "asking = guarded: give credence, and beside it any of guarded, learned"),
-        (["asking=[credence, lqd]"], "asking = credence, lqd: give credence"),
-        (["asking=[credence, credence]"], "asking names credence twice"),
-        (["seeds=[1, 101]"], "share seed 1"),
-        (["seeds=[]"], "seeds is empty"),
-        (["flip_probabilities=[2]"], "at most 1"),
-        (["split.name=by_time"], "use by_run"),
-    ],
-)
-def test_bad_settings_are_one_sentence(overrides: list[str], sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        settings_of("credence_fig6", "size=small", *overrides)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("overrides", "sentence"),

@@ -34,6 +34,7 @@ from foretail.export.proof import ProofError
 from foretail.models.drop.network import ACTIVATIONS, Layer, Network, network_columns
 from foretail.models.ensemble.ensemble import FeatureInput
 from tests.examples import draws
+from tests.refusals import refusing
 
 pytestmark = pytest.mark.slow
 
@@ -355,16 +356,16 @@ def test_activations_are_those_of_torch_and_survive_the_graph(activation: str) -
     np.testing.assert_allclose(model.probability(x), torch.sigmoid(z).squeeze(1).numpy(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mean": np.zeros(3)}, r"mean and deviation have shapes \(3,\) and \(2,\): give two numbers"),
-        ({"layers": [Layer(np.ones((1, 3)), np.ones(1))]}, r"layer 1 has weights of shape \(1, 3\)"),
-        ({"layers": [Layer(np.ones((2, 2)), np.ones(2))]}, "the last layer must have one output"),
-        ({"layers": [Layer(np.ones((1, 2)), np.ones(1), "gelu")]}, "activation gelu: choose from relu, leaky_relu"),
-    ],
+def layered(mean: Any = UNIT, **changed: Any) -> Network:
+    return Network.of_layers(ONE, mean, UNIT, **({"layers": layers(np.ones((1, 2)))} | changed))
+
+
+test_other_layers_are_refused = refusing(
+    (lambda: layered(np.zeros(3)), r"mean and deviation have shapes \(3,\) and \(2,\): give two numbers"),
+    (lambda: layered(layers=[Layer(np.ones((1, 3)), np.ones(1))]), r"layer 1 has weights of shape \(1, 3\)"),
+    (lambda: layered(layers=[Layer(np.ones((2, 2)), np.ones(2))]), "the last layer must have one output"),
+    (
+        lambda: layered(layers=[Layer(np.ones((1, 2)), np.ones(1), "gelu")]),
+        "activation gelu: choose from relu, leaky_relu",
+    ),
 )
-def test_other_layers_are_refused(changes: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"mean": UNIT, "deviation": UNIT, "layers": layers(np.ones((1, 2)))} | changes
-    with pytest.raises(ForetailError, match=message):
-        Network.of_layers(ONE, **given)

@@ -19,6 +19,7 @@ from foretail.features.demand.matrix import (
 )
 from foretail.features.records import FLOW_DTYPE, NEVER_STARTED, FlowClass, Records
 from foretail.sim_bridge.circuits.schedules import vermilion
+from tests.refusals import refusing
 from tests.traces import make_arrivals, write_trace
 
 RACKS = Racks(leaves=3, servers_per_leaf=2, uplink_bps=8_000_000_000)  # 1 byte per ns
@@ -102,51 +103,6 @@ def test_rows_count_where_they_enter_an_uplink(first_ns: int, last_ns: int, step
     assert found.run == "run_1, seed 1"
 
 
-def test_other_runs_are_refused(tmp_path: Path) -> None:
-    short = trace(tmp_path / "a", make_flows((0, 1, 1, 0, 2), (0, 1, 1, 3, 1)))
-    (tmp_path / "a" / "run" / "flows.bin").write_bytes(make_flows((0, 1, 1, 0, 2)).tobytes())
-    with pytest.raises(ForetailError, match=r"flows that run/flows.bin lacks"):
-        carried_demand(short, 1000, 10)
-    other = write_trace(tmp_path / "b", make_arrivals(10))
-    with pytest.raises(ForetailError, match="not a leaf-spine run"):
-        carried_demand(other, 1000, 10)
-    good = (0, 10, 10, 0, 5)
-    for flows, says in (
-        (make_flows((0, 10, 10, 0, 6)), "servers outside"),
-        (make_flows((0, 10, 10, -1, 5)), "servers outside"),
-        (make_flows((0, 0, 10, 0, 5)), "without bytes"),
-        (make_flows((0, 10, 0, 0, 5)), "without bytes"),
-        (make_flows((-2, 10, 10, 0, 5)), "without bytes"),
-        (make_flows((NEVER_STARTED, 10, 10, 0, 5)), "no traffic"),
-        (np.zeros(3, np.dtype([("a", "<i8")])), "flows.bin"),
-    ):
-        with pytest.raises(ForetailError, match=says):
-            offered_demand(flows, RACKS, 100, 2, "a")
-    for interval_ns, steps in ((0, 2), (100, 0)):
-        with pytest.raises(ForetailError, match="give positive numbers"):
-            offered_demand(make_flows(good), RACKS, interval_ns, steps, "a")
-    with pytest.raises(ForetailError, match="is not a network"):
-        Racks(1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("demand", "interval_ns", "run", "says"),
-    [
-        (np.zeros((2, 2)), 1, "a", "shape"),
-        (np.zeros((0, 2, 2)), 1, "a", "shape"),
-        (np.zeros((1, 2, 3)), 1, "a", "step 0 of run a"),
-        (np.zeros((1, 2, 2)), 0, "a", "interval_ns"),
-        (np.zeros((1, 2, 2)), 1, "", "no run"),
-        (np.stack([np.zeros((2, 2)), np.eye(2)]), 1, "a", "step 1 of run a.*diagonal"),
-        (np.full((1, 2, 2), np.nan), 1, "a", "finite"),
-        (-np.ones((1, 2, 2)), 1, "a", "negative"),
-    ],
-)
-def test_what_is_no_sequence_is_refused(demand: np.ndarray, interval_ns: int, run: str, says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        DemandSequence(demand, interval_ns, run)
-
-
 def test_a_split_never_parts_a_run() -> None:
     sequences = [DemandSequence(np.zeros((1, 2, 2)), 1, f"run {i % 10}") for i in range(20)]
     split = split_sequences(sequences, 0.2, 0.3, seed=4)
@@ -171,24 +127,6 @@ def test_messages_that_never_started_are_no_demand(tmp_path: Path) -> None:
         offered_demand(with_others, RACKS, 1000, None, "a").demand, offered_demand(flows, RACKS, 1000, None, "a").demand
     )
     assert len(carried_demand(trace(tmp_path / "a", with_others), 1000, None).demand) == 4
-
-
-@pytest.mark.parametrize(
-    ("demand", "complaint"),
-    [
-        ([[0, 1]], "shape (1, 2)"),
-        ([[0]], "shape (1, 1)"),
-        ([0, 1], "shape (2,)"),
-        ([[0, np.nan], [1, 0]], "from node 0 to node 1, nan, is not a finite number"),
-        ([[0, np.inf], [1, 0]], "is not a finite number"),
-        ([[0, 1], [-2, 0]], "from node 1 to node 0, -2, is negative"),
-        ([[0, 1], [2, 0.5]], "from node 1 to node 1, 0.5, is on the diagonal"),
-    ],
-)
-def test_malformed_matrices_are_refused(demand: object, complaint: str) -> None:
-    with pytest.raises(ForetailError) as refusal:
-        DemandMatrix(np.array(demand))
-    assert complaint in str(refusal.value)
 
 
 def test_the_hose_model_is_checked_by_rows_and_columns() -> None:
@@ -220,3 +158,45 @@ def test_columns_first_is_no_other_matrix() -> None:
     demand = np.asfortranarray(np.array([[0, 1.0, 2.0], [3.0, 0, 1.0], [0.5, 2.0, 0]]))
     assert DemandMatrix(demand).demand.flags.c_contiguous
     assert vermilion(DemandMatrix(demand), 1, 3).nodes == 3
+
+
+def flows_that_the_run_lacks(folder: Path) -> None:
+    short = trace(folder / "a", make_flows((0, 1, 1, 0, 2), (0, 1, 1, 3, 1)))
+    (folder / "a" / "run" / "flows.bin").write_bytes(make_flows((0, 1, 1, 0, 2)).tobytes())
+    carried_demand(short, 1000, 10)
+
+
+def offered(flows: np.ndarray, interval_ns: int = 100, steps: int = 2) -> DemandSequence:
+    return offered_demand(flows, RACKS, interval_ns, steps, "a")
+
+
+TWO = np.zeros((1, 2, 2))
+test_what_cannot_be_is_refused = refusing(
+    (flows_that_the_run_lacks, "flows that run/flows.bin lacks"),
+    (lambda folder: carried_demand(write_trace(folder / "b", make_arrivals(10)), 1000, 10), "not a leaf-spine run"),
+    (lambda: offered(make_flows((0, 10, 10, 0, 6))), "servers outside"),
+    (lambda: offered(make_flows((0, 10, 10, -1, 5))), "servers outside"),
+    (lambda: offered(make_flows((0, 0, 10, 0, 5))), "without bytes"),
+    (lambda: offered(make_flows((0, 10, 0, 0, 5))), "without bytes"),
+    (lambda: offered(make_flows((-2, 10, 10, 0, 5))), "without bytes"),
+    (lambda: offered(make_flows((NEVER_STARTED, 10, 10, 0, 5))), "no traffic"),
+    (lambda: offered(np.zeros(3, np.dtype([("a", "<i8")]))), "flows.bin"),
+    (lambda: offered(make_flows((0, 10, 10, 0, 5)), interval_ns=0), "give positive numbers"),
+    (lambda: offered(make_flows((0, 10, 10, 0, 5)), steps=0), "give positive numbers"),
+    (lambda: Racks(1, 1, 1), "is not a network"),
+    (lambda: DemandSequence(np.zeros((2, 2)), 1, "a"), "shape"),
+    (lambda: DemandSequence(np.zeros((0, 2, 2)), 1, "a"), "shape"),
+    (lambda: DemandSequence(np.zeros((1, 2, 3)), 1, "a"), "step 0 of run a"),
+    (lambda: DemandSequence(TWO, 0, "a"), "interval_ns"),
+    (lambda: DemandSequence(TWO, 1, ""), "no run"),
+    (lambda: DemandSequence(np.stack([np.zeros((2, 2)), np.eye(2)]), 1, "a"), "step 1 of run a.*diagonal"),
+    (lambda: DemandSequence(TWO * np.nan, 1, "a"), "finite"),
+    (lambda: DemandSequence(TWO - 1, 1, "a"), "negative"),
+    (lambda: DemandMatrix(np.array([[0, 1]])), r"shape \(1, 2\)"),
+    (lambda: DemandMatrix(np.array([[0]])), r"shape \(1, 1\)"),
+    (lambda: DemandMatrix(np.array([0, 1])), r"shape \(2,\)"),
+    (lambda: DemandMatrix(np.array([[0, np.nan], [1, 0]])), "from node 0 to node 1, nan, is not a finite number"),
+    (lambda: DemandMatrix(np.array([[0, np.inf], [1, 0]])), "is not a finite number"),
+    (lambda: DemandMatrix(np.array([[0, 1], [-2, 0]])), "from node 1 to node 0, -2, is negative"),
+    (lambda: DemandMatrix(np.array([[0, 1], [2, 0.5]])), "from node 1 to node 1, 0.5, is on the diagonal"),
+)

@@ -29,6 +29,7 @@ from foretail.features.rows.labelled_rows import (
 )
 from foretail.features.rows.splits import SIDES, Selection, Side, Split, split_by_run, split_by_seed, split_by_time
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.strategies import arrivals as arrivals_strategy
 from tests.traces import Arrivals, make_arrivals, write_trace
 
@@ -133,12 +134,6 @@ def test_a_sample_has_as_many_rows_as_fit_into_memory_and_weighs_as_all(side: Si
     assert sample.weight[sample.lqd_drop].sum() == np.count_nonzero(everything.lqd_drop)
 
 
-@pytest.mark.parametrize("others", [0, -0.1, 1.5, float("nan")])
-def test_a_share_out_of_range_is_refused(others: float) -> None:
-    with pytest.raises(ForetailError, match=r"sampling\.others"):
-        Sampling(others)
-
-
 @dataclass
 class StoredRun:
     """A dataset with the fields that a split by run reads."""
@@ -209,46 +204,6 @@ def test_by_seed_every_run_is_on_the_side_of_its_seed(datasets: list[Dataset], d
     for name, side in runs(split).items():
         assert {run.manifest.seed for run in side} == set(listed[name])
     assert sum(len(side) for side in runs(split).values()) == len(datasets)
-
-
-@pytest.mark.parametrize(
-    ("listed", "message"),
-    [
-        (([1, 2], [2], [3]), r"^seed 2 is on two sides of the split"),
-        (([1], [2], [3, 4]), r"^seed 4 of the split has no run"),
-        (([1], [2], []), r"^the run with seed 3 is on no side of the split: .* train, validation or test, or leave"),
-        (([1, 2], [], [3]), r"^the validation side of the split has no rows"),
-    ],
-)
-def test_by_seed_lists_that_do_not_fit_are_refused(listed: tuple[list[int], ...], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        split_by_seed([stored_run(1), stored_run(2), stored_run(3)], *listed)
-
-
-def test_the_seeds_of_a_single_run_are_refused_with_the_split_that_cuts_it() -> None:
-    with pytest.raises(
-        ForetailError, match=r"^seed 2 of the split has no run: .* there is seed 1 alone, so collect more"
-    ):
-        split_by_seed([stored_run(1)], [1], [2], [3])
-
-
-def test_a_run_given_twice_is_refused() -> None:
-    run = stored_run(1)
-    copy = cast(Dataset, StoredRun(cast(SimpleNamespace, run.manifest), "copy"))
-    for datasets in ([run, run], [run, stored_run(1)], [copy, run]):
-        with pytest.raises(ForetailError, match="hold the same rows: give every run once"):
-            split_by_run(datasets, 0.1, 0.1, 0)
-        with pytest.raises(ForetailError, match="hold the same rows: give every run once"):
-            split_by_time(datasets, 0.1, 0.1, 10)
-
-
-@pytest.mark.parametrize("given_fractions", [(0.0, 0.2), (0.2, 0.0), (-0.1, 0.2), (0.5, 0.5), (float("nan"), 0.1)])
-def test_fractions_out_of_range_are_refused(given_fractions: tuple[float, float]) -> None:
-    datasets = [stored_run(seed) for seed in range(5)]
-    with pytest.raises(ForetailError, match=r"must be positive with a sum below 1$"):
-        split_by_run(datasets, *given_fractions, seed=0)
-    with pytest.raises(ForetailError, match=r"must be positive with a sum below 1$"):
-        split_by_time(datasets, *given_fractions, gap_ns=1)
 
 
 @pytest.mark.nightly
@@ -392,3 +347,30 @@ def test_what_is_kept_does_not_grow_with_the_run() -> None:
     for x, _ in windows(batches(), ArrivalWindow(behind=4)):
         sizes.append(len(x))
     assert sizes == [100] * 10
+
+
+RUNS = [stored_run(seed) for seed in (1, 2, 3)]
+COPY = cast(Dataset, StoredRun(cast(SimpleNamespace, RUNS[0].manifest), "copy"))
+TWICE = ([RUNS[0], RUNS[0]], [RUNS[0], stored_run(1)], [COPY, RUNS[0]])
+FRACTIONS = ((0.0, 0.2), (0.2, 0.0), (-0.1, 0.2), (0.5, 0.5), (float("nan"), 0.1))
+test_what_cannot_be_is_refused = refusing(
+    *((lambda others=others: Sampling(others), r"sampling\.others") for others in (0, -0.1, 1.5, float("nan"))),
+    (lambda: split_by_seed(RUNS, [1, 2], [2], [3]), "^seed 2 is on two sides of the split"),
+    (lambda: split_by_seed(RUNS, [1], [2], [3, 4]), "^seed 4 of the split has no run"),
+    (lambda: split_by_seed(RUNS, [1], [2], []), "^the run with seed 3 is on no side of the split: .* test, or leave"),
+    (lambda: split_by_seed(RUNS, [1, 2], [], [3]), "^the validation side of the split has no rows"),
+    (lambda: split_by_seed(RUNS[:1], [1], [2], [3]), "^seed 2 of .* no run: .* there is seed 1 alone, so collect more"),
+    *((lambda runs=runs: split_by_run(runs, 0.1, 0.1, 0), "hold the same rows: give every run once") for runs in TWICE),
+    *(
+        (lambda runs=runs: split_by_time(runs, 0.1, 0.1, 9), "hold the same rows: give every run once")
+        for runs in TWICE
+    ),
+    *(
+        (lambda two=two: split_by_run(RUNS, two[0], two[1], 0), "must be positive with a sum below 1$")
+        for two in FRACTIONS
+    ),
+    *(
+        (lambda two=two: split_by_time(RUNS, two[0], two[1], 1), "must be positive with a sum below 1$")
+        for two in FRACTIONS
+    ),
+)

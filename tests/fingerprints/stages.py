@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from foretail.pipelines import cli
+from tests.composed import result_in
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint
 from tests.fingerprints.drawn import drawn_ensemble
@@ -33,7 +33,7 @@ def tables(folder: Path, *command: str) -> str:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = cli.main([*command, "hydra.run.dir=run"])
         assert code == 0, said.getvalue()
-        return fingerprint(json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))["tables"])
+        return fingerprint(result_in(folder / "run")["tables"])
     finally:
         os.chdir(before)
 

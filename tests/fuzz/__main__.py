@@ -119,14 +119,13 @@ def driver_settings() -> list[str]:
     """Settings as the stages write them, one of every policy, and racks with circuits."""
     from foretail.configs.schema.packet_stages import CollectConfig
     from foretail.pipelines.data.scenario import driver_config
-    from foretail.pipelines.settings.validation import typed
     from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
-    from tests.composed import composed
+    from tests.composed import stage_settings
 
     found = []
     for name in OF_ARRIVALS:
         library = [f"policy.{name}.library={__file__}"] if name in ASKING else []
-        config = typed(composed("collect", "scenario=tiny", f"policy={name}", *library), CollectConfig)
+        config = stage_settings(CollectConfig, "scenario=tiny", f"policy={name}", *library)
         found += [json.dumps(driver_config(config.scenario, each, 1, trace=True)) for each in config.policy.values()]
     return [*found, json.dumps(RACKS)]
 

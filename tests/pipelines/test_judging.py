@@ -5,10 +5,10 @@ Runs are small, in slots, and lengths are in cells of one packet, as the slow sw
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,7 +46,7 @@ from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, collect_slots, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.composed import composed
+from tests.composed import composed, stage_settings
 from tests.examples import draws
 from tests.sim_bridge.slow_models.slotted import run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
@@ -73,7 +73,8 @@ def slow_sent(dataset: Dataset, policy: str, drops: Drops) -> int:
 
 def answers_of(model: AskedModel) -> Drops:
     columns = [NAMES.index(item.name) for item in model.features]
-    return lambda row: bool(model.exceeds(np.array([[row[column] for column in columns]]))[0])
+    answer = functools.cache(lambda *seen: bool(model.exceeds(np.array([seen]))[0]))
+    return lambda row: answer(*(row[column] for column in columns))
 
 
 def played(dataset: Dataset, model: AskedModel) -> float:
@@ -146,12 +147,12 @@ def trained(folder: Path, runs: list[Dataset], *overrides: str) -> TrainResult:
 
 
 def collected(*overrides: str) -> Path:
-    result = collect(typed(composed("collect", *overrides), CollectConfig), Path("collected"))
+    result = collect(stage_settings(CollectConfig, *overrides), Path("collected"))
     return Path(result.runs[0].path)
 
 
 def evaluated(*overrides: str) -> list[dict[str, Any]]:
-    result = evaluate(typed(composed("evaluate", *overrides), EvaluateConfig), Path("evaluated"))
+    result = evaluate(stage_settings(EvaluateConfig, *overrides), Path("evaluated"))
     runs: list[dict[str, Any]] = plain(result.document())["runs"]
     return runs
 
@@ -238,9 +239,12 @@ def test_a_function_in_python_and_an_estimator_send_what_their_trees_send(folder
     assert document["predictions"]["policy"] == "learned"
 
 
-def drops_by(classifier: Any, row: list[int]) -> bool:
-    seen = {"shadow_queue": [row[NAMES.index("queue")]], "threshold": [row[NAMES.index("threshold")]]}
-    return bool(classifier.predict(pd.DataFrame(seen))[0])
+def drops_by(classifier: Any) -> Drops:
+    @functools.cache
+    def answer(queue: int, threshold: int) -> bool:
+        return bool(classifier.predict(pd.DataFrame({"shadow_queue": [queue], "threshold": [threshold]}))[0])
+
+    return lambda row: answer(row[NAMES.index("queue")], row[NAMES.index("threshold")])
 
 
 def test_fitted_classifiers_of_other_libraries_are_judged_by_their_columns(runs: list[Dataset]) -> None:
@@ -259,7 +263,7 @@ def test_fitted_classifiers_of_other_libraries_are_judged_by_their_columns(runs:
     for kind in kinds:
         fitted = kind.fit(x, y)
         table = judge(fitted, runs[3:4], runs[:3], policy="learned")
-        sent = slow_sent(runs[3], "learned", partial(drops_by, fitted))
+        sent = slow_sent(runs[3], "learned", drops_by(fitted))
         lqd = runs[3].manifest.rows - runs[3].manifest.drops
         assert table["sent_percent_of_lqd"][0] == pytest.approx(100 * sent / lqd)
     nameless = LogisticRegression().fit(x.to_numpy(), y)
@@ -318,4 +322,4 @@ def test_a_network_runs_as_the_exported_c_and_as_a_function_that_answers_alike(
     with pytest.raises(ForetailError, match=r"same.py:decide decides in Python, which only network=native asks"):
         evaluated("model=same.py:decide", "scenario=tiny", policies, "network=ns3", "tracking=off")
     with pytest.raises(ForetailError, match=r"same.py:decide is a function in Python, which replay, evaluate"):
-        given_model(typed(composed("export", "model=same.py:decide", "tracking=off"), ExportConfig))
+        given_model(stage_settings(ExportConfig, "model=same.py:decide", "tracking=off"))

@@ -135,6 +135,7 @@ def test_jobs_that_write_the_same_at_once_both_succeed(folder: Path, monkeypatch
     assert any("dataset_pk" in error for error in refused), "no two writes met, so that nothing was tested"
 
 
+@pytest.mark.nightly
 def test_a_password_in_the_address_of_a_server_gets_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not into a file of the run, of the store or of the server, and not onto the terminal, whatever fails."""
     port = free_port()

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.composed import result_in
 from tests.docs.pages import commands_of
 
 ROOT = Path(__file__).parents[2]
@@ -114,8 +115,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
 
 
 def result(guest: Guest, run: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads((guest.folder / run / "result.json").read_text())
-    return found
+    return result_in(guest.folder / run)
 
 
 @pytest.mark.nightly

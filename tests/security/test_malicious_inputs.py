@@ -114,9 +114,8 @@ def test_nothing_is_unpickled(name: str, content: bytes, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     read = read_demand if name.endswith(".npy") else partial(load_model_file, features=TWO)
-    with pytest.raises(ForetailError) as refused:
+    with pytest.raises(ForetailError):
         read(tmp_path / name)
-    assert "\n" not in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

@@ -59,9 +59,8 @@ def costs_of(runs: dict[tuple[Condition, Rule], list[float]]) -> Costs:
 
 
 @pytest.mark.slow
-def test_a_policy_has_a_score_beside_the_tuned_threshold(tmp_path: Path) -> None:
-    given = ("size=small", "tracking=off", "model=dt_alpha_4", f"store_dir={tmp_path / 'store'}")
-    result = run_of("benchmark", tmp_path, *given)
+def test_a_policy_has_a_score_beside_the_tuned_threshold(store: str, tmp_path: Path) -> None:
+    result = run_of("benchmark", tmp_path, "size=small", "tracking=off", "model=dt_alpha_4", store)
     document = result.document()
     assert document["version"] == "benchmark-1-small"
     assert (document["judged"], document["tuned_threshold"]) == ("dt_alpha_4", "dt_alpha_16")
@@ -76,6 +75,7 @@ def test_a_policy_has_a_score_beside_the_tuned_threshold(tmp_path: Path) -> None
     assert "the tuned threshold dt_alpha_16" in result.verdict()[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_policy_in_python_costs_what_the_same_rule_costs_in_trees(tmp_path: Path) -> None:
     """Dynamic Thresholds with alpha 2 that spare last packets: decided live, and compiled; the second run is reused."""

@@ -70,38 +70,6 @@ def test_every_capacity_and_every_resize_has_its_row_beside_what_is_published(
     assert result.verdict()[-1].endswith(("in time.", "say nothing."))
 
 
-@pytest.mark.parametrize(
-    ("override", "complaint"),
-    [
-        ("source_rack=2", "and flows inside a rack cross no VOQ"),
-        ("destination_racks=[4]", "has flows of rack 4, and fabric.racks = 3"),
-        ("destination_racks=[]", "destination_racks is empty"),
-        ("policies=[lqd]", "policies and shared_packets go together"),
-        ("policies=[abm]", "policies = abm is unknown"),
-        ("model=x", "model and train are for the policy credence, which does not run"),
-        ("fabric.hosts_per_rack=129", "hosts_per_rack = 129 is out of range"),
-        ("static_packets=[0]", "static_packets = 0 is out of range"),
-        ("resized_packets=8", "resized_packets = 8 is less than"),
-        ("min_rto_ns=61000000000", "min_rto_ns = 61000000000 is out of range"),
-        ("emulation.control=dctcp", "is dctcp, and switches of racks do not mark"),
-        ("weeks=3", "leaves none to count"),
-        ("fabric.night_ns=180001", "night_ns = 180001 is longer than"),
-        ("ns3_prefix=x", "ns3_prefix names an ns-3, which nothing here uses"),
-        ("ns3_weeks=3", "ns3_weeks = 3 leaves none to count"),
-    ],
-)
-def test_settings_that_make_no_experiment_are_refused(override: str, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        settings_of(override)
-
-
-def test_an_experiment_of_nothing_and_one_of_too_many_hosts_are_refused() -> None:
-    with pytest.raises(ForetailError, match="compares nothing: give"):
-        settings_of("static_packets=[]", "ahead_ns=[]")
-    with pytest.raises(ForetailError, match="has 300 hosts, and a process each"):
-        settings_of("fabric.hosts_per_rack=100", "destination_racks=[2,3]")
-
-
 @pytest.mark.nightly
 def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     reason = why_not_here()

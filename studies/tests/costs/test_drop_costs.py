@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from foretail_studies.costs.labels import (
     gains,
     signal_to_noise,
 )
+from tests.composed import result_in
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow
@@ -194,7 +194,7 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main([*SMALL, "hydra.run.dir=first"]) == 0
-    first = json.loads((tmp_path / "first" / "result.json").read_text())
+    first = result_in(tmp_path / "first")
     assert first["reused"] == 0
     (path,) = first["datasets"]
     dataset = Dataset.open(Path(path))
@@ -208,7 +208,7 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
     assert Ensemble.load(tmp_path / "first" / "ensemble.json").output == "value"
 
     assert cli.main([*SMALL, "hydra.run.dir=again"]) == 0
-    again = json.loads((tmp_path / "again" / "result.json").read_text())
+    again = result_in(tmp_path / "again")
     assert again["reused"] == again["points"] == first["points"]
     for key in ("strata", "candidates", "ensemble_sha256", "datasets"):
         assert again[key] == first[key]
@@ -217,5 +217,5 @@ def test_costs_are_measured_learned_exported_and_put_on_the_map(
     assert cli.main(["export", model, "target=p4", "hydra.run.dir=export"]) == 0
     on_map = ["run", "sharing_map", "size=small", "asking=[learned]", "jobs=1", model]
     assert cli.main([*on_map, "hydra.run.dir=map"]) == 0
-    rows = pd.DataFrame(json.loads((tmp_path / "map" / "result.json").read_text())["rows"])
+    rows = pd.DataFrame(result_in(tmp_path / "map")["rows"])
     assert (rows[rows["policy"] == "learned"]["asked"] > 0).all()

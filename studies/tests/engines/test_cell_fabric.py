@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge.circuits.demand import (
-    MATRICES,
     all_to_all,
     chessboard,
     permutation,
@@ -61,6 +60,7 @@ from foretail_studies.engines.circuits import (
     worst_prediction,
 )
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.sim_bridge.circuits.test_fabric import demands
 
 
@@ -309,23 +309,6 @@ def test_poisson_flows_bring_the_load_and_the_sizes_of_the_distribution() -> Non
         poisson_flows(demand, 0.0, slots, time, size_bytes, cumulative, seed=3)
 
 
-@pytest.mark.parametrize(
-    ("flows", "complaint"),
-    [
-        (([0, 0], [0], [1], [1]), "differ in length"),
-        (([3, 2], [0, 0], [1, 1], [1, 1]), "flow 1 starts before the one before it"),
-        (([-1], [0], [1], [1]), "flow 0 starts before"),
-        (([0], [0], [0], [1]), "flow 0 stays in its rack"),
-        (([0], [0], [1], [0]), "flow 0 has no cell"),
-        (([0], [-1], [1], [1]), "flow 0 is from or to no rack"),
-        (([0], [0], [4], [1]), "a flow is from or to a rack outside"),
-    ],
-)
-def test_wrong_flows_get_one_sentence(flows: tuple[list[int], ...], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        CellFabric(round_robin(4, 1), flows_of(*flows), "direct")
-
-
 def test_the_native_fabric_trusts_nobody() -> None:
     one, zero = np.ones(1, np.int64), np.zeros(1, np.int32)
 
@@ -532,22 +515,11 @@ SCHEDULES = {
 }
 
 
-@st.composite
-def flows_of_fabric_expanders(draw: st.DrawFn, nodes: int) -> CellFlows:
-    count = draw(st.integers(0, 12))
-    pairs = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1)).filter(lambda pair: pair[0] != pair[1])
-    chosen = draw(st.lists(pairs, min_size=count, max_size=count))
-    starts = sorted(draw(st.lists(st.integers(0, 30), min_size=count, max_size=count)))
-    sizes = draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
-    source, destination = np.array(chosen, np.int32).reshape(-1, 2).T
-    return CellFlows(np.array(starts, np.int64), source, destination, np.array(sizes, np.int64))
-
-
 @settings(max_examples=draws(80))
 @given(st.data(), st.sampled_from(list(SCHEDULES)), st.sampled_from(["period", "valiant", "slot"]), st.integers(0, 9))
 def test_cells_go_as_in_the_slow_model(data: st.DataObject, name: str, graph: Graph, seed: int) -> None:
     schedule = SCHEDULES[name]
-    flows = data.draw(flows_of_fabric_expanders(schedule.nodes))
+    flows = data.draw(flows_between(schedule.nodes))
     direct_from = data.draw(st.sampled_from([None, 5])) if graph == "slot" else None
     bound = data.draw(st.integers(1, 6))
     room = data.draw(st.sampled_from([None, 1, 2]))
@@ -595,40 +567,10 @@ def test_little_room_loses_cells_that_come_again() -> None:
 def test_one_hop_is_what_the_other_fabric_does(data: st.DataObject, degree: int) -> None:
     """Over a complete graph shortest paths are direct circuits, and both fabrics finish every flow in the same slot."""
     schedule = round_robin(7, degree)
-    flows = data.draw(flows_of_fabric_expanders(7))
+    flows = data.draw(flows_between(7))
     ours, theirs = MultiHopFabric(schedule, flows, "period"), CellFabric(schedule, flows, "direct")
     assert ours.advance(90) == theirs.advance(90)
     assert np.array_equal(ours.completion(), theirs.completion())
-
-
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        (lambda: expander(5, 2), "an even number"),
-        (lambda: expander(8, 8), "2 to 7 uplinks"),
-        (lambda: opera(8, 3), "a multiple of them"),
-        (lambda: opera(8, 1), "2 or more"),
-        (lambda: PeriodicNetwork(1, 1, 1, 1), "is no network"),
-        (lambda: EXAMPLE.throughput(17), "degree is 17"),
-        (lambda: EXAMPLE.degree_for_buffer(5e6), "too small: give 1e"),
-        (
-            lambda: MultiHopFabric(
-                SCHEDULES["mars"], CellFlows(*(np.array([value]) for value in (0, 1, 9, 1))), "valiant"
-            ),
-            "outside \\[0, 8\\)",
-        ),
-        (
-            lambda: MultiHopFabric(
-                SCHEDULES["mars"], CellFlows(*(np.array([value]) for value in (0, 1, 2, 1))), "valiant", drawn_cells=0
-            ),
-            "drawn_cells is 0, transit_cells None",
-        ),
-    ],
-)
-def test_what_is_no_network_is_refused(call: object, complaint: str) -> None:
-    assert callable(call)
-    with pytest.raises(ForetailError, match=complaint):
-        call()
 
 
 KINDS: tuple[Noise, ...] = ("additive", "multiplicative")
@@ -666,17 +608,6 @@ def test_no_mixture_of_two_is_better(largest: int, floor: float) -> None:
             if 0 <= share <= 1 and randomised_robustness(mixed.tolist()) >= floor - 1e-12:
                 best = max(best, randomised_consistency(mixed.tolist()))
     assert randomised_consistency(found.tolist()) == pytest.approx(best, abs=1e-9)
-
-
-def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ForetailError, match="floor between 0 and"):
-        best_distribution(10, 0.6)
-    with pytest.raises(ForetailError, match="choose at least 1"):
-        best_distribution(0, 0.1)
-    with pytest.raises(ForetailError, match="deviation -1"):
-        noisy(ring(8, 4), -1, "additive", 1)
-    with pytest.raises(ForetailError, match="the demand matrix is zero"):
-        noisy(DemandMatrix(np.zeros((3, 3))), 1, "additive", 1)
 
 
 @settings(max_examples=draws(25), deadline=None)
@@ -798,13 +729,6 @@ def test_oblivious_circuits_make_it_as_robust_as_vermilion(
     assert multi_hop(truth.scaled_to(1), schedule.capacity).theta >= oblivious / (2 * k) - 1e-6
 
 
-@pytest.mark.parametrize("name", MATRICES)
-def test_vermilion_is_near_it_on_the_papers_matrices(name: str) -> None:
-    reached, robust, optimum = rounding_gap(MATRICES[name](16, 4), 4, 3)
-    assert optimum <= 1 + 1e-12
-    assert 2 / 3 <= reached <= robust <= optimum
-
-
 def test_entries_that_differ_in_the_last_bit_share_the_circuits() -> None:
     demand = np.array(all_to_all(8, 1).demand)
     demand[0, 1:] = np.nextafter(demand[0, 1:], 1)
@@ -819,22 +743,41 @@ def test_numbers_far_apart_stay_exact() -> None:
     assert single_hop_optimum(DemandMatrix(demand), 1, 4).theta == Fraction(3, 4) / Fraction(1e300)
 
 
-@pytest.mark.parametrize(
-    ("demand", "degree", "period", "complaint"),
-    [
-        (random_hose(4, 1), 0, 1, "degree is 0"),
-        (random_hose(4, 1), 5, 1, "degree is 5"),
-        (random_hose(4, 1), 2, 0, "period is 0"),
-        (random_hose(4, 1), 1, 1 << 22, "choose 1 to 4194303"),
-        (DemandMatrix(np.zeros((3, 3))), 1, 1, "is zero"),
-    ],
+def cells(*flow: list[int]) -> CellFabric:
+    return CellFabric(round_robin(4, 1), flows_of(*flow), "direct")
+
+
+def hops(destination: int, **bounds: int) -> MultiHopFabric:
+    return MultiHopFabric(SCHEDULES["mars"], flows_of([0], [1], [destination], [1]), "valiant", **bounds)
+
+
+HOSE, NOTHING = random_hose(4, 1), DemandMatrix(np.zeros((3, 3)))
+test_what_cannot_be_is_refused = refusing(
+    (lambda: cells([0, 0], [0], [1], [1]), "differ in length"),
+    (lambda: cells([3, 2], [0, 0], [1, 1], [1, 1]), "flow 1 starts before the one before it"),
+    (lambda: cells([-1], [0], [1], [1]), "flow 0 starts before"),
+    (lambda: cells([0], [0], [0], [1]), "flow 0 stays in its rack"),
+    (lambda: cells([0], [0], [1], [0]), "flow 0 has no cell"),
+    (lambda: cells([0], [-1], [1], [1]), "flow 0 is from or to no rack"),
+    (lambda: cells([0], [0], [4], [1]), "a flow is from or to a rack outside"),
+    (lambda: hops(9), r"outside \[0, 8\)"),
+    (lambda: hops(2, drawn_cells=0), "drawn_cells is 0, transit_cells None"),
+    (lambda: expander(5, 2), "an even number"),
+    (lambda: expander(8, 8), "2 to 7 uplinks"),
+    (lambda: opera(8, 3), "a multiple of them"),
+    (lambda: opera(8, 1), "2 or more"),
+    (lambda: PeriodicNetwork(1, 1, 1, 1), "is no network"),
+    (lambda: EXAMPLE.throughput(17), "degree is 17"),
+    (lambda: EXAMPLE.degree_for_buffer(5e6), "too small: give 1e"),
+    (lambda: best_distribution(10, 0.6), "floor between 0 and"),
+    (lambda: best_distribution(0, 0.1), "choose at least 1"),
+    (lambda: noisy(ring(8, 4), -1, "additive", 1), "deviation -1"),
+    (lambda: noisy(NOTHING, 1, "additive", 1), "the demand matrix is zero"),
+    (lambda: single_hop_optimum(HOSE, 0, 1), "degree is 0"),
+    (lambda: single_hop_optimum(HOSE, 5, 1), "degree is 5"),
+    (lambda: single_hop_optimum(HOSE, 2, 0), "period is 0"),
+    (lambda: single_hop_optimum(HOSE, 1, 1 << 22), "choose 1 to 4194303"),
+    (lambda: single_hop_optimum(NOTHING, 1, 1), "is zero"),
+    (lambda: single_hop_optimum(HOSE, 1, 8, -1), "l is -1: choose 0 to 2 circuits"),
+    (lambda: single_hop_optimum(HOSE, 1, 8, 3), "l is 3: choose 0 to 2 circuits"),
 )
-def test_what_has_no_schedule_is_refused(demand: DemandMatrix, degree: int, period: int, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        single_hop_optimum(demand, degree, period)
-
-
-@pytest.mark.parametrize("oblivious", [-1, 3])
-def test_more_oblivious_circuits_than_there_are_is_refused(oblivious: int) -> None:
-    with pytest.raises(ForetailError, match=f"l is {oblivious}: choose 0 to 2 circuits"):
-        single_hop_optimum(random_hose(4, 1), 1, 8, oblivious)

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
 from foretail.pipelines import cli
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.files import Slotted
@@ -41,9 +40,10 @@ from foretail_studies.engines.online_optimum import (
 )
 from foretail_studies.engines.worst_cases import GUARDS, OBJECTIVES, WorstCase, measure, search
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.sim_bridge.buffer.test_theorems import within_the_model
 from tests.sim_bridge.open_loop.test_slotted_dataset import slow_late_qd
-from tests.sim_bridge.slow_models.lqd import LongestQueueDrop, Rules, Settings
+from tests.sim_bridge.slow_models.lqd import Rules, Settings
 from tests.sim_bridge.slow_models.policies import is_safe, is_safe_in_the_paper
 from tests.sim_bridge.slow_models.slotted import parse, reduced, run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals
@@ -168,59 +168,7 @@ def test_cycles_repeat_in_the_simulator_and_potentials_prove_the_bound(
         assert not graph.proves(worse, graph.lead - int(bound.cost) * graph.wrong)
 
 
-def strings(ports: int, buffer: int) -> list[tuple[Any, Any, int, int]]:
-    """Edges of another graph of the same: a state has every queued packet's prediction, and pays when LQD decides."""
-    rules = Rules()
-    start: tuple[int, Any, tuple[int, ...]] = (0, ((),) * ports, (0,) * ports)
-    edges: list[tuple[Any, Any, int, int]] = []
-    known, fresh = {start}, [start]
-    while fresh:
-        arrived, queues, own = state = fresh.pop()
-        lead = sum(map(bool, queues)) - sum(map(bool, own))
-        wrong = sum(queue[0] for queue in queues if queue)  # predicted to drop, sent
-        after: tuple[int, Any, tuple[int, ...]] = (
-            0,
-            tuple(queue[1:] for queue in queues),
-            tuple(max(0, length - 1) for length in own),
-        )
-        steps = [(after, lead, wrong)]
-        for port, predicted in product(range(ports), (0, 1)) if arrived < ports else ():
-            lqd = LongestQueueDrop(ports, buffer, rules, Settings())
-            lqd.queues = [[place * 100 + k for k in range(len(queue))] for place, queue in enumerate(queues)]
-            victim = lqd.arrive(port * 100 + len(queues[port]), port)
-            grown = [(*queue, predicted) if place == port else queue for place, queue in enumerate(queues)]
-            wrong = 0
-            if victim is not None:
-                wrong = 1 - grown[victim[1]][-1]
-                grown[victim[1]] = grown[victim[1]][:-1]
-            safe = ports * (max(own) + 1) <= buffer
-            takes = safe or (sum(own) < buffer and own[port] < len(grown[port]) and not predicted)
-            after = (arrived + 1, tuple(grown), tuple(n + (takes and k == port) for k, n in enumerate(own)))
-            steps.append((after, 0, wrong))
-        for after, lead, wrong in steps:
-            edges.append((state, after, lead, wrong))
-            if after not in known:
-                known.add(after)
-                fresh.append(after)
-    return edges
-
-
-@pytest.mark.parametrize(("ports", "buffer", "cost"), [(2, 2, 1), (2, 3, 2), (2, 4, 2)])
-def test_a_graph_that_remembers_every_prediction_has_the_same_bound(ports: int, buffer: int, cost: int) -> None:
-    edges = strings(ports, buffer)
-    start = (0, ((),) * ports, (0,) * ports)
-    for price, most in ((cost, 0), (cost - Fraction(1, 10), None)):
-        best = {state: Fraction(-(10**6)) for state, *_ in edges} | {start: Fraction(0)}
-        for _ in range(200):
-            changed = False
-            for source, target, lead, wrong in edges:
-                if (value := lead - price * wrong + best[target]) > best[source]:
-                    best[source], changed = value, True
-            if not changed or best[start] > 0:
-                break
-        assert best[start] == 0 if most == 0 else best[start] > 0
-
-
+@pytest.mark.nightly
 def test_of_all_sequences_of_seven_packets_none_costs_more_than_a_packet_per_wrong_prediction() -> None:
     """N = B = 2: ports, predictions and slots with at most 2 arrivals, 3 slots apart at most."""
     gaps_of = [one for one in product(range(3), repeat=6) if all(a or b for a, b in pairwise(one))]
@@ -365,22 +313,6 @@ def test_the_theorem_is_decided_on_graphs(rules: dict[str, Any], holds: bool) ->
     assert (not cycles) == holds == graph.proves(potential, weight)
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({"ports": 1, "buffer": 4}, "needs 2 ports"),
-        ({"ports": 4, "buffer": 3}, "a packet of buffer for each"),
-        ({"ports": 5, "buffer": 9}, "do not fit 64 bits"),
-        ({"ports": 2, "buffer": 3, "safeguard": "some"}, "safeguard = some is unknown"),
-        ({"ports": 2, "buffer": 3, "tie": "any"}, "tie = any is unknown"),
-        ({"ports": 2, "buffer": 3, "answers_needed": 9}, "answers_needed = 9"),
-    ],
-)
-def test_rules_that_make_no_sense_are_refused(rules: dict[str, Any], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        Policy(**rules)
-
-
 WORST_CASES = Path(__file__).with_name("worst_cases.json")
 DOCS = Path(__file__).parents[3] / "docs"
 FOUND = [WorstCase(**case) for case in json.loads(WORST_CASES.read_text("utf-8"))]
@@ -413,29 +345,16 @@ def slow_count(name: str, case: WorstCase) -> int:
 
 
 @cases
-def test_both_simulators_count_what_the_file_says(case: WorstCase) -> None:
-    slot, port = parse(case.slots)
-    assert measure(case.counts, case.ports, case.buffer, slot, port, predictions(case)) == case.counts
-    assert {name: slow_count(name, case) for name in case.counts} == case.counts
-
-
-@cases
-def test_sequences_are_short_and_of_the_model(case: WorstCase) -> None:
-    objective = OBJECTIVES[case.objective]
-    slot, port = parse(case.slots)
+def test_both_simulators_count_what_the_file_says_and_none_exceeds_what_is_proven(case: WorstCase) -> None:
+    objective, (slot, port) = OBJECTIVES[case.objective], parse(case.slots)
     assert 2 <= case.ports <= 4
     assert case.ports <= case.buffer <= 8
-    assert slot[0] == 0
-    assert slot[-1] < 12
-    assert max(port) < case.ports
+    assert (slot[0], slot[-1] < 12, max(port) < case.ports) == (0, True, True)
     assert np.bincount(slot).max() <= (2 * case.buffer if objective.any_load else case.ports)
     assert len(case.predictions) == (len(slot) if objective.predicted else 0)
-    assert case.ratio >= 1
-
-
-@cases
-def test_no_case_exceeds_what_is_proven(case: WorstCase) -> None:
-    assert case.proven is None or case.ratio <= case.proven
+    assert 1 <= case.ratio <= (case.ratio if case.proven is None else case.proven)
+    assert measure(case.counts, case.ports, case.buffer, slot, port, predictions(case)) == case.counts
+    assert {name: slow_count(name, case) for name in case.counts} == case.counts
 
 
 def test_the_safeguard_s_bound_is_reached_at_any_load() -> None:
@@ -488,15 +407,6 @@ def test_a_short_search_finds_a_bad_case(objective: str, ports: int, buffer: int
     assert case.ratio >= Fraction(least)
     assert not case.slots.startswith("[]")
     assert not case.slots.endswith("[]")
-
-
-@pytest.mark.parametrize(
-    ("objective", "ports", "buffer", "message"),
-    [("none", 2, 2, "no objective 'none'"), ("cs", 1, 2, "from 2 to 10"), ("cs", 3, 2, "at most the buffer, 2")],
-)
-def test_searches_that_cannot_be(objective: str, ports: int, buffer: int, message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        search(objective, ports, buffer)
 
 
 def test_the_study_shows_what_its_sequences_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -648,6 +558,15 @@ def test_bursts_of_all_inputs_are_the_same_with_sorted_queues(ports: int, buffer
     assert whole.sent_per_slot(whole.lqd()) == pytest.approx(rate_of(arrivals, switch, switch.lqd())[0], rel=0.005)
 
 
-def test_a_switch_with_too_many_states_is_refused() -> None:
-    with pytest.raises(ForetailError, match="choose a smaller switch"):
-        rate_of(on_off(4, 0.5, 4.0, ahead=False), Switch(4, 34))
+test_what_cannot_be_is_refused = refusing(
+    (lambda: Policy(1, 4), "needs 2 ports"),
+    (lambda: Policy(4, 3), "a packet of buffer for each"),
+    (lambda: Policy(5, 9), "do not fit 64 bits"),
+    (lambda: Policy(2, 3, safeguard="some"), "safeguard = some is unknown"),
+    (lambda: Policy(2, 3, tie="any"), "tie = any is unknown"),
+    (lambda: Policy(2, 3, answers_needed=9), "answers_needed = 9"),
+    (lambda: search("none", 2, 2), "no objective 'none'"),
+    (lambda: search("cs", 1, 2), "from 2 to 10"),
+    (lambda: search("cs", 3, 2), "at most the buffer, 2"),
+    (lambda: rate_of(on_off(4, 0.5, 4.0, ahead=False), Switch(4, 34)), "choose a smaller switch"),
+)

@@ -28,7 +28,7 @@ from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, S
 from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.settings.validation import typed, validate
+from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
@@ -52,7 +52,7 @@ from foretail_studies.predictors.promise import (
     drawn_workloads,
 )
 from foretail_studies.predictors.studying import Studied, StudySettings, studied
-from tests.composed import composed, experiment_settings
+from tests.composed import experiment_settings, result_in, stage_settings
 
 pytestmark = pytest.mark.slow
 SMALL = ("predictor_study", "size=small")
@@ -112,6 +112,7 @@ def test_every_candidate_is_judged_on_runs_that_it_never_saw(found: Studied) -> 
         assert run.replay == replay_scores(dataset, predicted, decider_of(trained.ensemble))
 
 
+@pytest.mark.nightly
 def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was_chosen(found: Studied) -> None:
     ours = found.trained["ours"]
     (validation,) = [item for item in ours.outcome["datasets"] if item["side"] == "validation"]
@@ -125,6 +126,7 @@ def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was
     assert sent >= accepted
 
 
+@pytest.mark.nightly
 def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -> None:
     tables = {table.title: table for table in found.tables()}
     flows = tables["Closed loop, condition base"]
@@ -147,6 +149,7 @@ def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -
     json.dumps(found.details(), default=str)
 
 
+@pytest.mark.nightly
 def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -> None:
     first, second = found.verdict()
     recovered = {
@@ -163,6 +166,7 @@ def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -
     assert second.startswith("The gate ")
 
 
+@pytest.mark.nightly
 def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: Studied, folder: Path) -> None:
     assert found.promotion is not None
     gate = found.promotion.gate
@@ -182,31 +186,13 @@ def test_the_study_is_a_run_with_its_trainings_and_its_gate_inside(found: Studie
     assert (folder / "run" / "champion" / "model_card.md").is_file()
 
 
-@pytest.mark.nightly
-def test_settings_that_do_not_fit_together_are_refused_at_the_door() -> None:
-    for override, message in (
-        ("train_on=[nowhere]", "train_on names nowhere"),
-        ("closed_loop.candidates=[nobody]", "closed_loop.candidates names nobody"),
-        ("closed_loop.conditions=[nowhere]", "closed_loop.conditions names nowhere"),
-        ("closed_loop.seeds=[1]", "seed 1"),
-        ("closed_loop.policies=[dt]", "lqd"),
-        ("shift.conditions=[nowhere]", "shift.conditions names nowhere"),
-        ("shift.candidate=nobody", "shift.candidate names nobody"),
-        ("split.name=by_time", "split"),
-        ("budget=[nobody]", "budget names nobody"),
-        ("tracking=off", "tracking is off"),
-    ):
-        with pytest.raises(ForetailError, match=message):
-            experiment_settings(*SMALL, override)
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, splits.Split]:
     folder = tmp_path_factory.mktemp("labels")
     found = {}
     for policy in ("lqd", "credence_accept"):
         overrides = ["scenario=tiny", f"policy={policy}", "seeds=[1,2,3]", f"store_dir={folder / 'store'}"]
-        made = collect(typed(composed("collect", *overrides), CollectConfig), folder / "out")
+        made = collect(stage_settings(CollectConfig, *overrides), folder / "out")
         found[policy] = splits.split_by_seed([Dataset.open(run.path) for run in made.runs], [1], [2], [3])
     return found
 
@@ -254,7 +240,7 @@ def trained(runs: dict[str, splits.Split], folder: Path, *overrides: str) -> Tra
     paths = [str(selection.dataset.path) for side in splits.SIDES for selection in getattr(runs["lqd"], side)]
     seeds = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
     settings = [f"datasets=[{','.join(paths)}]", *seeds, "tracking=off", f"store_dir={folder / 'store'}", *overrides]
-    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
+    return train(stage_settings(TrainConfig, *settings), folder / "out")
 
 
 @pytest.mark.ns3
@@ -310,7 +296,7 @@ UNDER = ("learned", "credence", "guarded")
 def test_policies_and_models_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "promise", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = json.loads(Path("run/result.json").read_text())
+    document = result_in("run")
     rows = pd.DataFrame(document["rows"])
     assert list(rows.columns) == COLUMNS
     inverted = rows[rows["setting"].str.endswith(" inverted")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -53,7 +52,7 @@ from foretail_studies.slots.prediction_map import (
     verdict,
 )
 from foretail_studies.slots.tradeoff import violations
-from tests.composed import experiment_settings
+from tests.composed import experiment_settings, result_in
 from tests.forests import paper_forest
 from tests.traces import write_bursts
 
@@ -74,8 +73,7 @@ def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, 
     """The result of an experiment, run small in ``folder/name``."""
     arguments = ["run", experiment, "size=small", f"store_dir={folder / 'store'}", *TINY[experiment]]
     assert cli.main([*arguments, f"hydra.run.dir={folder / name}", *overrides]) == 0
-    document: dict[str, Any] = json.loads((folder / name / "result.json").read_text(encoding="utf-8"))
-    return document
+    return result_in(folder / name)
 
 
 def figures(document: dict[str, Any]) -> list[Any]:
@@ -148,7 +146,7 @@ def test_points_of_proofs_come_once_where_nothing_is_random(size: str) -> None:
 def test_who_knows_more_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "online_optimum", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = json.loads(Path("run/result.json").read_text())
+    document = result_in("run")
     rows = pd.DataFrame(document["rows"])
     assert list(rows["policy"][: len(POLICIES)]) == list(POLICIES)
     assert list(rows[rows["kind"] == "whole"]["policy"]) == [one for one in POLICIES if one != "queues"]
@@ -186,7 +184,7 @@ def test_the_verdict_counts_what_is_won() -> None:
 def test_rows_say_what_a_wrong_prediction_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "prediction_errors", "size=small", "tracking=off", "hydra.run.dir=run"]) == 0
-    document = json.loads(Path("run/result.json").read_text())
+    document = result_in("run")
     rows = pd.DataFrame(document["rows"])
     assert set(rows["policy"]) == set(VARIANTS)
     assert rows["proven"].all()
@@ -255,8 +253,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
-    return found
+    return result_in(folder / "run")
 
 
 def arrivals(seed: int) -> tuple[Any, Any]:
@@ -317,7 +314,7 @@ def test_a_flip_inverts_what_the_stream_of_the_seed_says(folder: Path, document:
 
 def own_answers(folder: Path, model: Ensemble, seed: int) -> Any:
     """Return the model's answers about every row of a dataset of the shown traffic."""
-    (path,) = [Path(run["path"]) for run in json.loads((folder / f"shown-{seed}" / "result.json").read_text())["runs"]]
+    (path,) = [Path(run["path"]) for run in result_in(folder / f"shown-{seed}")["runs"]]
     batches = Dataset.open(path).rows([item.name for item in model.features])
     x = np.concatenate(
         [np.stack([batch.column(item.name).to_numpy() for item in model.features], 1) for batch in batches]
@@ -345,7 +342,7 @@ def test_a_model_of_the_switchs_own_queues_decides_while_the_switch_runs(tmp_pat
     assert cli.main([*arguments, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     rows = pd.read_parquet(tmp_path / "run" / "tradeoff.parquet")
     row = rows[(rows["predictor"] == "paper.json") & (rows["flip_probability"] == 0) & rows["threshold"].isna()].iloc[0]
-    settings = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
+    settings = result_in(tmp_path / "run")["config"]
     given = dict(settings["workloads"][row["workload"]])
     batches = workload_of(given.pop("workload"), given).batches(
         *(settings["ports"], settings["ports"] * settings["buffer_per_port"], settings["slots"], int(row["seed"]))
@@ -362,7 +359,7 @@ def test_a_model_that_decides_while_the_switch_runs(tmp_path: Path, monkeypatch:
     model = Ensemble(inputs, (tree,), Fraction(0), output="logit", origin={POLICY: "learned"})
     model.save(tmp_path / "above.json")
     assert cli.main([*SHORT, "tracking=off", f"models=[{tmp_path / 'above.json'}]", "hydra.run.dir=run"]) == 0
-    document = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    document = result_in(tmp_path / "run")
     rows = pd.DataFrame(document["rows"])
     mine = rows[(rows["predictor"] == "above.json") & (rows["workload"] == "incast_60") & rows["threshold"].isna()]
     assert set(mine["policy"]) == {"learned"}
@@ -389,8 +386,7 @@ def ran_of_prediction_map(folder: Path, name: str, *overrides: str) -> dict[str,
     """The result of the small size."""
     arguments = ["run", "prediction_map", "size=small", "tracking=off", "jobs=1", f"store_dir={folder / 'store'}"]
     assert cli.main([*arguments, f"hydra.run.dir={folder / name}", *overrides]) == 0
-    document: dict[str, Any] = json.loads((folder / name / "result.json").read_text(encoding="utf-8"))
-    return document
+    return result_in(folder / name)
 
 
 def nobody(traffic: Traffic, learning: Learning) -> Sent:

@@ -226,9 +226,8 @@ def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
 
 
 def refused(tmp_path: Path, match: str, ensemble: Ensemble | None = None, **settings: str) -> None:
-    with pytest.raises(ForetailError, match=match) as caught:
+    with pytest.raises(ForetailError, match=match):
         export(ensemble or small_ensemble(), P4(**settings), tmp_path / "out")  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 

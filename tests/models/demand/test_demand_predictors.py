@@ -23,6 +23,7 @@ from foretail.models.demand.regression import BoostedEntries, LinearEntries
 from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from foretail.testing import check_demand_predictor
 from tests.examples import draws
+from tests.refusals import refusing
 
 NODES, DEGREE = 5, 100
 OFF = ~np.eye(NODES, dtype=bool)
@@ -97,11 +98,6 @@ class _LeavesTheHose(LastValue):
 def test_the_contract_names_what_is_broken(broken: type[DemandPredictor], clause: str) -> None:
     with pytest.raises(AssertionError, match=clause):
         check_demand_predictor(broken)
-
-
-def test_the_contract_refuses_predictions_outside_the_hose_model() -> None:
-    with pytest.raises(ForetailError, match="hose model"):
-        check_demand_predictor(_LeavesTheHose)
 
 
 def runs_of(demand: NDArray[np.float64]) -> list[DemandSequence]:
@@ -226,34 +222,25 @@ def test_absent_pairs_are_raised_when_asked(demand: NDArray[np.float64], absent:
     assert np.all(found.demand[~np.eye(len(demand), dtype=bool)] > 0)
 
 
-@pytest.mark.parametrize(("degree", "absent"), [(0, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf"))])
-def test_other_projections_are_refused(degree: int, absent: float) -> None:
-    with pytest.raises(ForetailError, match="give at least 1 uplink"):
-        into_hose(constant()[0], degree, absent=absent)
-
-
-@pytest.mark.parametrize(
-    ("predictor", "says"),
-    [
-        (MovingAverage(window=0), r"predictor\.window is 0"),
-        (Seasonal(period=0), r"predictor\.period is 0: set it to an integer >= 1 .*or null"),
-        (LinearEntries(penalty=0), r"predictor\.penalty is 0"),
-        (BoostedEntries(trees=0), r"predictor\.trees"),
-        (LowRank(rank=1.5), r"predictor\.rank"),  # type: ignore[arg-type]
-        (HistoryAttention(learning_rate=0), r"predictor\.learning_rate"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(predictor: DemandPredictor, says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        predictor.fit(runs_of(constant()))
-
-
-def test_other_intervals_are_refused() -> None:
-    with pytest.raises(ForetailError, match="one interval"):
-        LastValue().fit([*runs_of(constant()), DemandSequence(constant(), 2000, "b")])
-
-
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ForetailError, match=r"package torch: pip install '\.\[nn\]'"):
         HistoryAttention().fit(runs_of(constant()))
+
+
+def fitted(predictor: DemandPredictor) -> DemandPredictor:
+    return predictor.fit(runs_of(constant()))
+
+
+UPLINKS = ((0, 0.0), (1, -1.0), (1, float("nan")), (1, float("inf")))
+test_what_cannot_be_is_refused = refusing(
+    (lambda: check_demand_predictor(_LeavesTheHose), "hose model"),
+    *((lambda d=d, a=a: into_hose(constant()[0], d, absent=a), "give at least 1 uplink") for d, a in UPLINKS),
+    (lambda: fitted(MovingAverage(window=0)), r"predictor\.window is 0"),
+    (lambda: fitted(Seasonal(period=0)), r"predictor\.period is 0: set it to an integer >= 1 .*or null"),
+    (lambda: fitted(LinearEntries(penalty=0)), r"predictor\.penalty is 0"),
+    (lambda: fitted(BoostedEntries(trees=0)), r"predictor\.trees"),
+    (lambda: fitted(LowRank(rank=1.5)), r"predictor\.rank"),  # type: ignore[arg-type]
+    (lambda: fitted(HistoryAttention(learning_rate=0)), r"predictor\.learning_rate"),
+    (lambda: LastValue().fit([*runs_of(constant()), DemandSequence(constant(), 2000, "b")]), "one interval"),
+)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretail.core.errors import ForetailError
 from foretail.features.catalog import selection_cost
 from foretail.features.rows.labelled_rows import Rows
 from foretail.models.drop.boosted import BoostedTrees
@@ -18,6 +17,7 @@ from foretail.models.drop.feature_selection import (
     select_features,
 )
 from foretail.models.scoring.metrics import rank
+from tests.refusals import refusing
 
 NAMES = ("threshold_gap", "threshold_average", "threshold", "threshold_rank", "threshold_max")
 NOISE, COPY, DECIDES, HELPS, _ = NAMES
@@ -102,37 +102,6 @@ def test_a_feature_has_to_add_more_than_the_margin() -> None:
     assert selected(FeatureBudget(), margin=gain - 1e-9) == (first, second)
 
 
-@pytest.mark.parametrize(
-    ("names", "budget", "margin", "why"),
-    [
-        ((DECIDES,), FeatureBudget(operations=0), 0.0, "no feature fits the budget .operations <= 0., threshold alone"),
-        ((NOISE,), FeatureBudget(), 0.5, "adds more than 0.5 to"),
-        ((DECIDES, DECIDES), FeatureBudget(), 0.0, "chosen more than once"),
-    ],
-)
-def test_a_selection_of_nothing_is_refused(
-    names: tuple[str, ...], budget: FeatureBudget, margin: float, why: str
-) -> None:
-    with pytest.raises(ForetailError, match=why):
-        selected(budget, names, margin)
-
-
-@pytest.mark.parametrize(("name", "why"), [("no_such", "unknown feature 'no_such'"), ("incast", "no switch can know")])
-def test_a_feature_that_no_switch_has_is_refused(name: str, why: str) -> None:
-    with pytest.raises(ForetailError, match=why):
-        select_features(make, (name, *NAMES[1:]), TRAIN, VALIDATION, ports=PORTS, budget=FeatureBudget(), margin=0.0)
-
-
-def test_sides_without_drops_are_refused() -> None:
-    none = replace(VALIDATION, lqd_drop=np.zeros(len(VALIDATION), np.bool_))
-    with pytest.raises(ForetailError, match="hold no drop"):
-        select_features(make, NAMES, TRAIN, none, ports=PORTS, budget=FeatureBudget(), margin=0.0)
-    with pytest.raises(ForetailError, match="hold no drop"):
-        select_features(make, NAMES, none, VALIDATION, ports=PORTS, budget=FeatureBudget(), margin=0.0)
-    with pytest.raises(ForetailError, match="hold no drop"):
-        permutation_importance(make().fit(TRAIN.x, TRAIN.lqd_drop), none.x, none.lqd_drop, 2, 1)
-
-
 def test_importance_is_the_fall_of_average_precision_over_shuffles() -> None:
     places = [NAMES.index(name) for name in (NOISE, DECIDES, HELPS, "threshold_max")]
     x, labels = VALIDATION.x[:, places], VALIDATION.lqd_drop
@@ -151,3 +120,24 @@ def test_importance_is_the_fall_of_average_precision_over_shuffles() -> None:
     error = np.hypot(np.std(falls), decides.deviation) / np.sqrt(20)
     assert abs(np.mean(falls) - decides.mean) < 5 * error
     assert 0.3 < decides.deviation / np.std(falls) < 3
+
+
+def chosen_from(first: str, train: Rows = TRAIN, validation: Rows = VALIDATION) -> object:
+    names = (first, *NAMES[1:])
+    return select_features(make, names, train, validation, ports=PORTS, budget=FeatureBudget(), margin=0.0)
+
+
+NONE = replace(VALIDATION, lqd_drop=np.zeros(len(VALIDATION), np.bool_))
+test_what_cannot_be_selected_is_refused = refusing(
+    (
+        lambda: selected(FeatureBudget(operations=0), (DECIDES,), 0.0),
+        "no feature fits the budget .operations <= 0., thr",
+    ),
+    (lambda: selected(FeatureBudget(), (NOISE,), 0.5), "adds more than 0.5 to"),
+    (lambda: selected(FeatureBudget(), (DECIDES, DECIDES), 0.0), "chosen more than once"),
+    (lambda: chosen_from("no_such"), "unknown feature 'no_such'"),
+    (lambda: chosen_from("incast"), "no switch can know"),
+    (lambda: chosen_from(NAMES[0], TRAIN, NONE), "hold no drop"),
+    (lambda: chosen_from(NAMES[0], NONE, VALIDATION), "hold no drop"),
+    (lambda: permutation_importance(make().fit(TRAIN.x, TRAIN.lqd_drop), NONE.x, NONE.lqd_drop, 2, 1), "hold no drop"),
+)

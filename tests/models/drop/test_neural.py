@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from foretail.models.scoring.metrics import rank
 from foretail.models.scoring.operating_point import choose_network_threshold
 from foretail.testing import check_predictor, synthetic_arrivals
 from tests.forests import PAPER_INPUTS
+from tests.refusals import refusing
 
 if TYPE_CHECKING:
     from foretail.models.drop.neural import MultilayerPerceptron
@@ -142,39 +144,6 @@ def test_the_threshold_has_the_highest_f1_of_all(network: Network) -> None:
         choose_network_threshold(probability, np.zeros_like(THEIR_LABELS))
     everything = choose_network_threshold(np.full(3, 0.5), np.ones(3, np.bool_))
     assert everything.probability < 0.5
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"layers": 0}, r"predictor\.layers"),
-        ({"width": 1.5}, r"predictor\.width"),
-        ({"steps": 0}, r"predictor\.steps"),
-        ({"batch_rows": 1}, r"predictor\.batch_rows"),
-        ({"learning_rate": 0}, r"predictor\.learning_rate is 0"),
-        ({"seed": -1}, r"predictor\.seed"),
-    ],
-)
-def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    with pytest.raises(ForetailError, match=says):
-        MultilayerPerceptron(**parameters).fit(X, Y)
-
-
-def test_other_inputs_are_refused(trained: MultilayerPerceptron, network: Network) -> None:
-    from foretail.models.drop.neural import MultilayerPerceptron
-
-    with pytest.raises(ForetailError, match="not trained"):
-        MultilayerPerceptron().to_network(PAPER_INPUTS)
-    with pytest.raises(ForetailError, match="4 features, but 3"):
-        trained.to_network(PAPER_INPUTS[:3])
-    with pytest.raises(ForetailError, match="needs 4 feature columns, but got 3"):
-        network.probability(X[:, :3])
-    with pytest.raises(ForetailError, match="integers"):
-        network.probability(X.astype(float))
-    with pytest.raises(ForetailError, match="outside"):
-        network.probability(-1 - X)
 
 
 def _without(network: Network, key: str, value: str | None) -> bytes:
@@ -347,27 +316,6 @@ def test_layers_decide_as_the_forward_of_a_module_does(name: str) -> None:
     assert np.count_nonzero(network.exceeds(rows) != (own > 0.5)) <= 2  # by rounding
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("Residual", r"joins values before and behind an activation \(add\), as a residual does"),
-        ("Branches", "cannot be read as a graph"),
-        ("Centres", "differ on some of 4,000 rows"),
-        ("Other", "has the step gelu, which is neither affine nor one of relu"),
-        ("Two", "has not one output for each row"),
-        ("half", r"computes in torch.float16, .*module.float\(\)"),
-        ("bfloat16", r"computes in torch.bfloat16, .*module.float\(\)"),
-        ("convolution", "takes no rows of columns"),
-    ],
-)
-def test_a_module_that_is_no_row_of_dense_layers_is_refused(name: str, sentence: str) -> None:
-    from foretail.models.drop import neural
-
-    with pytest.raises(ForetailError, match=sentence) as error:
-        neural.layers_of(_modules()[name]())
-    assert "\n" not in str(error.value)
-
-
 def test_a_predictor_whose_network_gives_other_probabilities_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples" / "torch_predictor"))
     kind = importlib.import_module("torch_predictor").TorchNetwork
@@ -380,6 +328,7 @@ def test_a_predictor_whose_network_gives_other_probabilities_is_refused(monkeypa
         Shifted(steps=60).fit(X[:4000], Y[:4000]).to_network(PAPER_INPUTS)
 
 
+@pytest.mark.nightly
 def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,3 +344,43 @@ def test_the_example_of_a_torch_module_keeps_the_contract_and_goes_to_c(
     certificate = export_network(network, tmp_path / "c", rows=(UNSEEN.astype(np.int64), THEIR_LABELS))
     assert certificate.on_rows is not None
     assert certificate.on_rows.decide_otherwise == 0
+
+
+def perceptron(**parameters: Any) -> MultilayerPerceptron:
+    from foretail.models.drop.neural import MultilayerPerceptron
+
+    return MultilayerPerceptron(**parameters)
+
+
+def layers(name: str) -> object:
+    from foretail.models.drop import neural
+
+    return neural.layers_of(_modules()[name]())
+
+
+@functools.cache
+def small() -> MultilayerPerceptron:
+    return perceptron(width=2, steps=1).fit(X, Y)
+
+
+test_what_cannot_be_is_refused = refusing(
+    (lambda: perceptron(layers=0).fit(X, Y), r"predictor\.layers"),
+    (lambda: perceptron(width=1.5).fit(X, Y), r"predictor\.width"),
+    (lambda: perceptron(steps=0).fit(X, Y), r"predictor\.steps"),
+    (lambda: perceptron(batch_rows=1).fit(X, Y), r"predictor\.batch_rows"),
+    (lambda: perceptron(learning_rate=0).fit(X, Y), r"predictor\.learning_rate is 0"),
+    (lambda: perceptron(seed=-1).fit(X, Y), r"predictor\.seed"),
+    (lambda: perceptron().to_network(PAPER_INPUTS), "not trained"),
+    (lambda: small().to_network(PAPER_INPUTS[:3]), "4 features, but 3"),
+    (lambda: small().to_network(PAPER_INPUTS).probability(X[:, :3]), "needs 4 feature columns, but got 3"),
+    (lambda: small().to_network(PAPER_INPUTS).probability(X.astype(float)), "integers"),
+    (lambda: small().to_network(PAPER_INPUTS).probability(-1 - X), "outside"),
+    (lambda: layers("Residual"), r"joins values before and behind an activation \(add\), as a residual does"),
+    (lambda: layers("Branches"), "cannot be read as a graph"),
+    (lambda: layers("Centres"), "differ on some of 4,000 rows"),
+    (lambda: layers("Other"), "has the step gelu, which is neither affine nor one of relu"),
+    (lambda: layers("Two"), "has not one output for each row"),
+    (lambda: layers("half"), r"computes in torch.float16, .*module.float\(\)"),
+    (lambda: layers("bfloat16"), r"computes in torch.bfloat16, .*module.float\(\)"),
+    (lambda: layers("convolution"), "takes no rows of columns"),
+)

@@ -33,6 +33,7 @@ from foretail.testing import check_predictor, synthetic_arrivals
 from tests.broken import broken
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS
+from tests.refusals import refusing
 
 X, Y = synthetic_arrivals(rows=3000, seed=3)
 
@@ -131,27 +132,6 @@ def test_the_contract_catches_predictors_that_break_it(predictor: type[DropPredi
         check_predictor(predictor)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"trees": 0}, r"predictor\.trees is 0: set it to an integer >= 1"),
-        ({"trees": 2.5}, r"predictor\.trees"),
-        ({"trees": True}, r"predictor\.trees"),
-        ({"depth": 0}, r"predictor\.depth"),
-        ({"depth": 33}, r"<= 32"),
-        ({"min_leaf_rows": 0}, r"predictor\.min_leaf_rows"),
-        ({"features_per_split": 0}, "or null"),
-        ({"features_per_split": 5}, "at most the 4 features"),
-        ({"bootstrap": 1}, "true or false"),
-        ({"seed": -1}, r"predictor\.seed"),
-        ({"jobs": 0}, r"predictor\.jobs"),
-    ],
-)
-def test_parameters_out_of_range_are_refused_by_fit(parameters: dict[str, Any], says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        RandomForest(**parameters).fit(X, Y)
-
-
 def test_numbers_may_be_bounded_on_either_side() -> None:
     share = Parameter(float, low=0, high=1)
     assert [share.allows(v) for v in (0, 0.5, 1, 1.5, "1", None, float("nan"))] == [True, True, True, *[False] * 4]
@@ -171,14 +151,6 @@ def test_no_drop_in_training_names_the_settings_that_raise_congestion() -> None:
         assert setting in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "rows", [np.zeros((0, 4), np.int64), np.full((2, 1), 1 << 24), np.full((2, 1), -1), [[0.5], [1.0]]]
-)
-def test_malformed_features_are_refused(rows: Any) -> None:
-    with pytest.raises(ForetailError, match="the features have"):
-        RandomForest().fit(rows, np.array([True, False]))
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
 def test_a_weight_of_n_is_the_row_n_times(seed: int, depth: int) -> None:
     random = np.random.default_rng(seed)
@@ -191,22 +163,6 @@ def test_a_weight_of_n_is_the_row_n_times(seed: int, depth: int) -> None:
         weighted = copy.deepcopy(forest).fit(x, y, weight).probability(x)
         repeated = forest.fit(np.repeat(x, weight, axis=0), np.repeat(y, weight)).probability(x)
         np.testing.assert_allclose(weighted, repeated, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("weight", "says"),
-    [
-        (np.ones(len(Y) - 1), r"shape \(2999,\) .* pass 3000 numbers"),
-        (np.ones((len(Y), 1)), "shape"),
-        (np.full(len(Y), "1"), "type"),
-        (np.where(np.arange(len(Y)) == 7, 0.0, 1.0), "row 7 weighs 0"),
-        (np.where(np.arange(len(Y)) == 8, -2.0, 1.0), "row 8 weighs -2"),
-        (np.where(np.arange(len(Y)) == 9, np.nan, 1.0), "row 9 weighs nan"),
-    ],
-)
-def test_malformed_weights_are_refused(weight: npt.NDArray[Any], says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        RandomForest().fit(X, Y, weight)
 
 
 @pytest.mark.parametrize("mode", ["boosted", "forest"])
@@ -300,25 +256,6 @@ def test_a_drop_weighs_what_it_costs(
 
 
 @pytest.mark.parametrize(
-    ("drop_weight", "ports", "says"),
-    [
-        (0.0, 10, "drop_weight is 0.0: set it to a positive number, balanced or cost"),
-        (float("nan"), 10, "positive number"),
-        ("heavy", 10, "drop_weight is heavy"),
-        ("cost", 1, "a switch of 1 ports"),
-    ],
-)
-def test_other_weights_are_refused(drop_weight: DropWeight, ports: int, says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        drop_factor(drop_weight, ports, [])
-
-
-def test_one_class_has_no_balance() -> None:
-    with pytest.raises(ForetailError, match="none of one"):
-        drop_factor("balanced", 10, [Rows(np.zeros((3, 1), np.int32), np.ones(3, np.bool_), None)])
-
-
-@pytest.mark.parametrize(
     "numbers", list(itertools.product((-1, 0, 17, 254), (0, 200, 255), (0, 144, 255), (0, 144, 176, 255)))
 )
 def test_the_tree_is_the_rule(numbers: tuple[int, int, int, int]) -> None:
@@ -409,25 +346,64 @@ def model(value: float = 1.0, name: str = "queue_load", params: str = counter_pa
     return Ensemble((FeatureInput(name, params, 8),), (tree,), Fraction(0), output="value")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        (model(name="fill", params=""), "m predicts no alpha, for it does not read counters of an interval"),
-        (model(params=""), "m predicts no alpha"),
-        (model(params="interval_ns=0100"), "m predicts no alpha"),
-        (model(value=0.5), "m is not one tree with whole numbers from -7 to 6 in its leaves"),
-        (model(value=7.0), "m is not one tree with whole numbers"),
-        (replace(model(), base=1.0), "m is not one tree"),
-        (replace(model(), trees=model().trees * 2), "m is not one tree"),
-    ],
-)
-def test_other_models_are_refused(wrong: Ensemble, sentence: str) -> None:
-    with pytest.raises(ForetailError) as error:
-        require_alpha_tree(wrong, "m")
-    assert sentence in str(error.value)
-
-
 def test_threads_do_not_change_the_model() -> None:
     one, two = (RandomForest(seed=9, jobs=jobs).fit(X, Y) for jobs in (1, 2))
     assert one.to_ensemble(PAPER_INPUTS) == two.to_ensemble(PAPER_INPUTS)
     assert np.array_equal(one.probability(X), two.probability(X))
+
+
+def weighing(row: int, weight: float) -> npt.NDArray[Any]:
+    return np.where(np.arange(len(Y)) == row, weight, 1.0)
+
+
+def fitted(**parameters: Any) -> DropPredictor:
+    return RandomForest(**parameters).fit(X, Y)
+
+
+def learned(rows: Any) -> DropPredictor:
+    return RandomForest().fit(rows, np.array([True, False]))
+
+
+ONE_CLASS = Rows(np.zeros((3, 1), np.int32), np.ones(3, np.bool_), None)
+heavy: Any = "heavy"
+test_what_cannot_be_is_refused = refusing(
+    (lambda: fitted(trees=0), r"predictor\.trees is 0: set it to an integer >= 1"),
+    (lambda: fitted(trees=2.5), r"predictor\.trees"),
+    (lambda: fitted(trees=True), r"predictor\.trees"),
+    (lambda: fitted(depth=0), r"predictor\.depth"),
+    (lambda: fitted(depth=33), "<= 32"),
+    (lambda: fitted(min_leaf_rows=0), r"predictor\.min_leaf_rows"),
+    (lambda: fitted(features_per_split=0), "or null"),
+    (lambda: fitted(features_per_split=5), "at most the 4 features"),
+    (lambda: fitted(bootstrap=1), "true or false"),
+    (lambda: fitted(seed=-1), r"predictor\.seed"),
+    (lambda: fitted(jobs=0), r"predictor\.jobs"),
+    (lambda: learned(np.zeros((0, 4), np.int64)), "the features have"),
+    (lambda: learned(np.full((2, 1), 1 << 24)), "the features have"),
+    (lambda: learned(np.full((2, 1), -1)), "the features have"),
+    (lambda: learned([[0.5], [1.0]]), "the features have"),
+    (lambda: RandomForest().fit(X, Y, np.ones(len(Y) - 1)), r"shape \(2999,\) .* pass 3000 numbers"),
+    (lambda: RandomForest().fit(X, Y, np.ones((len(Y), 1))), "shape"),
+    (lambda: RandomForest().fit(X, Y, np.full(len(Y), "1")), "type"),
+    (lambda: RandomForest().fit(X, Y, weighing(7, 0.0)), "row 7 weighs 0"),
+    (lambda: RandomForest().fit(X, Y, weighing(8, -2.0)), "row 8 weighs -2"),
+    (lambda: RandomForest().fit(X, Y, weighing(9, np.nan)), "row 9 weighs nan"),
+    (lambda: drop_factor(0.0, 10, []), "drop_weight is 0.0: set it to a positive number, balanced or cost"),
+    (lambda: drop_factor(float("nan"), 10, []), "positive number"),
+    (lambda: drop_factor(heavy, 10, []), "drop_weight is heavy"),
+    (lambda: drop_factor("cost", 1, []), "a switch of 1 ports"),
+    (lambda: drop_factor("balanced", 10, [ONE_CLASS]), "none of one"),
+    (
+        lambda: require_alpha_tree(model(name="fill", params=""), "m"),
+        "m predicts no alpha, for it does not read counters",
+    ),
+    (lambda: require_alpha_tree(model(params=""), "m"), "m predicts no alpha"),
+    (lambda: require_alpha_tree(model(params="interval_ns=0100"), "m"), "m predicts no alpha"),
+    (
+        lambda: require_alpha_tree(model(value=0.5), "m"),
+        "m is not one tree with whole numbers from -7 to 6 in its leaves",
+    ),
+    (lambda: require_alpha_tree(model(value=7.0), "m"), "m is not one tree with whole numbers"),
+    (lambda: require_alpha_tree(replace(model(), base=1.0), "m"), "m is not one tree"),
+    (lambda: require_alpha_tree(replace(model(), trees=model().trees * 2), "m"), "m is not one tree"),
+)

@@ -27,6 +27,7 @@ from foretail.models.ensemble.rounding import arithmetic, framework_drops, frame
 from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
 from tests.forests import PAPER_INPUTS, Trained, forests, paper_forest, stump, stumps
+from tests.refusals import refusing
 
 
 @settings(max_examples=draws(40))
@@ -116,33 +117,12 @@ def test_votes_round_half_to_even(value: float, bits: int) -> None:
     assert abs(vote - exact) < Fraction(1, 2) or vote % 2 == 0
 
 
-def test_the_forest_of_the_paper_decides_as_scikit_learn() -> None:
-    trained = paper_forest()
-    assert np.array_equal(trained.ensemble.exceeds(trained.rows), trained.forest.forest_.predict(trained.rows))
-    assert trained.ensemble.exceeds(trained.rows).any()
-
-
 def test_cuts_at_the_ends_of_the_range_are_exact() -> None:
     top = (1 << 24) - 1
     ensemble = Ensemble(
         (FeatureInput("a", "", 24),), (stump([0.0, 1.0], cut=top - 1), stump([0.0, 1.0], cut=0)), Fraction(1)
     )
     assert ensemble.exceeds(np.array([[0], [1], [top - 1], [top]])).tolist() == [False, False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("x", "says"),
-    [
-        (np.zeros((3, 2), np.int64), "needs 1 feature columns"),
-        (np.zeros(3, np.int64), "needs 1 feature columns"),
-        (np.zeros((3, 1)), "needs integer features"),
-        (np.array([[256]]), "outside"),
-        (np.array([[-1]]), "outside"),
-    ],
-)
-def test_malformed_rows_are_refused(x: Any, says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        stumps([0.0, 1.0]).exact_sum(x)
 
 
 BREAKS: dict[str, Callable[[Any], Any]] = {
@@ -189,25 +169,8 @@ def test_malformed_files_are_refused_with_one_sentence_that_names_the_file(fault
     BREAKS[fault](document)
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(ForetailError, match=r"broken\.json") as caught:
-        Ensemble.load(path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": NaN}', "[" * 100_000, "1" * 5000])
-def test_files_that_are_no_ensemble_are_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "broken.json"
-    path.write_text(text)
     with pytest.raises(ForetailError, match=r"broken\.json"):
         Ensemble.load(path)
-
-
-def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="cannot be read"):
-        Ensemble.load(tmp_path / "none.json")
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ForetailError, match="cannot be read"):
-        Ensemble.load(tmp_path / "binary.json")
 
 
 def test_the_hash_depends_on_every_part() -> None:
@@ -222,18 +185,6 @@ def test_the_hash_depends_on_every_part() -> None:
         replace(ensemble, trees=(stump([0.0, 1.0], cut=11), ensemble.trees[1])),
     ]
     assert len({e.sha256 for e in [ensemble, *others]}) == len(others) + 1
-
-
-def test_votes_that_are_not_the_rounded_values_are_refused() -> None:
-    tree = stump([0.0, 1.0])
-    voted = Tree(tree.feature, tree.cut, tree.left, tree.right, tree.value, votes=np.array([0, 0, 257]))
-    with pytest.raises(ForetailError, match="not its rounded values"):
-        Ensemble((FeatureInput("a", "", 8),), (voted,), Fraction(1, 2), vote_bits=8, default_tau=0)
-
-
-def test_a_threshold_that_is_no_dyadic_rational_is_refused() -> None:
-    with pytest.raises(ForetailError, match="power of two"):
-        stumps([0.0, 1.0], threshold=Fraction(1, 3))
 
 
 def test_version_1_files_stay_readable() -> None:
@@ -321,13 +272,6 @@ def test_a_leaf_that_no_input_reaches_has_no_box() -> None:
     assert found.votes.tolist() == [2, 4]
 
 
-def test_empty_and_malformed_boxes_are_refused() -> None:
-    with pytest.raises(ForetailError, match="a box is empty"):
-        Boxes(np.array([[2]]), np.array([[1]]), np.array([0]))
-    with pytest.raises(ForetailError, match="one bound per box and input"):
-        Boxes(np.array([[2]]), np.array([[3]]), np.array([0, 1]))
-
-
 def test_the_default_vote_counts_where_no_box_is() -> None:
     model = Boxes(np.array([[0]]), np.array([[3]]), np.array([7]))
     half = Boxes(np.array([[0]]), np.array([[1]]), np.array([7]), default=7)
@@ -405,10 +349,9 @@ def test_work_within_its_budget_reports_every_part() -> None:
 def test_work_beyond_its_budget_is_refused_after_its_first_part() -> None:
     effort = Effort(100, clock=every_look_takes(10).__next__)
     seen: list[int] = []
-    with pytest.raises(ForetailError, match=r"at least 1,010 s \(sums\), more than budget_seconds=100: raise it") as no:
+    with pytest.raises(ForetailError, match=r"at least 1,010 s \(sums\), more than budget_seconds=100: raise it"):
         seen.extend(effort.watch("sums", range(100), 100))
     assert seen == [0]
-    assert "\n" not in str(no.value)
 
 
 def test_budgets_count_from_the_start_of_the_export() -> None:
@@ -429,3 +372,31 @@ def test_an_export_that_would_take_too_long_writes_nothing(max_cells: int, tmp_p
     by_cells = [f"{what} on 8 cells" for what in ("sums", "votes", "proof", "rounding")]
     steps = ["trees simplified", "votes chosen", "code written", "code built"]
     assert told == dict.fromkeys([*steps, *(["proof by boxes of tables"] if max_cells == 1 else by_cells)], 1.0)
+
+
+def loaded(folder: Path, content: bytes) -> Ensemble:
+    (folder / "broken.json").write_bytes(content)
+    return Ensemble.load(folder / "broken.json")
+
+
+def voted(votes: list[int]) -> Ensemble:
+    tree = replace(stump([0.0, 1.0]), votes=np.array(votes))
+    return Ensemble((FeatureInput("a", "", 8),), (tree,), Fraction(1, 2), vote_bits=8, default_tau=0)
+
+
+ONE = stumps([0.0, 1.0])
+NO_ENSEMBLES = (b"", b"{", b"[]", b"null", b'{"schema": NaN}', b"[" * 100_000, b"1" * 5000)
+test_what_cannot_be_is_refused = refusing(
+    (lambda: ONE.exact_sum(np.zeros((3, 2), np.int64)), "needs 1 feature columns"),
+    (lambda: ONE.exact_sum(np.zeros(3, np.int64)), "needs 1 feature columns"),
+    (lambda: ONE.exact_sum(np.zeros((3, 1))), "needs integer features"),
+    (lambda: ONE.exact_sum(np.array([[256]])), "outside"),
+    (lambda: ONE.exact_sum(np.array([[-1]])), "outside"),
+    *((lambda folder, content=content: loaded(folder, content), r"broken\.json") for content in NO_ENSEMBLES),
+    (lambda folder: loaded(folder, b"\xff\xfe\x00"), "cannot be read"),
+    (lambda folder: Ensemble.load(folder / "none.json"), "cannot be read"),
+    (lambda: voted([0, 0, 257]), "not its rounded values"),
+    (lambda: stumps([0.0, 1.0], threshold=Fraction(1, 3)), "power of two"),
+    (lambda: Boxes(np.array([[2]]), np.array([[1]]), np.array([0])), "a box is empty"),
+    (lambda: Boxes(np.array([[2]]), np.array([[3]]), np.array([0, 1])), "one bound per box and input"),
+)

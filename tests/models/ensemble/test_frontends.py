@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 from tests.examples import draws
 from tests.forests import CLASSIFIERS, classified, read, untrained
+from tests.refusals import refusing
 
 if TYPE_CHECKING:
     import xgboost
@@ -204,54 +204,6 @@ def _made(kind: str, *given: Any, **settings: Any) -> Any:
     return next(getattr(place, kind) for place in places if hasattr(place, kind))(*given, **settings)
 
 
-FORESTS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
-    "a regressor": (
-        lambda x, y: _made("RandomForestRegressor", 2).fit(x, y),
-        "RandomForestRegressor is not a classifier",
-    ),
-    "another classifier": (
-        lambda x, y: _made("LogisticRegression").fit(x > 512, y),
-        "LogisticRegression is not a classifier",
-    ),
-    "no model": (lambda x, y: "forest.skops", "str is not a classifier"),
-    "an untrained forest": (lambda x, y: _made("RandomForestClassifier"), "not trained"),
-    "three classes": (
-        lambda x, y: _made("RandomForestClassifier", 2).fit(x, x[:, 0] % 3),
-        "3 classes apart",
-    ),
-    "one class": (lambda x, y: _made("DecisionTreeClassifier").fit(x, y & False), "1 classes apart"),
-    "other labels": (
-        lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.where(y, "drop", "accept")),
-        "'accept', 'drop'",
-    ),
-    "two outputs": (
-        lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.stack([y, y], 1)),
-        "several outputs",
-    ),
-    "another loss": (lambda x, y: untrained("gradient_boosting", loss="exponential").fit(x, y), "'exponential'"),
-    "an init of its own": (
-        lambda x, y: untrained("gradient_boosting", init=_made("DecisionTreeClassifier", max_depth=1)).fit(x, y),
-        "own init",
-    ),
-    "categories": (
-        lambda x, y: untrained("histogram_boosting", categorical_features=[0]).fit(x % 8, y),
-        "categorical features",
-    ),
-    "another number of features": (
-        lambda x, y: _made("RandomForestClassifier", 2).fit(x[:, :1], y),
-        "trained on 1 features",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FORESTS)
-def test_scikit_learn_models_of_another_kind_are_refused(fault: str) -> None:
-    train, says = FORESTS[fault]
-    with pytest.raises(ForetailError, match=says) as caught:
-        from_sklearn(train(*_rows()), TWO)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_value_that_counts_as_missing_is_refused() -> None:
     import xgboost
 
@@ -274,71 +226,6 @@ def _linear(x: Any, y: Any) -> xgboost.Booster:
     import xgboost
 
     return xgboost.train({"objective": "binary:logistic", "booster": "gblinear"}, xgboost.DMatrix(x, label=y), 2)
-
-
-BOOSTERS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
-    "a regressor": (lambda x, y: _booster(x, y, objective="reg:squarederror"), "reg:squarederror"),
-    "a logistic regressor": (lambda x, y: _booster(x, y, objective="reg:logistic"), "reg:logistic"),
-    "several classes": (
-        lambda x, y: _booster(x, x[:, 0] % 3, objective="multi:softprob", num_class=3),
-        "multi:softprob",
-    ),
-    "a ranker": (lambda x, y: _booster(x, y, objective="rank:pairwise"), "rank:pairwise"),
-    "a raw logit": (lambda x, y: _booster(x, y, objective="binary:logitraw"), "binary:logitraw"),
-    "a hinge": (lambda x, y: _booster(x, y, objective="binary:hinge"), "binary:hinge"),
-    "a linear model": (_linear, "gblinear"),
-    "an XGBRegressor": (
-        lambda x, y: _made("XGBRegressor", n_estimators=1).fit(x, y),
-        "XGBRegressor is not a classifier",
-    ),
-    "a classifier before fit": (lambda x, y: _made("XGBClassifier"), "not trained"),
-    "no trees": (lambda x, y: _booster(x, y, rounds=0, objective="binary:logistic"), "no trees"),
-    "categories": (
-        lambda x, y: _booster(
-            x % 8,
-            x[:, 0] % 8 == 3,
-            objective="binary:logistic",
-            data={"feature_types": ["c", "q"], "enable_categorical": True},
-        ),
-        "categorical splits",
-    ),
-    "another number of features": (
-        lambda x, y: _booster(x[:, :1], y, objective="binary:logistic"),
-        "trained on 1 features, but 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", BOOSTERS)
-def test_xgboost_models_of_another_kind_are_refused(fault: str) -> None:
-    train, says = BOOSTERS[fault]
-    with pytest.raises(ForetailError, match=says) as caught:
-        from_xgboost(train(*_rows()), TWO)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("feature", "says"),
-    [
-        (FeatureInput('queue"; system("x");//', "", 10), "not an identifier"),
-        (FeatureInput("", "", 10), "not an identifier"),
-        (FeatureInput("7up", "", 10), "not an identifier"),
-        (FeatureInput("queue\n", "", 10), "not an identifier"),
-        (FeatureInput("q" * 64, "", 10), "not an identifier"),
-        (FeatureInput("queue", "", None), "has no range"),  # type: ignore[arg-type]
-        (FeatureInput("queue", "", 0), "has no range"),
-        (FeatureInput("queue", "", 33), "has no range"),
-        (FeatureInput("queue", 'a"b', 10), "params"),
-        (FeatureInput("occupancy", "", 10), "twice"),
-    ],
-)
-def test_malformed_features_are_refused(feature: FeatureInput, says: str) -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
-    forest = RandomForestClassifier(2, max_depth=2, random_state=1).fit(*_rows())
-    with pytest.raises(ForetailError, match=says) as caught:
-        from_sklearn(forest, [feature, TWO[1]])
-    assert "\n" not in str(caught.value)
 
 
 def _boosted(
@@ -391,39 +278,74 @@ def test_splits_are_read_with_either_comparison_wherever_they_lie(operator: str,
     assert ensemble.origin["arithmetic"] == dtype
 
 
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (partial(_boosted, ">", [2.5]), "other than x < t"),
-        (partial(_boosted, "<", [float("inf")]), "threshold that is not finite"),
-        (partial(_boosted, "<=", [float("nan")]), "threshold that is not finite"),
-        (partial(_boosted, "<=", [2.5], leaves=(float("nan"), 1.0)), "leaf that is not finite"),
-        (partial(_boosted, "<=", [2.5], leaves=(float("inf"), 1.0)), "leaf that is not finite"),
-        (partial(_boosted, "<=", [2.5], base=float("inf")), "base score that is not finite"),
-        (partial(_boosted, "<", [2.5], link="identity", task_type="kRegressor"), "not a binary classifier"),
-        (partial(_boosted, "<", [2.5], task_type="kRegressor"), "not a binary classifier"),
-        (partial(_boosted, "<", [2.5], average=True), "averages logits, as LightGBM's boosting=rf"),
-    ],
+Training = Callable[[npt.NDArray[np.int64], npt.NDArray[Any]], object]
+FORESTS: tuple[tuple[Training, str], ...] = (
+    (lambda x, y: _made("RandomForestRegressor", 2).fit(x, y), "RandomForestRegressor is not a classifier"),
+    (lambda x, y: _made("LogisticRegression").fit(x > 512, y), "LogisticRegression is not a classifier"),
+    (lambda x, y: "forest.skops", "str is not a classifier"),
+    (lambda x, y: _made("RandomForestClassifier"), "not trained"),
+    (lambda x, y: _made("RandomForestClassifier", 2).fit(x, x[:, 0] % 3), "3 classes apart"),
+    (lambda x, y: _made("DecisionTreeClassifier").fit(x, y & False), "1 classes apart"),
+    (lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.where(y, "drop", "accept")), "'accept', 'drop'"),
+    (lambda x, y: _made("RandomForestClassifier", 2).fit(x, np.stack([y, y], 1)), "several outputs"),
+    (lambda x, y: untrained("gradient_boosting", loss="exponential").fit(x, y), "'exponential'"),
+    (lambda x, y: untrained("gradient_boosting", init=_made("DecisionTreeClassifier")).fit(x, y), "own init"),
+    (lambda x, y: untrained("histogram_boosting", categorical_features=[0]).fit(x % 8, y), "categorical features"),
+    (lambda x, y: _made("RandomForestClassifier", 2).fit(x[:, :1], y), "trained on 1 features"),
 )
-def test_treelite_models_of_another_kind_are_refused(model: Callable[[], treelite.Model], says: str) -> None:
-    with pytest.raises(ForetailError, match=says) as caught:
-        from_treelite(model(), NARROW)
-    assert "\n" not in str(caught.value)
+CATEGORIES = {"feature_types": ["c", "q"], "enable_categorical": True}
+BOOSTERS: tuple[tuple[Training, str], ...] = (
+    *((lambda x, y, kind=kind: _booster(x, y, objective=kind), kind) for kind in ("reg:squarederror", "reg:logistic")),
+    *((lambda x, y, kind=kind: _booster(x, y, objective=kind), kind) for kind in ("rank:pairwise", "binary:hinge")),
+    (lambda x, y: _booster(x, y, objective="binary:logitraw"), "binary:logitraw"),
+    (lambda x, y: _booster(x, x[:, 0] % 3, objective="multi:softprob", num_class=3), "multi:softprob"),
+    (_linear, "gblinear"),
+    (lambda x, y: _made("XGBRegressor", n_estimators=1).fit(x, y), "XGBRegressor is not a classifier"),
+    (lambda x, y: _made("XGBClassifier"), "not trained"),
+    (lambda x, y: _booster(x, y, rounds=0, objective="binary:logistic"), "no trees"),
+    (lambda x, y: _booster(x % 8, y, data=CATEGORIES, objective="binary:logistic"), "categorical splits"),
+    (lambda x, y: _booster(x[:, :1], y, objective="binary:logistic"), "trained on 1 features, but 2"),
+)
+FEATURES: tuple[tuple[FeatureInput, str], ...] = (
+    *((FeatureInput(name, "", 10), "not an identifier") for name in ('queue"; system("x");//', "", "7up", "queue\n")),
+    (FeatureInput("q" * 64, "", 10), "not an identifier"),
+    (FeatureInput("queue", "", None), "has no range"),  # type: ignore[arg-type]
+    (FeatureInput("queue", "", 0), "has no range"),
+    (FeatureInput("queue", "", 33), "has no range"),
+    (FeatureInput("queue", 'a"b', 10), "params"),
+    (FeatureInput("occupancy", "", 10), "twice"),
+)
 
 
-MALFORMED = {
-    "a cycle": ("cleft", [0, -1, -1]),
-    "a shared child": ("cleft", [1, -1, -1]),
-    "a child that does not exist": ("cright", [7, -1, -1]),
-    "half an inner node": ("cright", [-1, -1, -1]),
-    "an undeclared feature": ("split_index", [3, -1, -1]),
-}
+def _stumps(operator: str, threshold: float = 2.5, **settings: Any) -> Ensemble:
+    return from_treelite(_boosted(operator, [threshold], **settings), NARROW)
 
 
-@pytest.mark.parametrize("fault", MALFORMED)
-def test_malformed_trees_are_refused(fault: str) -> None:
+def _malformed(name: str, values: list[int]) -> Ensemble:
     model = _boosted("<", [2.5])
-    name, values = MALFORMED[fault]
     model.get_tree_accessor(0).set_field(name, np.array(values, np.int32))
-    with pytest.raises(ForetailError, match="malformed tree"):
-        from_treelite(model, NARROW)
+    return from_treelite(model, NARROW)
+
+
+test_what_cannot_be_is_refused = refusing(
+    *((lambda train=train: from_sklearn(train(*_rows()), TWO), words) for train, words in FORESTS),
+    *((lambda train=train: from_xgboost(train(*_rows()), TWO), words) for train, words in BOOSTERS),
+    *(
+        (lambda one=one: from_sklearn(untrained("random_forest").fit(*_rows()), [one, TWO[1]]), words)
+        for one, words in FEATURES
+    ),
+    (lambda: _stumps(">"), "other than x < t"),
+    (lambda: _stumps("<", float("inf")), "threshold that is not finite"),
+    (lambda: _stumps("<=", float("nan")), "threshold that is not finite"),
+    (lambda: _stumps("<=", leaves=(float("nan"), 1.0)), "leaf that is not finite"),
+    (lambda: _stumps("<=", leaves=(float("inf"), 1.0)), "leaf that is not finite"),
+    (lambda: _stumps("<=", base=float("inf")), "base score that is not finite"),
+    (lambda: _stumps("<", link="identity", task_type="kRegressor"), "not a binary classifier"),
+    (lambda: _stumps("<", task_type="kRegressor"), "not a binary classifier"),
+    (lambda: _stumps("<", average=True), "averages logits, as LightGBM's boosting=rf"),
+    (lambda: _malformed("cleft", [0, -1, -1]), "malformed tree"),
+    (lambda: _malformed("cleft", [1, -1, -1]), "malformed tree"),
+    (lambda: _malformed("cright", [7, -1, -1]), "malformed tree"),
+    (lambda: _malformed("cright", [-1, -1, -1]), "malformed tree"),
+    (lambda: _malformed("split_index", [3, -1, -1]), "malformed tree"),
+)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
+import importlib
 import io
 import json
 import lzma
@@ -15,6 +17,7 @@ import sys
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,9 @@ from foretail.models.ensemble import model_files
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_treelite, from_xgboost
 from foretail.models.ensemble.model_files import Format, Limits, format_of, load_model_file, read_foreign
+from tests.examples import draws, some_by_day
 from tests.forests import CLASSIFIERS, untrained
+from tests.refusals import refusing
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +48,8 @@ def _fitted(kind: str) -> Any:
     return untrained(kind).fit(x, x[:, 0] + random.integers(0, 400, 300) > 800)
 
 
-@pytest.fixture(scope="module")
-def files() -> dict[str, bytes]:
+@functools.cache
+def sound_files() -> dict[str, bytes]:
     """One valid file of every format that is read apart."""
     import skops.io
     import treelite
@@ -56,6 +61,11 @@ def files() -> dict[str, bytes]:
         "json": bytes(booster.save_raw("json")),
         "skops": skops.io.dumps(forest),
     }
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    return sound_files()
 
 
 @pytest.fixture
@@ -135,13 +145,12 @@ def test_json_of_others_is_recognised_without_parsing_it() -> None:
     assert format_of(b'{"learner": {"attributes"', "F") is Format.XGBOOST_JSON
 
 
-@pytest.mark.parametrize("fault", RUNS_CODE)
+@pytest.mark.parametrize("fault", some_by_day(RUNS_CODE, "that crashes".__eq__))
 def test_a_file_that_takes_its_reader_down_leaves_us_alive(fault: str, tmp_path: Path) -> None:
     content, says = RUNS_CODE[fault]
     (tmp_path / "model").write_bytes(content)
-    with pytest.raises(ForetailError, match=says) as caught:
+    with pytest.raises(ForetailError, match=says):
         load_model_file(tmp_path / "model", TWO, allow_pickle=True)
-    assert "\n" not in str(caught.value)
 
 
 NEVER_ENDS = {
@@ -166,7 +175,6 @@ def test_a_file_that_is_read_forever_is_given_up(fault: str, tmp_path: Path) -> 
     with pytest.raises(ForetailError, match=says) as caught:
         load_model_file(tmp_path / "model", TWO, True, limits)
     assert "damaged" not in str(caught.value) or "if the file is damaged" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.nightly
@@ -239,9 +247,9 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 
 def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], tmp_path: Path) -> None:
-    random = np.random.default_rng(1)
+    random, times = np.random.default_rng(1), draws(16)
     for name, content in files.items():
-        for i in range(8):
+        for i in range(times):
             cut = int(random.integers(0, len(content)))
             (tmp_path / f"{name}.cut.{i}").write_bytes(content[:cut])
             noise = bytearray(content)
@@ -252,7 +260,7 @@ def test_damaged_files_are_refused_or_end_their_reader(files: dict[str, bytes], 
         [sys.executable, "-P", "-W", "ignore", "-c", DAMAGED, str(tmp_path)], capture_output=True, text=True, check=True
     )
     ends = dict(line.rsplit(" ", 1) for line in answer.stdout.splitlines())
-    assert len(ends) == 17 * len(files)
+    assert len(ends) == (2 * times + 1) * len(files)
     assert [name for name, end in ends.items() if end == "2"] == []
     assert [name for name, end in ends.items() if ".cut." in name and end == "0"] == []
 
@@ -271,34 +279,6 @@ def test_damage_that_xgboost_notices_only_when_it_writes_the_trees_again(
         load_model_file(tmp_path / "model.json", TWO)
 
 
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
-BROKEN = {
-    "a pointer of Git LFS": (LFS, "is a pointer of Git LFS .* git lfs pull"),
-    "a web page": (b"\n<!DOCTYPE html>\n<html>", "is a web page and not the file itself"),
-    "nothing": (b"", "not a model file"),
-    "noise": (b"\x9f" * 200, "not a model file"),
-    "half a LightGBM model": (b"tree\nversion=v4\nnum_class=1\n", "cannot read the LightGBM model"),
-    "a list": (b"[1, 2, 3]", "not a model file"),
-    "truncated JSON": (b'{"learner": {"attributes"', "not a valid XGBoost JSON model"),
-    "JSON of something else": (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
-    "deep JSON of ours": (b'{"schema": "foretail.ensemble", "trees": ' + b"[" * 100_000, "nested too deeply"),
-    "an ensemble of another version": (b'{"schema": "foretail.ensemble", "version": 9}', "version 9"),
-    "an XGBoost model without trees": (b'{"learner": {}}', "not a valid XGBoost JSON model"),
-    "half a ZIP file": (b"PK\x03\x04" + b"\0" * 40, "not a valid skops file"),
-}
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("fault", BROKEN)
-def test_other_files_are_refused(fault: str, tmp_path: Path) -> None:
-    content, says = BROKEN[fault]
-    (tmp_path / "model").write_bytes(content)
-    with pytest.raises(ForetailError, match=says) as caught:
-        load_model_file(tmp_path / "model", TWO)
-    assert str(tmp_path / "model") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zlib.compress])
 def test_compressed_files_of_others_are_no_pickles(pack: Any, files: dict[str, bytes], tmp_path: Path) -> None:
@@ -307,123 +287,6 @@ def test_compressed_files_of_others_are_no_pickles(pack: Any, files: dict[str, b
         with pytest.raises(ForetailError, match=r"is compressed, and no pickle is in it: unpack it") as caught:
             load_model_file(tmp_path / "model", TWO, allow_pickle=True)
         assert "allow_pickle" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("kind", ["xgboost", "lightgbm", "a category", "a calibration", "a search", "a threshold"])
-def test_skops_files_of_other_models_are_told_what_to_save(kind: str, tmp_path: Path) -> None:
-    import lightgbm
-    import skops.io
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
-
-    forest = untrained("random_forest")
-    made, says = {
-        "xgboost": (untrained("xgboost"), "holds a model of XGBoost: save it with its own save_model"),
-        "lightgbm": (lightgbm.LGBMClassifier(n_estimators=2, verbose=-1), "holds a model of LightGBM: save it as text"),
-        "a category": (
-            untrained("histogram_boosting", categorical_features=[0]),
-            "categorical features: train it",
-        ),
-        "a calibration": (CalibratedClassifierCV(forest), "holds a calibration, a rule outside of the trees"),
-        "a search": (GridSearchCV(forest, {"max_depth": [2]}), "holds a search or a threshold .* best_estimator_"),
-        "a threshold": (FixedThresholdClassifier(forest), "decides at a threshold of its own"),
-    }[kind]
-    x = np.random.default_rng(1).integers(0, 8, (300, 2))
-    skops.io.dump(made.fit(x, x.sum(1) > 8), tmp_path / "model")
-    with pytest.raises(ForetailError, match=says):
-        load_model_file(tmp_path / "model", TWO)
-
-
-def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ForetailError, match="cannot be read"):
-            load_model_file(path, TWO)
-
-
-@pytest.mark.parametrize("name", ["checkpoint", "ubj", "json", "skops"])
-@pytest.mark.parametrize("features", [None, ()])
-def test_the_range_of_the_inputs_must_be_given(name: str, features: Any, files: Any, tmp_path: Path) -> None:
-    (tmp_path / "model").write_bytes(files[name])
-    with pytest.raises(ForetailError, match="does not say the range of its inputs"):
-        load_model_file(tmp_path / "model", features)
-
-
-@pytest.mark.usefixtures("here")
-def test_refusals_of_the_front_ends_name_the_file(tmp_path: Path) -> None:
-    import skops.io
-    from sklearn.ensemble import RandomForestRegressor
-
-    path = tmp_path / "model.skops"
-    skops.io.dump(RandomForestRegressor(2).fit([[0, 0], [1, 1]], [0.0, 1.0]), path)
-    with pytest.raises(ForetailError, match=r"model\.skops: RandomForestRegressor is not a classifier"):
-        load_model_file(path, TWO)
-
-
-@pytest.mark.parametrize("base_score", ["[2E0]", "[NaN]", "[5E-1,5E-1]"])
-def test_a_base_score_that_is_no_probability_is_the_fault_of_the_file(
-    base_score: str, files: dict[str, bytes], tmp_path: Path
-) -> None:
-    text = re.sub(rb'"base_score":"[^"]*"', f'"base_score":"{base_score}"'.encode(), files["json"])
-    (tmp_path / "model").write_bytes(text)
-    with pytest.raises(ForetailError, match=r"model: XGBoost itself refuses .*base_score.* above 0 and below 1$") as no:
-        load_model_file(tmp_path / "model", TWO)
-    assert "\n" not in str(no.value)
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("one_hot_up_to", [1, 100])
-def test_categories_are_not_supported_rather_than_damaged(one_hot_up_to: int, tmp_path: Path) -> None:
-    """XGBoost saves the names of categories beside the splits on them, which treelite refuses before it sees any."""
-    import pandas as pd
-    import xgboost
-
-    random = np.random.default_rng(1)
-    frame = pd.DataFrame({"queue": random.integers(0, 8, 500), "occupancy": random.integers(0, 1 << 10, 500)})
-    label, frame["queue"] = frame["queue"].isin([1, 3]), frame["queue"].astype("category")
-    model = xgboost.XGBClassifier(n_estimators=2, enable_categorical=True, max_cat_to_onehot=one_hot_up_to)
-    model.fit(frame, label).save_model(tmp_path / "model.ubj")
-    with pytest.raises(ForetailError, match=r"categorical splits, which are not supported: train it on integer"):
-        load_model_file(tmp_path / "model.ubj", TWO)
-
-
-@pytest.mark.usefixtures("here")
-def test_skops_files_with_other_types_are_refused_by_name(tmp_path: Path) -> None:
-    import skops.io
-    from sklearn.preprocessing import FunctionTransformer
-
-    path = tmp_path / "model"
-    skops.io.dump(FunctionTransformer(func=subprocess.run), path)
-    with pytest.raises(ForetailError, match=r"not trusted \(subprocess\.run\)"):
-        load_model_file(path, TWO)
-
-
-@pytest.mark.usefixtures("here")
-def test_zip_files_of_others_are_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
-        archive.writestr("data.pkl", b"")
-    with pytest.raises(ForetailError, match="none of skops"):
-        load_model_file(tmp_path / "model", TWO)
-    with zipfile.ZipFile(tmp_path / "net.pt", "w") as archive:
-        archive.writestr("net/data.pkl", "x")
-    with pytest.raises(ForetailError, match=r"is a file of PyTorch.*Network\.of_layers"):
-        load_model_file(tmp_path / "net.pt", None)
-
-
-@pytest.mark.usefixtures("here")
-def test_models_of_another_scikit_learn_are_refused(tmp_path: Path) -> None:
-    import skops.io
-
-    model = _fitted("decision_tree")
-    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(model))) as source, zipfile.ZipFile(tmp_path / "m", "w") as target:
-        for item in source.namelist():
-            text = source.read(item)
-            if item == "schema.json":
-                assert b"_sklearn_version" in text
-                text = text.replace(b'1.9.1\\"', b'1.7.0\\"')
-            target.writestr(item, text)
-    with pytest.raises(ForetailError, match=r"saved by scikit-learn 1\.7\.0"):
-        load_model_file(tmp_path / "m", TWO)
 
 
 def test_formats_are_known_by_their_content(files: dict[str, bytes]) -> None:
@@ -451,3 +314,130 @@ def test_the_trusted_types_are_needed(files: dict[str, bytes]) -> None:
     needed = set(skops.io.get_untrusted_types(data=files["skops"]))
     needed |= set(skops.io.get_untrusted_types(data=skops.io.dumps(_fitted("histogram_boosting"))))
     assert needed == set(model_files.SKOPS_TYPES)
+
+
+def read_here(folder: Path, content: bytes, features: Any = TWO) -> object:
+    """Read a file in this process, where an apart one takes seconds to start; what refuses it names it."""
+    path = folder / "model"
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_files, "_read_apart", read_foreign)
+        with pytest.raises(ForetailError, match=re.escape(str(path))) as caught:
+            load_model_file(path, features)
+    raise caught.value
+
+
+def read_skops(folder: Path, model: Callable[[], Any]) -> object:
+    import skops.io
+
+    x = np.random.default_rng(1).integers(0, 8, (300, 2))
+    return read_here(folder, skops.io.dumps(model().fit(x, x.sum(1) > 8)))
+
+
+def of_sklearn(module: str, name: str, *given: Any, **settings: Any) -> Any:
+    return getattr(importlib.import_module(f"sklearn.{module}"), name)(*given, **settings)
+
+
+def of_lightgbm() -> Any:
+    import lightgbm
+
+    return lightgbm.LGBMClassifier(n_estimators=2, verbose=-1)
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def with_base_score(text: str) -> bytes:
+    return re.sub(rb'"base_score":"[^"]*"', f'"base_score":"{text}"'.encode(), sound_files()["json"])
+
+
+def of_another_sklearn() -> bytes:
+    import skops.io
+
+    packed = io.BytesIO()
+    whole = io.BytesIO(skops.io.dumps(_fitted("decision_tree")))
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(packed, "w") as target:
+        for item in source.namelist():
+            target.writestr(item, source.read(item).replace(b'1.9.1\\"', b'1.7.0\\"'))
+    return packed.getvalue()
+
+
+def categorical(folder: Path, one_hot_up_to: int) -> object:
+    """XGBoost saves the names of categories beside the splits on them, which treelite refuses before it sees any."""
+    import pandas as pd
+    import xgboost
+
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"queue": random.integers(0, 8, 500), "occupancy": random.integers(0, 1 << 10, 500)})
+    label, frame["queue"] = frame["queue"].isin([1, 3]), frame["queue"].astype("category")
+    model = xgboost.XGBClassifier(n_estimators=2, enable_categorical=True, max_cat_to_onehot=one_hot_up_to)
+    return read_here(folder, bytes(model.fit(frame, label).get_booster().save_raw("ubj")))
+
+
+OTHER_MODELS: tuple[tuple[Callable[[], Any], str], ...] = (
+    (lambda: untrained("xgboost"), "holds a model of XGBoost: save it with its own save_model"),
+    (of_lightgbm, "holds a model of LightGBM: save it as text"),
+    (lambda: untrained("histogram_boosting", categorical_features=[0]), "categorical features: train it"),
+    (
+        lambda: of_sklearn("calibration", "CalibratedClassifierCV", untrained("random_forest")),
+        "holds a calibration, a rule outside of the trees",
+    ),
+    (
+        lambda: of_sklearn("model_selection", "GridSearchCV", untrained("random_forest"), {"max_depth": [2]}),
+        "holds a search or a threshold .* best_estimator_",
+    ),
+    (
+        lambda: of_sklearn("model_selection", "FixedThresholdClassifier", untrained("random_forest")),
+        "decides at a threshold of its own",
+    ),
+    (lambda: of_sklearn("ensemble", "RandomForestRegressor", 2), "model: RandomForestRegressor is not a classifier"),
+    (
+        lambda: of_sklearn("preprocessing", "FunctionTransformer", func=subprocess.run),
+        r"not trusted \(subprocess\.run\)",
+    ),
+)
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+CONTENTS: tuple[tuple[bytes, str], ...] = (
+    (LFS, "is a pointer of Git LFS .* git lfs pull"),
+    (b"\n<!DOCTYPE html>\n<html>", "is a web page and not the file itself"),
+    (b"", "not a model file"),
+    (b"\x9f" * 200, "not a model file"),
+    (b"tree\nversion=v4\nnum_class=1\n", "cannot read the LightGBM model"),
+    (b"[1, 2, 3]", "not a model file"),
+    (b'{"learner": {"attributes"', "not a valid XGBoost JSON model"),
+    (b'{"a": 1}', "neither an ensemble nor an XGBoost model"),
+    (b'{"schema": "foretail.ensemble", "trees": ' + b"[" * 100_000, "nested too deeply"),
+    (b'{"schema": "foretail.ensemble", "version": 9}', "version 9"),
+    (b'{"learner": {}}', "not a valid XGBoost JSON model"),
+    (b"PK\x03\x04" + b"\0" * 40, "not a valid skops file"),
+    (zipped("data.pkl", b""), "none of skops"),
+    (zipped("net/data.pkl", b"x"), r"is a file of PyTorch.*Network\.of_layers"),
+)
+SCORES = ("[2E0]", "[NaN]", "[5E-1,5E-1]")
+test_what_cannot_be_is_refused = refusing(
+    *((lambda folder, content=content: read_here(folder, content), words) for content, words in CONTENTS),
+    *((lambda folder, model=model: read_skops(folder, model), words) for model, words in OTHER_MODELS),
+    (lambda folder: read_here(folder, of_another_sklearn()), r"saved by scikit-learn 1\.7\.0"),
+    *(
+        (lambda folder, most=most: categorical(folder, most), "which are not supported: train it on")
+        for most in (1, 100)
+    ),
+    *(
+        (lambda folder, s=s: read_here(folder, with_base_score(s)), r"refuses .*base_score.* above 0 and below 1$")
+        for s in SCORES
+    ),
+    *(
+        (lambda folder, n=n: read_here(folder, sound_files()[n], None), "does not say the range of its")
+        for n in ("ubj", "skops")
+    ),
+    *(
+        (lambda folder, n=n: read_here(folder, sound_files()[n], ()), "does not say the range")
+        for n in ("checkpoint", "json")
+    ),
+    (lambda folder: load_model_file(folder, TWO), "cannot be read"),
+    (lambda folder: load_model_file(folder / "none", TWO), "cannot be read"),
+)

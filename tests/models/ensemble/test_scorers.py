@@ -29,10 +29,9 @@ from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
 from foretail.models.ensemble.scorers import POLICY, NobodyDecides, asking_policy, decides_in_replay, scorer_of
 from foretail.pipelines.data.inputs import column_inputs, feature_inputs
 from foretail.pipelines.exporting.predictor import given_model
-from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
-from tests.composed import composed
+from tests.composed import stage_settings
 from tests.forests import Trained, classified, forests, stump
 from tests.strategies import small_ensembles
 
@@ -246,7 +245,7 @@ def test_export_finds_the_columns_of_a_model_in_a_dataset(kind: str, dataset: Da
     else:
         lightgbm.LGBMClassifier(n_estimators=3, verbosity=-1).fit(x, y).booster_.save_model(tmp_path / "model")
     settings = (f"model={tmp_path / 'model'}", f"dataset={dataset.path}", "tracking=off", f"store_dir={tmp_path}")
-    model = given_model(typed(composed("export", *settings), ExportConfig))
+    model = given_model(stage_settings(ExportConfig, *settings))
     assert isinstance(model, Ensemble)
     assert model.features == feature_inputs(["threshold", "queue"], [dataset])
     assert "cell_bytes=256" in model.features[1].params
@@ -268,4 +267,4 @@ def test_a_model_whose_columns_a_dataset_lacks_is_refused(dataset: Dataset, tmp_
             f"store_dir={tmp_path}",
         )
         with pytest.raises(ForetailError, match=complaint):
-            given_model(typed(composed("export", *settings), ExportConfig))
+            given_model(stage_settings(ExportConfig, *settings))

@@ -14,6 +14,7 @@ import pytest
 
 from foretail.pipelines import cli
 from foretail.sim_bridge.circuits.demand import ring
+from tests.composed import result_in
 from tests.forests import paper_forest
 from tests.pipelines.stages.test_stage_faults import assert_one_sentence
 from tests.traces import write_bursts
@@ -221,8 +222,7 @@ def train(folder: Path, traces: str, *overrides: str) -> subprocess.CompletedPro
 
 
 def result(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
-    return found
+    return result_in(folder / "run")
 
 
 def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path, traces: str) -> None:
@@ -231,12 +231,11 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
     assert done.returncode == 0, done.stderr
     assert result(tmp_path)["parameters"] == {"cut_share": 0.25, "jobs": 1}
 
-    for wrong, complaint in (
+    for wrong, *complaints in (
         ("predictor.cut_share=2", "predictor.cut_share = 2 is out of range: it must be a number >= 0 and <= 1"),
-        ("predictor=my_stum", "predictor=my_stum is unknown: choose from boosted_forest"),
-        ("predictor=my_stum", "my_stump"),
+        ("predictor=my_stum", "predictor=my_stum is unknown: choose from boosted_forest", "my_stump"),
     ):
-        assert_one_sentence(train(tmp_path, traces, "predictor=my_stump", wrong), complaint)
+        assert_one_sentence(train(tmp_path, traces, "predictor=my_stump", wrong), *complaints)
 
     again = train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25")
     assert again.returncode == 0

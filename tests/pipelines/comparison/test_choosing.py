@@ -27,7 +27,7 @@ from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
-from tests.composed import composed, foretail
+from tests.composed import composed, foretail, result_in
 
 BURSTS = workloads.PoissonBursts(load=0.4)
 
@@ -138,7 +138,7 @@ def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
         tmp_path, "choose", "arrivals=arrivals.csv", "ports=8", "buffer=200", "windows=4", "hydra.run.dir=chosen"
     )
     assert result.returncode == 0, result.stderr
-    document = json.loads((tmp_path / "chosen" / "result.json").read_text())
+    document = result_in(tmp_path / "chosen")
     assert document["chosen"] in zoo.names()
     assert document["verdict"][0] == f"Use {document['chosen']}."
     assert Ensemble.load(tmp_path / "chosen" / "ensemble.json") == zoo.rule(document["chosen"]).ensemble()

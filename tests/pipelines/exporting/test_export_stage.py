@@ -32,7 +32,7 @@ from foretail.pipelines.stages.demand import demand
 from foretail.pipelines.stages.export import export
 from foretail.pipelines.stages.train import train
 from foretail.testing import synthetic_arrivals
-from tests.composed import composed
+from tests.composed import composed, result_in, stage_settings
 from tests.forests import paper_forest
 
 pytestmark = pytest.mark.slow
@@ -41,9 +41,8 @@ INPUTS = f"inputs=[{','.join(f'{{name: {name}, bits: 13}}' for name in COLUMNS)}
 
 
 def exported(folder: Path, *overrides: str) -> ExportResult:
-    config = typed(
-        composed("export", f"out={folder / 'out'}", f"store_dir={folder / 'store'}", "tracking=off", *overrides),
-        ExportConfig,
+    config = stage_settings(
+        ExportConfig, f"out={folder / 'out'}", f"store_dir={folder / 'store'}", "tracking=off", *overrides
     )
     return export_drop_predictor(config, folder / "run")
 
@@ -123,7 +122,6 @@ def test_what_does_not_describe_the_model_is_refused(
     with pytest.raises(ForetailError) as refusal:
         exported(tmp_path, f"model={tmp_path / 'model.json'}", f"target={target}", *overrides)
     assert complaint in str(refusal.value)
-    assert "\n" not in str(refusal.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"model.json", "store"}
 
 
@@ -152,7 +150,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demand")
     chosen = "demand_predictor=[seasonal,linear_entries,low_rank,history_attention]"
     tiny = ["nodes=4", "degree=2", "steps=10", "warm_up=6", "trusts=[2]", "demand_predictor.history_attention.steps=3"]
-    demand(typed(composed("demand", chosen, *tiny, "tracking.enabled=false"), DemandConfig), folder)
+    demand(stage_settings(DemandConfig, chosen, *tiny, "tracking.enabled=false"), folder)
     return folder / "predictors" / "hybrid_parallel"
 
 
@@ -170,7 +168,7 @@ def test_a_predictor_of_a_run_goes_to_its_targets(
     name: str, target: str, wanted: set[str], trained: Path, tmp_path: Path
 ) -> None:
     options = [f"model={trained / f'{name}.json'}", f"target={target}", "demand.max_error_uplinks=0.01", "tracking=off"]
-    result = export(typed(composed("export", *options), ExportConfig), tmp_path)
+    result = export(stage_settings(ExportConfig, *options), tmp_path)
     folder = tmp_path / target
     assert {path.name for path in folder.iterdir()} == wanted | {"predictor.json", "certificate.json", "digest.json"}
     assert (folder / "predictor.json").read_bytes() == (trained / f"{name}.json").read_bytes()
@@ -228,7 +226,7 @@ def test_a_drop_predictor_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"schema": "foretail.ensemble"}')
     options = [f"model={tmp_path / 'model.json'}", "tracking=off", f"store_dir={tmp_path / 'store'}"]
     with pytest.raises(ForetailError, match="version"):
-        export(typed(composed("export", *options), ExportConfig), tmp_path)
+        export(stage_settings(ExportConfig, *options), tmp_path)
 
 
 NETWORKS = {
@@ -316,9 +314,8 @@ def test_what_means_nothing_or_cannot_be_is_refused(
 ) -> None:
     overrides = [given.replace("..", str(folder)) for given in overrides]
     settings = config("export", folder, "tracking=off", f"model={folder / name}", f"out={tmp_path / 'c'}", *overrides)
-    with pytest.raises(ForetailError, match=complaint) as error:
+    with pytest.raises(ForetailError, match=complaint):
         export(settings, tmp_path)
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "c").exists()
 
 
@@ -330,7 +327,7 @@ def test_replay_asks_the_c_of_a_network_and_counts_where_it_decides_otherwise(fo
     drops = library.score(x) > library.default_tau
     run = ["replay", f"store_dir={folder / 'store'}", "tracking=off", f"datasets=[{folder / 'test'}]"]
     assert cli.main([*run, f"model={folder / 'mlp'}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
-    document = json.loads((tmp_path / "run" / "result.json").read_text())
+    document = result_in(tmp_path / "run")
     scores = document["predictions"]["scores"]["whole"]
     assert scores["true_positives"] == (drops & lqd_drop).sum()
     assert scores["false_positives"] == (drops & ~lqd_drop).sum()

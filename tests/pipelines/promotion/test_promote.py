@@ -33,13 +33,12 @@ from foretail.pipelines.promotion import gate
 from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
 from foretail.pipelines.promotion.model_card import markdown, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.promote import Aliases, promote
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.baselines import chosen_in
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.baselines import Baseline
-from tests.composed import composed
+from tests.composed import result_in, stage_settings
 from tests.forests import paper_forest
 from tests.traces import write_bursts
 
@@ -77,7 +76,7 @@ def uri(folder: Path) -> str:
 def trained(folder: Path) -> dict[str, TrainResult]:
     split = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
     return {
-        name: train(typed(composed("train", *shared(folder, *TRAINED_ON), *split, *own), TrainConfig), folder / name)
+        name: train(stage_settings(TrainConfig, *shared(folder, *TRAINED_ON), *split, *own), folder / name)
         for name, own in MODELS.items()
     }
 
@@ -93,7 +92,7 @@ def promoted(
         f"model={model}",
         *overrides,
     )
-    config = typed(composed("promote", *shared(folder, *datasets), *given), PromoteConfig)
+    config = stage_settings(PromoteConfig, *shared(folder, *datasets), *given)
     return promote_model(config, folder / "promoted" / name)
 
 
@@ -235,7 +234,7 @@ def test_a_worse_model_leaves_the_champion_where_it_is(
     assert "champion stays with version 1" in said.err
     assert "Gate" in said.out
     assert holders(folder, "first") == before
-    document = json.loads((folder / "refused" / "result.json").read_text())
+    document = result_in(folder / "refused")
     assert [model["address"] for model in document["used_models"]] == [WEAK]
     assert document["promoted"] is None
     assert {check["name"]: check["passed"] for check in document["gate"]["checks"]} == {
@@ -384,7 +383,7 @@ def test_a_model_of_ones_own_is_registered_with_what_trained_it(
 def test_aliases_are_shown_and_given_back(folder: Path, trained: dict[str, TrainResult]) -> None:
     def command(*overrides: str) -> Aliases:
         given = (f"tracking.uri={uri(folder)}", f"store_dir={folder / 'store'}", "tracking.registered_model=back")
-        result = promote(typed(composed("promote", *given, *overrides), PromoteConfig), folder / "aliases")
+        result = promote(stage_settings(PromoteConfig, *given, *overrides), folder / "aliases")
         assert isinstance(result, Aliases)
         return result
 

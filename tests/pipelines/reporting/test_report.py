@@ -29,6 +29,7 @@ from foretail.pipelines.reporting.page import glossary, render_page, stacked, va
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
 from foretail.sim_bridge.open_loop.scores import worth_in_words
+from tests.composed import result_in
 from tests.examples import draws
 from tests.forests import paper_forest
 from tests.reports import EVIL, Page, check_page, document, opened, run_folder
@@ -316,18 +317,18 @@ def test_a_page_of_a_real_run_holds_the_command_that_makes_it_again(
     overrides = ["demand=demand.csv", "degree=1", "k=3", "outputs=[json,c]", "seed=5"]
     assert cli.main(["schedule", *overrides, "hydra.run.dir=outputs/one"]) == 0
     assert "beside it: schedule.json, schedule.h" in capsys.readouterr().out
-    first = json.loads((tmp_path / "outputs/one/result.json").read_text())
+    first = result_in(tmp_path / "outputs/one")
     command = shlex.split(first["command"])
     assert command == ["foretail", "schedule", *overrides]
     assert cli.main([*command[1:], "hydra.run.dir=outputs/two"]) == 0
-    second = json.loads((tmp_path / "outputs/two/result.json").read_text())
+    second = result_in(tmp_path / "outputs/two")
     assert first["tables"] == second["tables"] != []
     assert first["tables"][0]["rows"][0][1] == first["theta_single_hop"]
 
     assert cli.main(["report", "run=[outputs/one,outputs/two]", "hydra.run.dir=page"]) == 0
     page = check_page((tmp_path / "page" / "report.html").read_text())
     assert shlex.join(command) in page.text("code")
-    assert json.loads((tmp_path / "page" / "result.json").read_text())["page"].endswith("page/report.html")
+    assert result_in(tmp_path / "page")["page"].endswith("page/report.html")
 
 
 def run(policy: str, seed: int, incast_p95: float) -> PolicyRun:

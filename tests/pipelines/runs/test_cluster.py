@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import secrets
 import signal
@@ -23,6 +22,7 @@ import pandas as pd
 import pytest
 
 from foretail.pipelines import cli
+from tests.composed import result_in
 
 pytestmark = [
     pytest.mark.ray,
@@ -181,8 +181,7 @@ def started_sweep(cluster: Cluster, folder: Path) -> subprocess.Popen[str]:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return document
+    return result_in(folder)
 
 
 @pytest.mark.nightly

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from fractions import Fraction
@@ -24,6 +23,7 @@ from foretail.pipelines.runs.zeros import say_if_no_drops, say_if_silent, say_if
 from foretail.pipelines.training.outcome import say_zeros
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
+from tests.composed import result_in
 from tests.forests import paper_forest, stump
 from tests.traces import write_bursts
 
@@ -154,7 +154,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tuple[str, dict[str, Any]]:
     """Return the output of a command, and its result."""
     assert cli.main([*command, "hydra.run.dir=run"]) == code
-    return " ".join(capsys.readouterr().out.split()), json.loads(Path("run/result.json").read_text(encoding="utf-8"))
+    return " ".join(capsys.readouterr().out.split()), result_in("run")
 
 
 def write_arrivals(per_slot: int) -> None:

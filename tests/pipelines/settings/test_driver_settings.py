@@ -14,10 +14,10 @@ from foretail.configs.schema.network.transport import RDMA, TRANSPORTS
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.settings.validation import typed, validate
+from foretail.pipelines.settings.validation import validate
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.policies import ORACLES, ORDERS, POLICIES, VICTIMS
-from tests.composed import composed
+from tests.composed import stage_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -173,7 +173,7 @@ def changed(base: CollectConfig, changes: Changes) -> CollectConfig:
 
 @pytest.fixture(scope="module")
 def base() -> CollectConfig:
-    return typed(composed("collect", "network=ns3", "scenario=tiny", "policy=dt"), CollectConfig)
+    return stage_settings(CollectConfig, "network=ns3", "scenario=tiny", "policy=dt")
 
 
 def test_the_stages_refuse_settings_that_do_not_fit_and_the_driver_reads_all_others(

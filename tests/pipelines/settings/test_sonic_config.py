@@ -5,7 +5,6 @@ Costs fifteen seconds, most of it for eight tiny runs of the native network.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.imports.sonic.config import read_config, write_config
 from foretail.sim_bridge.imports.sonic.simulated import simulated, usual_priorities
 from foretail.sim_bridge.imports.sonic.thresholds import with_alphas
+from tests.composed import result_in
 from tests.docs.pages import ROOT
 
 SAMPLES = Path(__file__).parents[2] / "sim_bridge" / "imports" / "sonic"
@@ -96,7 +96,7 @@ def test_policies_are_compared_on_it(
     star = [*STAR[:5], f"scenario.topology.buffer_bytes_per_port_per_gbps={per_port}", *STAR[6:]]
     given = ["policy=[sonic,lqd,reverie,dt]", "seeds=[1]", "tracking=off", "hydra.run.dir=run"]
     assert cli.main(["evaluate", *star, f"config={config}", *given]) == 0
-    pauses, result = config != LOSSY, json.loads(Path("run/result.json").read_text())
+    pauses, result = config != LOSSY, result_in("run")
     assert ("lossless" in capsys.readouterr().out) == pauses
     metrics = [run["metrics"] for run in result["runs"]]
     assert len(metrics) == 4

@@ -20,7 +20,6 @@ from foretail.features.rows.splits import SIDES
 from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS
 from foretail.models.demand.scores import choose_trust, score
-from foretail.pipelines import cli
 from foretail.pipelines.comparison.statistics import interval_text
 from foretail.pipelines.demand.comparison import DemandResult
 from foretail.pipelines.runs.result import plain
@@ -29,7 +28,7 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.demand import demand
 from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
-from tests.composed import composed, options
+from tests.composed import composed, options, stage_settings
 from tests.features.test_demand_sequences import TOPOLOGY, make_flows
 from tests.traces import make_arrivals, write_trace
 
@@ -40,7 +39,7 @@ OFF = "tracking.enabled=false"
 
 
 def compared(folder: Path, *overrides: str) -> DemandResult:
-    return demand(typed(composed("demand", *TINY, *overrides), DemandConfig), folder / "run")
+    return demand(stage_settings(DemandConfig, *TINY, *overrides), folder / "run")
 
 
 def document_of(result: DemandResult) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path:
     lean = [OFF, f"datasets=[{','.join(datasets)}]", "interval_ns=600_000", "degree=1", "warm_up=2", "trusts=[2,4]"]
     lean += ["demand_predictor=last_value", "split={train:[1],validation:[2],test:[3]}"]
     etalon = ["demand=carried", "uplink_bps=80_000_000_000"]
-    found = demand(typed(composed("demand", *lean, *etalon), DemandConfig), tmp_path / "run")
+    found = demand(stage_settings(DemandConfig, *lean, *etalon), tmp_path / "run")
     (sequence,) = found.comparisons[0].split.test
     sent = packets[2][0][packets[2][0]["payload_bytes"] > 0]
     arrived_ns = sent["time_ns"] - 1000 * sent["latency_us"].astype(np.int64)
@@ -198,7 +197,7 @@ def test_packet_logs_of_etalon_are_imported_and_split_by_their_numbers(tmp_path:
     assert np.allclose(sequence.demand, expected / 6_000_000)
     for bad in (etalon[:1], etalon[1:]):
         with pytest.raises(ForetailError, match=r"is a packet log of Etalon, .* give demand=carried and uplink_bps"):
-            demand(typed(composed("demand", *lean, *bad), DemandConfig), tmp_path / "run")
+            demand(stage_settings(DemandConfig, *lean, *bad), tmp_path / "run")
 
 
 def test_settings_are_the_parameters_of_the_predictors() -> None:
@@ -218,54 +217,3 @@ def test_parameters_reach_the_predictors(tmp_path: Path) -> None:
     assert parameters["boosted_entries"]["trees"] == 3
     assert parameters["seasonal"] == {"period": 2, "longest": 64}
     assert parameters["linear_entries"]["shared"] is True
-
-
-BAD = {
-    "unknown predictor": (
-        ["demand_predictor=[oracle]"],
-        "demand_predictor=oracle is unknown: choose from boosted_entr",
-    ),
-    "no predictor": (["demand_predictor=[]"], "the setting demand_predictor is missing"),
-    "last one deleted": (["demand_predictor=seasonal", "~demand_predictor.seasonal"], "demand_predictor is empty"),
-    "parameter": (["demand_predictor.seasonal.period=0"], "demand_predictor.seasonal.period = 0 is out of range"),
-    "other's parameter": (["+demand_predictor.seasonal.rank=2"], "rank is given, but seasonal takes period, longest"),
-    "name": (["+demand_predictor={../x: {name: seasonal}}"], "'../x' names a file"),
-    "overlap": (["split.test=[1]"], "split.test and split.train both hold seed 1"),
-    "by time": (["split=by_time", "split.seeds=[1]"], "demand is split by run"),
-    "drawn too much": (["split=drawn", "split.test_fraction=0.9"], "leaves nothing to train on"),
-    "drawn too few": (["split=drawn", "split.seeds=[1,2]"], "2 runs with different traffic cannot fill"),
-    "no log": (["logs=[nowhere.csv]"], "there is no file nowhere.csv"),
-    "a folder": (["logs=[/]"], "/ is neither .npy, .csv, .parquet nor .txt"),
-    "rate": (["uplink_bps=5"], "uplink_bps is for datasets"),
-    "no sequences": (["collectives=[]"], "there are no sequences of demand"),
-    "collective": (["collectives=[broadcast]"], "collectives = broadcast is unknown: choose from ring, all_to_all"),
-    "three jobs": (["collectives=[ring+ring+ring]"], "or two of them as A+B"),
-    "twice": (["collectives=[ring,ring]"], "collectives names ring twice"),
-    "interval": (["interval_ns=5"], "interval_ns is for datasets"),
-    "warm-up": (["warm_up=12"], "warm_up = 12 leaves none of steps = 12"),
-    "large": (["nodes=1024", "steps=1000000"], "more than 134217728 numbers: cut it, or give steps=..."),
-    "no trust": (["trusts=[]"], "trusts is empty"),
-    "one trust twice": (["trusts=[2,4,2]"], "trusts holds 2 twice"),
-    "degree": (["degree=5"], "give 1 to 4 uplinks"),
-    "store": (["tracking.uri=nonsense://x"], "MLflow cannot use nonsense://x"),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_gets_one_sentence_and_nothing_is_written(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides, complaint = BAD[case]
-    monkeypatch.chdir(tmp_path)
-    tracking = [] if case == "store" else [OFF]
-    generated = ("collectives", "nodes", "noise", "job_seed")  # means nothing to logs
-    left_out = {o.split("=")[0] for o in overrides} | set(generated if case in ("no log", "a folder") else ())
-    given = [setting for setting in TINY if setting.split("=")[0] not in left_out]
-    code = cli.main(["demand", *given, *tracking, *overrides])
-    lines = capsys.readouterr().err.splitlines()
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert complaint in lines[0]
-    assert lines[0].endswith((".", "?"))
-    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 import sys
 from fractions import Fraction
@@ -25,7 +24,7 @@ from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
-from tests.composed import composed
+from tests.composed import composed, result_in
 from tests.forests import stump
 
 pytestmark = pytest.mark.slow
@@ -151,7 +150,7 @@ def test_a_program_runs_on_every_host_and_its_packets_pass_the_switch(
         assert switch["data_out"]["bytes"] > 2 * 5 * 200_000
         assert run.summary["emulation"]["exit_code"] == 3
         assert run.summary["flows"] == 0
-    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    result = result_in(tmp_path / "run")
     assert [run["exit_code"] for run in result["emulated"]] == [3, 3]
     assert "exit code 3 on host 0" in " ".join(result["findings"])
 
@@ -208,11 +207,3 @@ def test_an_emulated_trace_is_a_dataset_like_any_other(
     (again,) = collect(config, tmp_path).runs
     assert again.reused
     assert again.content_sha256 == made.content_sha256
-
-
-def test_settings_of_another_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="network=emulator has the machine's clock to itself in each"):
-        collect_config(tmp_path, "jobs=2")
-    for name in ("command=[ls]", "train=['features=paper']", "against_ns3=true"):
-        with pytest.raises(ForetailError, match=rf"network\.{name.split('=')[0]} is for evaluate: leave it out"):
-            collect_config(tmp_path, f"network.{name}")

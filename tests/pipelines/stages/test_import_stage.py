@@ -24,7 +24,7 @@ from foretail.gym.traffic import FromDatasets
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.data.collecting import CollectedRun
 from foretail.pipelines.data.racks import traced_racks
-from foretail.pipelines.settings.validation import refuse_unused, typed
+from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
@@ -35,7 +35,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import labelled
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed, foretail
+from tests.composed import composed, foretail, stage_settings
 
 pytestmark = pytest.mark.slow
 
@@ -122,26 +122,6 @@ def test_captures_are_imported_and_train(tmp_path: Path, captures: Path) -> None
     assert copied.path == moved.path  # files count by their content
 
 
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        ([], "unknown: give either pcap.table=FILE"),
-        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", f"pcap.table={__file__}"], "known twice"),
-        ([f"pcap.table={__file__}"], "give that capture too"),
-        (["pcap.captures=[{file: nowhere, port: 0}]"], "pcap.captures: there is no file nowhere"),
-        ([f"log={__file__}", "pcap.table=nowhere"], "pcap.table: there is no file nowhere"),
-        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.ports=null"], "give 'pcap.ports=NUMBER'"),
-        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.buffer_bytes=null"], "give 'pcap.buffer_bytes=NUMBER'"),
-        ([f"log={__file__}", f"pcap.table={__file__}", "pcap.port_rates_bps=[1000,1000]"], "has 2 rates: give one"),
-        ([f"pcap.captures=[{{file: {__file__}, port: 0}}]", "seeds=[1,2]"], "are one dataset: give one number"),
-        ([f"pcap.captures=[{{file: {__file__}, port: 1}},{{file: {__file__}, port: 1}}]"], "holds 1 twice"),
-    ],
-)
-def test_captures_need_a_switch(tmp_path: Path, overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config(tmp_path, *SWITCH, *overrides)
-
-
 BY_FILE = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
 WHOLE = "operating_point.region=whole"
 
@@ -161,50 +141,12 @@ def test_what_artifact_rows_cannot_do_is_refused(tmp_path: Path, artifact_logs: 
     ):
         given = f"datasets=[{','.join(map(str, datasets))}]"
         with pytest.raises(ForetailError, match=complaint):
-            train(typed(composed("train", store, "tracking=off", given, *overrides), TrainConfig), tmp_path)
+            train(stage_settings(TrainConfig, store, "tracking=off", given, *overrides), tmp_path)
     assert not (tmp_path / "store" / "model").exists() or not list((tmp_path / "store" / "model").iterdir())
 
 
 def config(folder: Path, *overrides: str) -> CollectConfig:
-    return typed(composed("collect", f"store_dir={folder / 'store'}", *overrides), CollectConfig)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["log=x"], "give source=pcap, etalon, credence_artifact or arrivals"),
-        (["source=etalon"], "give log=FILE"),
-        (["source=etalon", "log=nowhere"], "there is no file nowhere"),
-        (["source=etalon", "log=3"], "which is not a path"),
-        (["source=somewhere"], "source = somewhere is unknown"),
-        (["source=etalon", "log=[/dev/null,/dev/null]"], "no file /dev/null"),
-        (["source=etalon", f"log=[{__file__},{__file__}]"], r"give every log a number of its own, .*seeds=\[1,2\]"),
-        (["source=etalon", f"log={__file__}", "etalon.record_bytes=100"], "choose from 112, 116"),
-    ],
-)
-def test_settings_that_do_not_fit(tmp_path: Path, overrides: list[str], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        config(tmp_path, *overrides)
-
-
-@pytest.mark.parametrize(
-    ("source", "override"),
-    [
-        ("etalon", "scenario=tiny"),
-        ("etalon", "scenario.background.load=0.5"),
-        ("etalon", "policy=dt"),
-        ("credence_artifact", "ns3_prefix=/opt/ns3"),
-        ("credence_artifact", "etalon.racks=4"),
-        ("ns3", "credence_artifact.ports=20"),
-        ("ns3", "slotted.ports=20"),
-        ("etalon", "pcap.ports=20"),
-    ],
-)
-def test_settings_of_another_source_are_refused(source: str, override: str) -> None:
-    config = CollectConfig(source=source)
-    refuse_unused(config, [f"source={source}", "seeds=[2]", "jobs=2", "log=x"])
-    with pytest.raises(ForetailError, match=f"means nothing to source={source}"):
-        refuse_unused(config, [override])
+    return stage_settings(CollectConfig, f"store_dir={folder / 'store'}", *overrides)
 
 
 def config_of_slotted_traffic(stage: str, folder: Path, *overrides: str) -> Any:
@@ -303,9 +245,13 @@ def test_a_trace_of_racks_has_the_drops_of_lqd_and_the_time_to_the_next_circuit(
 
 @pytest.mark.slow
 @pytest.mark.ns3
-def test_ns3_collects_the_same_traces(collected_of_rack_traces: CollectResult, folder: Path) -> None:
-    again = collect(config_of(folder, "network=ns3", "seeds=[2]"), folder)
-    assert again.runs[0].content_sha256 == collected_of_rack_traces.runs[1].content_sha256
+def test_ns3_collects_the_same_traces(tmp_path: Path) -> None:
+    runs = [
+        collect(config_of(tmp_path, f"network={network}", "seeds=[2]", "racks.weeks=6"), tmp_path).runs[0]
+        for network in ("native", "ns3")
+    ]
+    assert runs[0].drops > 10
+    assert runs[0].content_sha256 == runs[1].content_sha256
 
 
 @pytest.mark.slow

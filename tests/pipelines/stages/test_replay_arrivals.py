@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import shutil
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,7 @@ from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, bytes_sent, compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from tests.forests import paper_forest, stump
+from tests.composed import result_in
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
 from tests.traces import RUN, make_arrivals, write_trace
@@ -61,8 +58,7 @@ def write_csv(path: Path, slots: list[int], ports: list[int], **columns: list[in
 def replayed(folder: Path, *overrides: str, file: str = "a.csv") -> dict[str, Any]:
     switch = [f"ports={PORTS}", f"buffer={BUFFER}"]
     assert cli.main(["replay", f"arrivals={file}", *switch, "hydra.run.dir=run", *overrides]) == 0
-    document: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
-    return document
+    return result_in(folder / "run")
 
 
 def test_every_policy_transmits_what_the_slow_model_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,55 +198,6 @@ def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     assert found["policies"]["credence"]["transmitted"] == decides.transmitted
 
 
-def test_a_model_of_what_only_a_simulation_knows_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_csv(folder / "a.csv", *bursts())
-    study = FeatureInput("incast", feature("incast").params(1, 5), 1)
-    Ensemble((study,), (stump((0.0, 1.0), cut=0),), Fraction(1, 2)).save(folder / "ensemble.json")
-    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
-    assert cli.main(["replay", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
-    assert "reads feature incast, which slotted arrivals do not tell" in capsys.readouterr().err
-
-
-REFUSED = [
-    ([], "slot,port\n0,1\n0,4\n", "row 2 of a.csv (data rows count from 1) has port 4, outside 0 to 3"),
-    (["predictions=column"], "slot,port\n0,1\n", "has no column prediction"),
-    (["buffer=3"], "", "buffer = 3 packets is less than one for each of ports = 4"),
-    (["buffer=null"], "", "give ports=N and buffer=B"),
-    (["policies=[lqd,dt,lqd]"], "", "policies names lqd twice"),
-    (["datasets=[x]"], "", "replay takes arrivals=FILE or datasets=[...], and both are given"),
-    (["flip_probability=0.1"], "", "flip_probability is for predictions=flipped"),
-    (["prediction_seed=2"], "", "prediction_seed is for predictions=flipped"),
-    (["predictions=model"], "", "give model=FILE"),
-    (["predictions=accept", "model=m.json"], "", "predictions=accept does not ask the model m.json"),
-    (["model=nowhere.json"], "slot,port\n0,1\n", "there is no model nowhere.json"),
-    (["parameters.alpha=[]"], "", "parameters.alpha has 0 values"),
-    (["parameters.alpha=[1,1,1]", "parameters.queues=2"], "", "parameters.alpha has 3 values for 2 queues of a port"),
-    (["parameters.quanta=[1]"], "", "parameters.quanta means nothing to round_robin"),
-    (
-        ["arrivals=null", "ports=null", "buffer=null", "policies=[dt]"],
-        "",
-        "replay takes arrivals=FILE or datasets=[...], and there is neither",
-    ),
-]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("overrides", "text", "complaint"), REFUSED, ids=lambda value: str(value)[:50])
-def test_bad_input_gets_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], text: str, complaint: str
-) -> None:
-    (folder / "a.csv").write_text(text)
-    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
-    assert cli.main(["replay", *switch, *overrides]) == cli.EXIT_BAD_INPUT
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith("foretail: ")
-    assert line.endswith(".")
-    assert complaint in line
-    assert said.out == ""
-    assert sorted(path.name for path in folder.iterdir()) == ["a.csv"]
-
-
 @pytest.mark.parametrize("group", FEATURE_GROUPS)
 def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path, group: str) -> None:
     names = FEATURE_GROUPS[group]
@@ -268,31 +215,12 @@ def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path
     common = ["model=ensemble.json", "policies=[credence]", "hydra.run.dir=run"]
     of_file = replayed(folder, *common, f"buffer={8 * PORTS}")
     assert cli.main(["replay", "datasets=[dataset]", *common]) == 0
-    of_dataset = json.loads((folder / "run" / "result.json").read_text())
+    of_dataset = result_in(folder / "run")
     same = ("scores", "eta", "recovered_loss", "sent_percent_of_lqd")
     assert {name: of_file["predictions"][name] for name in same} == {
         name: of_dataset["predictions"][name] for name in same
     }
     assert of_file["predictions"]["scores"]["whole"]["f1"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arithmetic", "complaint"),
-    [
-        ((256, 15), "feature 'queue' has the arithmetic 'cell_bytes=256' where the others have 'cell_bytes=1024'"),
-        ((100, 15), "cells of 100 bytes are no power of two"),
-    ],
-)
-def test_a_model_of_several_arithmetics_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], arithmetic: tuple[int, int], complaint: str
-) -> None:
-    write_csv(folder / "a.csv", *bursts())
-    others = inputs(*arithmetic)[1:] if arithmetic[0] == 100 else inputs(1024, 15)[1:]
-    features = (*inputs(*arithmetic)[:1], *others)
-    dataclasses.replace(paper_forest().ensemble, features=features).save(folder / "ensemble.json")
-    switch = ["arrivals=a.csv", f"ports={PORTS}", f"buffer={BUFFER}"]
-    assert cli.main(["replay", *switch, "model=ensemble.json"]) == cli.EXIT_BAD_INPUT
-    assert complaint in capsys.readouterr().err
 
 
 TRACE_PORTS = 10
@@ -316,8 +244,7 @@ def traces(folder: Path) -> list[Dataset]:
 
 def replayed_of_replay_datasets(folder: Path, *overrides: str) -> dict[str, Any]:
     assert cli.main(["replay", "datasets=[trace-1,trace-2]", "hydra.run.dir=run", *overrides]) == 0
-    document: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
-    return document
+    return result_in(folder / "run")
 
 
 def labels(dataset: Dataset) -> dict[str, Any]:
@@ -411,8 +338,7 @@ def test_datasets_that_the_model_has_seen_are_scored_apart(folder: Path, capsys:
 
     def of(datasets: str) -> dict[str, Any]:
         assert cli.main(["replay", f"datasets=[{datasets}]", *model]) == 0
-        found: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
-        return found
+        return result_in(folder / "run")
 
     alone, mixed, flattered = of("held_out"), of("trace-1,held_out,copied"), of("copied")
     assert alone["seen"] is None
@@ -444,29 +370,3 @@ def test_a_model_sees_the_shadow_or_lqds_own_queues(folder: Path, traces: list[D
     assert found["predictions"]["ensemble_sha256"] == model.sha256
     sent = sum(bytes_sent(dataset, [("credence", None, decider.scorer)])[0] for dataset in traces)
     assert found["policies"]["credence"]["transmitted_bytes"] == found["predictions"]["sent_bytes"] == sent
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (["datasets=[nowhere]"], "nowhere is not a dataset"),
-        (["datasets=[trace-1,trace-1]"], "datasets names trace-1 twice"),
-        (["ports=4"], "ports is for arrivals=FILE"),
-        (["optimum=true"], "optimum is for arrivals=FILE"),
-        (["rules.victim=head"], "rules is for arrivals=FILE"),
-        (["prediction_column=p"], "prediction_column is for arrivals=FILE"),
-        (["predictions=column"], "predictions=column is for arrivals=FILE"),
-        (["parameters.alpha=[1,2]"], "parameters.alpha has several values"),
-        (["parameters.queues=2"], "parameters.queues and parameters.scheduler are for arrivals=FILE"),
-        (["model=narrow.json"], "the model reads feature queue with cell_bytes=512, and the dataset trace-1 gives it"),
-    ],
-)
-def test_bad_input_gets_one_sentence_of_replay_datasets(
-    folder: Path, traces: list[Dataset], capsys: pytest.CaptureFixture[str], overrides: list[str], complaint: str
-) -> None:
-    trained(cell_bytes=512).save(folder / "narrow.json")
-    assert cli.main(["replay", "datasets=[trace-1,trace-2]", *overrides]) == cli.EXIT_BAD_INPUT
-    (line,) = capsys.readouterr().err.splitlines()
-    assert complaint in line
-    assert not (folder / "outputs").exists()

@@ -15,14 +15,13 @@ from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.predictor_file import save
-from foretail.pipelines import cli
 from foretail.pipelines.demand.figures import draw_schedule
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import IDLE, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop
-from tests.composed import composed
+from tests.composed import composed, stage_settings
 
 pytestmark = pytest.mark.slow
 
@@ -150,35 +149,6 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["schedule.h"]
 
 
-def run_cli(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.chdir(folder)
-    return cli.main(["schedule", *arguments])
-
-
-BAD = {
-    "beyond the hose": ([[0, 3], [1, 0]], [], "row 0 of the demand matrix sums to 3, more than the 2 uplinks"),
-    "epsilon of the linear program": ([[0, 1], [1, 0]], ["multi_hop=exact", "epsilon=0.1"], "multi_hop=exact"),
-    "emulator": ([[0, 1], [1, 0]], ["outputs=[json,etalon]"], "give degree=1 or take etalon out of outputs"),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_gets_one_sentence(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows, overrides, complaint = BAD[case]
-    np.save(tmp_path / "demand.npy", np.array(rows, float))
-    given = {"degree": "2", "k": "3"} | dict(override.split("=") for override in overrides)
-    code = run_cli(tmp_path, monkeypatch, "demand=demand.npy", *(f"{name}={value}" for name, value in given.items()))
-    lines = capsys.readouterr().err.splitlines()
-    assert code == cli.EXIT_BAD_INPUT
-    assert len(lines) == 1
-    assert complaint in lines[0]
-    assert lines[0].endswith(".")
-    assert [path.name for path in tmp_path.iterdir()] == ["demand.npy"]
-
-
 def test_a_prediction_of_other_nodes_or_of_nothing_is_refused(tmp_path: Path) -> None:
     for prediction, complaint in ((ring(4, 1).demand, "has 4 nodes"), (np.zeros((6, 6)), "is zero")):
         np.save(tmp_path / "prediction.npy", prediction)
@@ -241,9 +211,7 @@ def test_forecasts_that_cannot_be(
     monkeypatch.chdir(tmp_path)
     history(tmp_path)
     with pytest.raises(ForetailError, match=complaint):
-        schedule(
-            typed(composed("schedule", "demand=null", "degree=2", "k=6", *overrides), ScheduleConfig), tmp_path / "run"
-        )
+        schedule(stage_settings(ScheduleConfig, "demand=null", "degree=2", "k=6", *overrides), tmp_path / "run")
 
 
 def test_the_figure_shows_slots_by_ports_and_the_demand_beside_what_it_serves(tmp_path: Path) -> None:

@@ -8,12 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from foretail.features.catalog import feature
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines import cli
 from tests.composed import foretail
+from tests.forests import stump
 from tests.traces import write_bursts
 
 pytestmark = pytest.mark.slow
@@ -68,6 +73,56 @@ def test_texts_from_outside_move_no_cursor(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert not {"\x1b", "\x9b", "\u202e"} & set(done.stdout + done.stderr)
     assert r"\x1b[31m\x9b2J\u202eb/result.json" in done.stdout
+
+
+REPLAY = "replay arrivals=b.csv ports=4 buffer=12"
+DEMAND = "demand nodes=4 degree=2 steps=12 warm_up=6 tracking=off"
+STUDY = FeatureInput("incast", feature("incast").params(1, 5), 1)
+NARROW, ODD = (FeatureInput("queue", f"cell_bytes={cell}", 24) for cell in (256, 100))
+AVERAGES = [FeatureInput("queue_average", f"cell_bytes={cell},average_shift=15", 24) for cell in (1024, 100)]
+MODELS = {"study": [STUDY], "mixed": [NARROW, AVERAGES[0]], "odd": [ODD, AVERAGES[1]]}
+REFUSED = [
+    ("replay arrivals=a.csv ports=4 buffer=12", "row 2 of a.csv (data rows count from 1) has port 4, outside 0 to 3"),
+    (f"{REPLAY} predictions=column", "has no column prediction"),
+    (f"{REPLAY} model=nowhere.json", "there is no model nowhere.json"),
+    (f"{REPLAY} model=study.json", "reads feature incast, which slotted arrivals do not tell"),
+    (f"{REPLAY} model=mixed.json", "has the arithmetic 'cell_bytes=256' where the others have 'cell_bytes=1024'"),
+    (f"{REPLAY} model=odd.json", "cells of 100 bytes are no power of two"),
+    ("replay datasets=[nowhere]", "nowhere is not a dataset"),
+    ("replay datasets=[trace] model=odd.json", "the model reads feature queue with cell_bytes=100, and the dataset"),
+    (f"{DEMAND} demand_predictor=[oracle]", "demand_predictor=oracle is unknown: choose from boosted_entr"),
+    (f"{DEMAND} demand_predictor=[]", "the setting demand_predictor is missing"),
+    (f"{DEMAND} demand_predictor.seasonal.period=0", "demand_predictor.seasonal.period = 0 is out of range"),
+    (f"{DEMAND} +demand_predictor.seasonal.rank=2", "rank is given, but seasonal takes period, longest"),
+    (f"{DEMAND} split=drawn split.seeds=[1,2]", "2 runs with different traffic cannot fill"),
+    ("demand logs=[nowhere.csv] degree=2 tracking=off", "there is no file nowhere.csv"),
+    ("demand logs=[/] degree=2 tracking=off", "/ is neither .npy, .csv, .parquet nor .txt"),
+    ("demand nodes=1024 steps=1000000 tracking=off", "more than 134217728 numbers: cut it, or give steps=..."),
+    ("demand nodes=4 degree=5 steps=12 warm_up=6 tracking=off", "give 1 to 4 uplinks"),
+    ("demand nodes=4 degree=2 steps=12 warm_up=6 tracking.uri=nonsense://x", "MLflow cannot use nonsense://x"),
+    ("schedule demand=demand.npy degree=2 k=3", "row 0 of the demand matrix sums to 3, more than the 2 uplinks"),
+    (
+        "schedule demand=demand.npy degree=2 k=3 scale=true outputs=[json,etalon]",
+        "give degree=1 or take etalon out of outputs",
+    ),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("command", "complaint"), REFUSED)
+def test_what_only_a_run_can_refuse_gets_one_sentence_and_leaves_nothing(
+    tmp_path: Path, command: str, complaint: str
+) -> None:
+    (tmp_path / "a.csv").write_text("slot,port\n0,1\n0,4\n")
+    (tmp_path / "b.csv").write_text("slot,port\n0,1\n0,1\n")
+    np.save(tmp_path / "demand.npy", np.array([[0.0, 3.0], [1.0, 0.0]]))
+    write_bursts(tmp_path / "trace", 1)
+    for name, inputs in MODELS.items():
+        trees = [stump((0.0, 1.0), cut=0, feature=number) for number in range(len(inputs))]
+        Ensemble(tuple(inputs), tuple(trees), Fraction(1, 2)).save(tmp_path / f"{name}.json")
+    before = files_below(tmp_path)
+    assert_one_sentence(foretail(tmp_path, *command.split()), complaint)
+    assert files_below(tmp_path) == before
 
 
 def test_a_part_with_another_content(tmp_path: Path, traces: list[Path]) -> None:

@@ -34,7 +34,6 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
@@ -42,7 +41,7 @@ from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
-from tests.composed import composed, foretail
+from tests.composed import foretail, result_in, stage_settings
 
 pytestmark = pytest.mark.ns3
 
@@ -59,10 +58,7 @@ def trained(folder: Path) -> TrainResult:
 
 
 def train_config(folder: Path, *overrides: str) -> TrainConfig:
-    return typed(
-        composed("train", "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides),
-        TrainConfig,
-    )
+    return stage_settings(TrainConfig, "scenario=tiny", "tracking=off", f"store_dir={folder / 'store'}", *overrides)
 
 
 def test_train_scores_every_side_and_keeps_the_model(folder: Path, trained: TrainResult) -> None:
@@ -110,16 +106,13 @@ def test_a_split_by_time_has_no_replay(folder: Path) -> None:
 
 
 def evaluated(folder: Path, *overrides: str) -> FlowsResult:
-    config = typed(
-        composed(
-            "evaluate",
-            "scenario=tiny",
-            f"model={folder / 'run'}",
-            f"store_dir={folder / 'store'}",
-            "seeds=[11,12]",
-            *overrides,
-        ),
+    config = stage_settings(
         EvaluateConfig,
+        "scenario=tiny",
+        f"model={folder / 'run'}",
+        f"store_dir={folder / 'store'}",
+        "seeds=[11,12]",
+        *overrides,
     )
     return evaluate_flows(config)
 
@@ -242,12 +235,13 @@ def test_a_sweep_of_collect_is_a_dataset_to_train_on(tmp_path: Path) -> None:
         assert document["scores"]["test"]["whole"]["f1"] > 0.3
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_demo_tells_the_story_in_one_screen_and_reuses_it(tmp_path: Path) -> None:
     def demo(*overrides: str) -> tuple[dict[str, Any], list[str]]:
         done = foretail(tmp_path, "demo", "size=small", *overrides)
         assert done.returncode == 0, done.stderr
-        document: dict[str, Any] = json.loads((tmp_path / "outputs" / "demo" / "result.json").read_text())
+        document = result_in(tmp_path / "outputs" / "demo")
         return document, (done.stderr + done.stdout).rstrip().splitlines()
 
     (first, printed), (second, _) = demo(), demo("referee=ns3")
@@ -286,78 +280,74 @@ def test_the_demo_tells_the_story_in_one_screen_and_reuses_it(tmp_path: Path) ->
 MLP = ("predictor=mlp", "predictor.width=16", "predictor.steps=300")
 
 
-def shared(folder_of_distill: Path) -> list[str]:
-    return [
-        "scenario=tiny",
-        f"store_dir={folder_of_distill / 'store'}",
-        f"tracking.uri=sqlite:///{folder_of_distill / 'mlflow.db'}",
-    ]
+def shared(distilling: Path) -> list[str]:
+    return ["scenario=tiny", f"store_dir={distilling / 'store'}", f"tracking.uri=sqlite:///{distilling / 'mlflow.db'}"]
 
 
-def train_config_of_distill(folder_of_distill: Path, *overrides: str) -> TrainConfig:
-    return typed(composed("train", *shared(folder_of_distill), *MLP, *overrides), TrainConfig)
+def network_config(distilling: Path, *overrides: str) -> TrainConfig:
+    return stage_settings(TrainConfig, *shared(distilling), *MLP, *overrides)
 
 
-def distill_config(folder_of_distill: Path, *overrides: str) -> DistillConfig:
-    own = ["student.trees=3", "student.depth=4", f"model={folder_of_distill / 'teacher'}"]
-    return typed(composed("distill", *shared(folder_of_distill), *own, *overrides), DistillConfig)
+def distill_config(distilling: Path, *overrides: str) -> DistillConfig:
+    own = ["student.trees=3", "student.depth=4", f"model={distilling / 'teacher'}"]
+    return stage_settings(DistillConfig, *shared(distilling), *own, *overrides)
 
 
 @pytest.fixture(scope="module")
-def folder_of_distill(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distilling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("distill")
 
 
 @pytest.fixture(scope="module")
-def trained_of_distill(folder_of_distill: Path) -> TrainResult:
-    return train(train_config_of_distill(folder_of_distill), folder_of_distill / "teacher")
+def network_run(distilling: Path) -> TrainResult:
+    return train(network_config(distilling), distilling / "teacher")
 
 
 @pytest.fixture(scope="module")
-def distilled(folder_of_distill: Path, trained_of_distill: TrainResult) -> DistillResult:
-    return distill(distill_config(folder_of_distill), folder_of_distill / "student")
+def distilled(distilling: Path, network_run: TrainResult) -> DistillResult:
+    return distill(distill_config(distilling), distilling / "student")
 
 
-def side(trained_of_distill: TrainResult, name: str) -> tuple[splits.Side, Rows]:
-    datasets = [Dataset.open(Path(item["path"])) for item in trained_of_distill.outcome["datasets"]]
-    split = split_datasets(typed(composed("train", "scenario=tiny"), TrainConfig).split, datasets)
+def side(network_run: TrainResult, name: str) -> tuple[splits.Side, Rows]:
+    datasets = [Dataset.open(Path(item["path"])) for item in network_run.outcome["datasets"]]
+    split = split_datasets(stage_settings(TrainConfig, "scenario=tiny").split, datasets)
     chosen: splits.Side = getattr(split, name)
-    return chosen, read_rows(chosen, trained_of_distill.outcome["columns"])
+    return chosen, read_rows(chosen, network_run.outcome["columns"])
 
 
-def test_a_network_is_trained_scored_and_tracked(folder_of_distill: Path, trained_of_distill: TrainResult) -> None:
-    network = Network.load(folder_of_distill / "teacher" / "model.onnx")
-    assert sorted(path.name for path in (folder_of_distill / "teacher").iterdir()) == ["model.onnx"]
-    document = trained_of_distill.document()
+def test_a_network_is_trained_scored_and_tracked(distilling: Path, network_run: TrainResult) -> None:
+    network = Network.load(distilling / "teacher" / "model.onnx")
+    assert sorted(path.name for path in (distilling / "teacher").iterdir()) == ["model.onnx"]
+    document = network_run.document()
     assert document["network_sha256"] == network.sha256
     assert "ensemble_sha256" not in document
     assert document["threshold_probability"] == network.threshold
     assert document["scores"]["validation"]["asked"]["f1"] > 0.1
-    _, test = side(trained_of_distill, "test")
+    _, test = side(network_run, "test")
     whole = document["scores"]["test"]["whole"]
     assert whole["true_positives"] == int((network.exceeds(test.x) & test.lqd_drop).sum())
     with pytest.raises(ForetailError, match="foretail distill"):
-        _ = trained_of_distill.ensemble
+        _ = network_run.ensemble
     client = MlflowClient(document["tracked"]["uri"])
     run = client.get_run(document["tracked"]["run_id"])
     assert run.data.metrics["test/whole/f1"] == pytest.approx(whole["f1"])
     assert run.data.params["predictor.name"] == "mlp"
     assert document["tracked"]["registered"]["alias"] == "candidate"
     assert "model.onnx" in {item.path for item in client.list_artifacts(run.info.run_id)}
-    again = train(train_config_of_distill(folder_of_distill), folder_of_distill / "teacher")
+    again = train(network_config(distilling), distilling / "teacher")
     assert again.reused
     assert isinstance(again.model, Network)
     assert again.model.content == network.content
 
 
-def test_the_student_stands_beside_its_teacher(trained_of_distill: TrainResult, distilled: DistillResult) -> None:
+def test_the_student_stands_beside_its_teacher(network_run: TrainResult, distilled: DistillResult) -> None:
     outcome = distilled.outcome
-    assert outcome["teacher"]["scores"] == trained_of_distill.outcome["scores"]
-    assert outcome["teacher"]["replay"] == trained_of_distill.outcome["replay"]
-    selection, test = side(trained_of_distill, "test")
+    assert outcome["teacher"]["scores"] == network_run.outcome["scores"]
+    assert outcome["teacher"]["replay"] == network_run.outcome["replay"]
+    selection, test = side(network_run, "test")
     learned = distilled.ensemble.exceeds(test.x)
-    assert isinstance(trained_of_distill.model, Network)
-    taught = trained_of_distill.model.exceeds(test.x)
+    assert isinstance(network_run.model, Network)
+    taught = network_run.model.exceeds(test.x)
     agreement = outcome["agreement"]["test"]["whole"]
     assert agreement["accuracy"] == np.mean(learned == taught)
     assert (agreement["teacher_drops"], agreement["student_drops"]) == (taught.sum(), learned.sum())
@@ -390,16 +380,14 @@ def test_the_student_stands_beside_its_teacher(trained_of_distill: TrainResult, 
 
 
 def test_the_student_is_kept_and_tracked_once(
-    folder_of_distill: Path, trained_of_distill: TrainResult, distilled: DistillResult
+    distilling: Path, network_run: TrainResult, distilled: DistillResult
 ) -> None:
-    assert Ensemble.load(folder_of_distill / "student" / "ensemble.json") == distilled.ensemble
+    assert Ensemble.load(distilling / "student" / "ensemble.json") == distilled.ensemble
     assert len(distilled.ensemble.trees) == 3
-    again = distill(distill_config(folder_of_distill), folder_of_distill / "again")
+    again = distill(distill_config(distilling), distilling / "again")
     assert again.reused
     assert again.ensemble == distilled.ensemble
-    other = distill(
-        distill_config(folder_of_distill, "student.leaves=9", "tracking.enabled=false"), folder_of_distill / "other"
-    )
+    other = distill(distill_config(distilling, "student.leaves=9", "tracking.enabled=false"), distilling / "other")
     assert not other.reused
     assert sum(len(tree.leaves) for tree in other.ensemble.trees) <= 9
     tracked = distilled.outcome["tracked"]
@@ -411,12 +399,12 @@ def test_the_student_is_kept_and_tracked_once(
         ("agreement_test/whole/accuracy", distilled.outcome["agreement"]["test"]["whole"]["accuracy"]),
     ):
         assert run.data.metrics[name] == pytest.approx(value), name
-    assert isinstance(trained_of_distill.model, Network)
-    assert run.data.tags["teacher_sha256"] == trained_of_distill.model.sha256
+    assert isinstance(network_run.model, Network)
+    assert run.data.tags["teacher_sha256"] == network_run.model.sha256
     given = lineage(distilled.ensemble.sha256, tracked["uri"])  # of the student, and of its teacher
     assert given.runs == (tracked["run_id"],)
     assert {dataset.context for dataset in given.datasets} == set(splits.SIDES)
-    config = distill_config(folder_of_distill)
+    config = distill_config(distilling)
     registered = load_model("models:/foretail-drop@candidate", config.tracking, Store(config.store_dir))
     assert registered == distilled.ensemble
 
@@ -425,30 +413,28 @@ def test_a_missing_package_is_named_at_the_door(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "foretail.models.drop.neural", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ForetailError, match=r"pip install '\.\[nn\]'"):
-        typed(composed("train", "predictor=mlp"), TrainConfig)
+        stage_settings(TrainConfig, "predictor=mlp")
 
 
 def test_what_cannot_be_distilled_is_refused(
-    folder_of_distill: Path, trained_of_distill: TrainResult, distilled: DistillResult, tmp_path: Path
+    distilling: Path, network_run: TrainResult, distilled: DistillResult, tmp_path: Path
 ) -> None:
-    assert isinstance(trained_of_distill.model, Network)
+    assert isinstance(network_run.model, Network)
     with pytest.raises(ForetailError, match=r"there is no network .*model\.onnx"):
-        distill(distill_config(folder_of_distill, f"model={folder_of_distill / 'student'}"), tmp_path / "run")
-    other = json.dumps(
-        [vars(FeatureInput(item.name, "cell_bytes=512", 24)) for item in trained_of_distill.model.features]
-    )
+        distill(distill_config(distilling, f"model={distilling / 'student'}"), tmp_path / "run")
+    other = json.dumps([vars(FeatureInput(item.name, "cell_bytes=512", 24)) for item in network_run.model.features])
 
-    model = onnx.load_from_string(trained_of_distill.model.content)
+    model = onnx.load_from_string(network_run.model.content)
     next(entry for entry in model.metadata_props if entry.key == "foretail.features").value = other
     (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ForetailError, match="another arithmetic"):
-        distill(distill_config(folder_of_distill, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
+        distill(distill_config(distilling, f"model={tmp_path / 'other.onnx'}"), tmp_path / "run")
     with pytest.raises(ForetailError, match=r"student\.leaves is 3, fewer than two"):
-        distill(distill_config(folder_of_distill, "student.leaves=3"), tmp_path / "run")
+        distill(distill_config(distilling, "student.leaves=3"), tmp_path / "run")
     with pytest.raises(
         ForetailError, match=r"no run of scenario on_off_elephants is among its datasets: .*'datasets=\["
     ):
-        distill(distill_config(folder_of_distill, "scenario=on_off_elephants"), tmp_path / "run")
+        distill(distill_config(distilling, "scenario=on_off_elephants"), tmp_path / "run")
     with pytest.raises(ForetailError, match="recovered_loss means nothing to distill"):
-        distill_config(folder_of_distill, "operating_point.maximise=recovered_loss")
+        distill_config(distilling, "operating_point.maximise=recovered_loss")
     assert not (tmp_path / "run").exists()

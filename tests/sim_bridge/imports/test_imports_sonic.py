@@ -28,6 +28,7 @@ from foretail.sim_bridge.imports.sonic.simulated import SimulatedMarks, simulate
 from foretail.sim_bridge.imports.sonic.tables import Pool, Profile, SonicBuffers
 from foretail.sim_bridge.imports.sonic.thresholds import dynamic_th_of, with_alphas
 from tests.examples import draws
+from tests.refusals import refusing
 
 SAMPLES = Path(__file__).parent / "sonic"
 LEAF, LOSSY = (json.loads((SAMPLES / name).read_text()) for name in ("leaf_32x100g.json", "lossy.json"))
@@ -214,28 +215,6 @@ def test_a_malformed_row_is_refused_by_name(
         read_config(path)
     assert sentence in str(error.value)
     assert str(error.value).startswith(f"{path}: ")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"", "it is no JSON that can be read"),
-        (b"[]", "it is no object of tables"),
-        (b'{"PORT": [1]}', "PORT is no table"),
-        (b"{}", "PORT has 0 ports"),
-        (b'{"PORT|Ethernet0": {"speed": "10000"}}', "it has keys such as PORT|Ethernet0, as the database does: give"),
-        (b'{"PORT": {}, "PORT": {}}', "it has 'PORT' twice in one object"),
-        (b'{"PORT": {"Ethernet0": {"speed": "1", "speed": "2"}}}', "it has 'speed' twice in one object"),
-        (b'{"PORT": {"Ethernet0": {"speed": "1"}}, "MINE": [1e999]}', "the number 1e999 is not finite"),
-        (b'{"\\n\xff": 1}', "it is no JSON that can be read"),
-    ],
-)
-def test_a_text_that_is_no_configuration_is_refused(content: bytes, sentence: str) -> None:
-    with pytest.raises(ForetailError) as error:
-        parse_config(content)
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def marked(**changed: str) -> dict[str, Any]:
@@ -281,20 +260,6 @@ def test_a_profile_marks_as_its_fields_say(changed: dict[str, str], marks: Simul
     assert ("WRED_PROFILE MARKS" in result.reading.sentence()) == (marks is None)
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"green_min_threshold": " 20000"}, "has green_min_threshold = ' 20000', where a whole number"),
-        ({"green_min_threshold": "90000"}, "where at most green_max_threshold, 60,000, is needed"),
-        ({"green_drop_probability": "500"}, "a whole number from 0 to 100 is needed"),
-        ({"wred_green_enable": "yes"}, "where true or false is needed"),
-    ],
-)
-def test_a_profile_of_marks_that_cannot_be_meant_is_refused(changed: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        simulated(of(marked(**changed)), ONE_LOSSLESS)
-
-
 def test_a_configuration_from_before_the_buffer_manager_is_told() -> None:
     document = leaf_of("Ethernet0")
     document["BUFFER_PG"] = {"Ethernet0|0": {"profile": document["BUFFER_PG"]["Ethernet0|0"]["profile"]}}
@@ -319,39 +284,6 @@ def test_a_port_that_is_off_needs_no_headroom_for_pfc() -> None:
         of(document)
     document["PORT"]["Ethernet4"]["admin_status"] = "down"
     assert not of(document).ports["Ethernet4"].up
-
-
-@pytest.mark.parametrize(
-    ("priorities", "change", "sentence"),
-    [
-        ({"background": 0}, None, "priorities are of background: give those of background, incast, control"),
-        ({"incast": 8}, None, "incast has priority 8: choose from 0 to 7"),
-        ({"incast": True}, None, "incast has priority True"),
-        ({"incast": 7}, None, "traffic class 7 of Ethernet0 has queue 7, which has no row of BUFFER_QUEUE"),
-        ({"incast": 1}, None, "traffic classes 0 and 1 share priority group 0 of Ethernet0"),
-        ({}, changed("BUFFER_PROFILE", LOSSLESS, "packet_discard_action", "trim"), "trims packets"),
-        (
-            {},
-            changed("BUFFER_PROFILE", PROFILE, "pool", "egress_lossless_pool"),
-            "lossless and lossy queues both draw on egress_lossless_pool",
-        ),
-        (
-            {},
-            changed("BUFFER_QUEUE", "Ethernet0,Ethernet4|3-4", None, {"profile": PROFILE}),
-            "lossless and lossy queues both draw on egress_lossy_pool",
-        ),
-    ],
-)
-def test_what_a_simulation_does_not_have_is_refused(
-    priorities: dict[str, int], change: Callable[[dict[str, Any]], None] | None, sentence: str
-) -> None:
-    document = leaf_of("Ethernet0", "Ethernet4")
-    if change is not None:
-        change(document)
-    given_priorities = priorities if "background" in priorities else ONE_LOSSLESS | priorities
-    with pytest.raises(ForetailError) as error:
-        simulated(of(document), given_priorities)
-    assert sentence in str(error.value)
 
 
 def test_ports_of_one_kind_are_chosen() -> None:
@@ -393,26 +325,6 @@ def test_thresholds_are_those_of_queues_or_of_lossless_groups() -> None:
     assert with_alphas(of(one_queue), {0: 3, 1: 3}).ports["Ethernet0"].queues[0] == f"{PROFILE}_th3"
     with pytest.raises(ForetailError, match="traffic classes 0 and 1 share queue 0 of Ethernet0: give both the same"):
         with_alphas(of(one_queue), {0: 3, 1: 2})
-
-
-@pytest.mark.parametrize(
-    ("alpha", "neighbours"),
-    [
-        (3, r"1 \(alpha 2\) or 2 \(alpha 4\)"),
-        (0.3, r"-2 \(alpha 1/4\) or -1 \(alpha 1/2\)"),
-        (2.0000000000000004, r"1 \(alpha 2\) or 2"),
-        (256, r"the dynamic_th 7 \(alpha 128\)$"),
-        (float("inf"), r"the dynamic_th 7 \(alpha 128\)$"),
-        (0, r"the dynamic_th -8 \(alpha 1/256\)$"),
-        (float("nan"), r"the dynamic_th -8 \(alpha 1/256\)$"),
-    ],
-)
-def test_an_alpha_that_sonic_does_not_take_is_refused_with_its_neighbours(alpha: float, neighbours: str) -> None:
-    assert [dynamic_th_of(2.0**exponent) for exponent in range(-8, 8)] == list(range(-8, 8))
-    with pytest.raises(ForetailError, match=neighbours):
-        dynamic_th_of(alpha)
-    with pytest.raises(ForetailError, match="dynamic_th = 8 is no power of two that SONiC takes"):
-        with_alphas(of(LOSSY), {0: 8})
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), st.lists, max_leaves=4)
@@ -504,3 +416,63 @@ def test_a_file_is_written_in_sonics_order(tmp_path: Path) -> None:
     assert list(again) == ["BUFFER_PG", "BUFFER_POOL", "BUFFER_PROFILE", "BUFFER_QUEUE", "DEVICE_METADATA", "PORT"]
     assert list(again["PORT"])[-3:] == ["Ethernet8", "Ethernet12", "Ethernet16"]
     assert again["BUFFER_QUEUE"]["Ethernet12|0-7"] == {"profile": f"[BUFFER_PROFILE|{PROFILE}]"}
+
+
+def simulated_pair(change: Callable[[dict[str, Any]], None] | None = None, **priorities: int) -> object:
+    document = leaf_of("Ethernet0", "Ethernet4")
+    if change is not None:
+        change(document)
+    return simulated(of(document), ONE_LOSSLESS | priorities)
+
+
+def simulated_marks(**changes: str) -> object:
+    return simulated(of(marked(**changes)), ONE_LOSSLESS)
+
+
+TEXTS = {
+    b"": "it is no JSON that can be read",
+    b"[]": "it is no object of tables",
+    b'{"PORT": [1]}': "PORT is no table",
+    b"{}": "PORT has 0 ports",
+    b'{"PORT|Ethernet0": {"speed": "10000"}}': r"it has keys such as PORT\|Ethernet0, as the database does: give",
+    b'{"PORT": {}, "PORT": {}}': "it has 'PORT' twice in one object",
+    b'{"PORT": {"Ethernet0": {"speed": "1", "speed": "2"}}}': "it has 'speed' twice in one object",
+    b'{"PORT": {"Ethernet0": {"speed": "1"}}, "MINE": [1e999]}': "the number 1e999 is not finite",
+    b'{"\\n\xff": 1}': "it is no JSON that can be read",
+}
+ALPHAS = {
+    3: r"1 \(alpha 2\) or 2 \(alpha 4\)",
+    0.3: r"-2 \(alpha 1/4\) or -1 \(alpha 1/2\)",
+    2.0000000000000004: r"1 \(alpha 2\) or 2",
+    256: r"the dynamic_th 7 \(alpha 128\)$",
+    float("inf"): r"the dynamic_th 7 \(alpha 128\)$",
+    0: r"the dynamic_th -8 \(alpha 1/256\)$",
+    float("nan"): r"the dynamic_th -8 \(alpha 1/256\)$",
+}
+TRIM = changed("BUFFER_PROFILE", LOSSLESS, "packet_discard_action", "trim")
+ONE_POOL = changed("BUFFER_PROFILE", PROFILE, "pool", "egress_lossless_pool")
+ONE_PROFILE = changed("BUFFER_QUEUE", "Ethernet0,Ethernet4|3-4", None, {"profile": PROFILE})
+test_what_cannot_be_meant_is_refused = refusing(
+    *((lambda text=text: parse_config(text), words) for text, words in TEXTS.items()),
+    *((lambda alpha=alpha: dynamic_th_of(alpha), words) for alpha, words in ALPHAS.items()),
+    (lambda: with_alphas(of(LOSSY), {0: 8}), "dynamic_th = 8 is no power of two that SONiC takes"),
+    (lambda: simulated_marks(green_min_threshold=" 20000"), "has green_min_threshold = ' 20000', where a whole number"),
+    (lambda: simulated_marks(green_min_threshold="90000"), "where at most green_max_threshold, 60,000, is needed"),
+    (lambda: simulated_marks(green_drop_probability="500"), "a whole number from 0 to 100 is needed"),
+    (lambda: simulated_marks(wred_green_enable="yes"), "where true or false is needed"),
+    (
+        lambda: simulated(of(LEAF), {"background": 0}),
+        "priorities are of background: give those of background, incast, ",
+    ),
+    (lambda: simulated_pair(incast=8), "incast has priority 8: choose from 0 to 7"),
+    (lambda: simulated_pair(incast=True), "incast has priority True"),
+    (lambda: simulated_pair(incast=7), "traffic class 7 of Ethernet0 has queue 7, which has no row of BUFFER_QUEUE"),
+    (lambda: simulated_pair(incast=1), "traffic classes 0 and 1 share priority group 0 of Ethernet0"),
+    (lambda: simulated_pair(TRIM), "trims packets"),
+    (lambda: simulated_pair(ONE_POOL), "lossless and lossy queues both draw on egress_lossless_pool"),
+    (lambda: simulated_pair(ONE_PROFILE), "lossless and lossy queues both draw on egress_lossy_pool"),
+)
+
+
+def test_every_power_of_two_that_sonic_takes_has_its_dynamic_th() -> None:
+    assert [dynamic_th_of(2.0**exponent) for exponent in range(-8, 8)] == list(range(-8, 8))
