@@ -19,8 +19,7 @@ try:
 except ImportError:
     raise ForetailError(f"environments need the package gymnasium: {install_command('gym')}") from None
 
-from foretail.gym.alphas import ClosedLoopAlphaEnv
-from foretail.gym.closed_loop import ClosedLoopEnv, ClosedLoopVectorEnv
+from foretail.gym.closed_loop import ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv
 from foretail.gym.decisions import ACCEPT, DROP
 from foretail.gym.environment import BufferEnv, BufferVectorEnv, Reward
 from foretail.gym.traffic import FromDatasets, FromFile, Generated, Traffic
@@ -48,4 +47,4 @@ for _name, _module in {"Buffer": "environment", "ClosedLoop": "closed_loop"}.ite
             vector_entry_point=f"foretail.gym.{_module}:{_name}VectorEnv",
         )
 if "foretail/ClosedLoopAlpha-v0" not in gymnasium.registry:
-    gymnasium.register("foretail/ClosedLoopAlpha-v0", entry_point="foretail.gym.alphas:ClosedLoopAlphaEnv")
+    gymnasium.register("foretail/ClosedLoopAlpha-v0", entry_point="foretail.gym.closed_loop:ClosedLoopAlphaEnv")

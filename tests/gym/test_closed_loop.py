@@ -22,7 +22,8 @@ from foretail.core.errors import ForetailError
 from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.features.catalog import COUNTERS, feature
-from foretail.gym import ACCEPT, ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv, alphas
+from foretail.gym import ACCEPT, ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv
+from foretail.gym.closed_loop import EXPONENTS
 from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
@@ -219,7 +220,7 @@ def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_pat
     action, over, earned, acted = np.full(len(seen), START), False, 0.0, set()
     while not over:
         seen, reward, over, _, info = env.step(action)
-        action = alpha_exponents(tree, seen.astype(np.int64)) - alphas.EXPONENTS[0]
+        action = alpha_exponents(tree, seen.astype(np.int64)) - EXPONENTS[0]
         acted |= set(action.tolist())
         earned += reward
     flows, end_ns = in_one_piece_of_alphas(found, predictor="library", library=str(library))
