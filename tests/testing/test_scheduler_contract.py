@@ -200,7 +200,7 @@ def check_reader(given: Any) -> None:
     testing.check_reader(given, "slot", "slot,ttl", "ttl")
 
 
-CHECKS = [check_reader if name == "check_reader" else getattr(testing, name) for name in testing.__all__]
+CHECKS = [check_reader if name == "check_reader" else getattr(testing, name) for name in testing.__all__ if name.startswith("check_")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

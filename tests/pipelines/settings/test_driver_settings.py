@@ -151,10 +151,10 @@ CROSSED: list[Changes] = [
 ]
 VERDICTS = (
     "x.xx.xxxxxx.xxx.x.x.x.x.xxx.......x..x..xxxxxxxxxxxxxxxx.xxx"
-    "xxxxx.xxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x..."
-    "x...x...x...x..xx....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xxxxxx."
-    "xxxxxx.x.x.xx............x.x.x.x.x.x.xxxxxxxx.......xxx.xxxx"
-    "xxx....xxxxxxxxxxxxxxxxxxxx.xxx.xx."
+    "xxxxx.xxxxxxxxxxxxxxxx...x...x...x...x...x...xxxxx...x...x.."
+    ".x...x...x...x..xx...x....xxxx.x.xxx.xxxxxx.xxxxxx..xxxxx.xx"
+    "xxxx.xxxxxx.x.x.xx............x.x.x.x.x.x.xxxxxxxx.......xxx"
+    ".xxxxxxx....xxxxxxxxxxxxxxxxxxxxxx.xxx.xx."
 )
 """Of the cases above, in order: ``x`` is refused."""
 
