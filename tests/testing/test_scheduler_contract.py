@@ -200,7 +200,8 @@ def check_reader(given: Any) -> None:
     testing.check_reader(given, "slot", "slot,ttl", "ttl")
 
 
-CHECKS = [check_reader if name == "check_reader" else getattr(testing, name) for name in testing.__all__ if name.startswith("check_")]
+NAMES = [name for name in testing.__all__ if name.startswith("check_")]
+CHECKS = [check_reader if name == "check_reader" else getattr(testing, name) for name in NAMES]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
