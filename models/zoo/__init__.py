@@ -79,7 +79,7 @@ def names() -> tuple[str, ...]:
 
 
 def rule(name: str) -> ZooRule:
-    """Return a rule by its name; ForetailError when there is none.
+    """Return a rule that a replay can choose by its name; ForetailError when there is none.
 
     Examples
     --------

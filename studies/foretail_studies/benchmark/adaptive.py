@@ -47,7 +47,7 @@ from foretail.sim_bridge.open_loop.scores import recovered_loss
 from foretail.sim_bridge.python_policies import is_function
 from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, frozen_arrivals, traffic_of
 from foretail_studies.benchmark.track import ADAPTIVE, OPEN_LOOP, FrozenRun, Score, by_family, named, require_frozen
-from foretail_studies.predictors.chosen import drawn
+from foretail_studies.predictors.chosen import drawn, on_zoo
 
 TUNED = "tuned DT"
 ALPHAS, ZOO, SEARCH, OWN_TREES, DRAWN_TREES = "alphas", "zoo", "zoo_and_search", "own_trees", "drawn_trees"
@@ -290,9 +290,10 @@ ADAPTIVE_TRACK: PointExperiment[AdaptiveSettings, AdaptiveCase] = PointExperimen
     measure=_judge,
     rows=lambda case, judged, settings: judged,
     show=_show,
-    code=("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing"),
+    code=(__name__, "models.drop"),  # predictors are imported by their names in settings
     varied=("model", "ways", "calibration"),
-    depends_on=lambda case, settings: (
-        {"file": file_digest(Path(case.way.rpartition(":")[0]))} if is_function(case.way) else {}
-    ),
+    depends_on=lambda case, settings: {
+        **on_zoo(case, settings),
+        "file": file_digest(Path(case.way.rpartition(":")[0])) if is_function(case.way) else None,
+    },
 )

@@ -50,7 +50,8 @@ from foretail_studies.predictors.promise import BUFFER_PER_PORT, PORTS, drawn_tr
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
 
-CODE = ("sim_bridge.open_loop", "models.drop.thresholds", "models.zoo", "pipelines.comparison.choosing")
+CODE = (__name__,)
+"""What a measurement runs: this module, with all that it imports."""
 PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
 """Parts of the proof of an export that a rule's certificate keeps."""
 BAD = -0.2
@@ -397,9 +398,9 @@ def draw(rows: pd.DataFrame, settings: ChosenSettings) -> Figure:
     return figure
 
 
-def _on_zoo(case: object, settings: object) -> dict[str, Any]:
-    """Return the numbers of the zoo, on which a measurement depends."""
-    return {"zoo": [zoo.rule(name).rule.numbers for name in zoo.names()]}
+def on_zoo(case: object, settings: object) -> dict[str, Any]:
+    """Return what a measurement takes from the file of the zoo: the numbers of its rules, and the tuned alpha."""
+    return {"zoo": zoo.numbers(()), "alpha": zoo.tuned_alpha()}
 
 
 CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
@@ -412,7 +413,7 @@ CHOSEN: PointExperiment[ChosenSettings, DrawnWorkload] = PointExperiment(
     show=_show,
     code=CODE,
     varied=("draws", "each", "slots"),
-    depends_on=_on_zoo,
+    depends_on=on_zoo,
 )
 
 
@@ -635,5 +636,5 @@ CHANGING: PointExperiment[ChangingSettings, TrafficSequence] = PointExperiment(
     show=_show_changing,
     code=CODE,
     varied=("draws", "each", "phase_slots"),
-    depends_on=_on_zoo,
+    depends_on=on_zoo,
 )

@@ -56,7 +56,7 @@ MOVED = {
     "evaluate datasets=[a]": "foretail evaluate datasets=[a] is called foretail replay datasets=[a].",
     "collect source=emulator seeds=[1]": "collect source=emulator is called foretail collect network=emulator.",
 }
-"""What another command does is answered with its name."""
+"""Commands that are called otherwise, and the sentence that names the right one."""
 REFUSED = [
     (["evaporate"], "unknown command evaporate: choose from collect, train, distill, evaluate, replay, choose, export"),
     (["collect", "scenario.background.load=-1"], "scenario.background.load = -1.0 is out of range"),
