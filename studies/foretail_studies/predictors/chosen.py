@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
 
 CODE = (__name__,)
-"""What a measurement runs: this module, with all that it imports."""
+"""The code behind a measurement: this module, with all that it imports."""
 PROOF = ("method", "votes_by", "order", "boxes", "ir_sha256")
 """Parts of the proof of an export that a rule's certificate keeps."""
 BAD = -0.2
