@@ -5,7 +5,7 @@
 
 #include "buffer/features.hpp"
 #include "buffer/policies/any_policy.hpp"
-#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/dynamic_thresholds.hpp"
 
 namespace foretail::buffer {
 

@@ -11,7 +11,7 @@
 
 #include "buffer/policies/chosen.hpp"
 #include "buffer/policies/credence.hpp"
-#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/dynamic_thresholds.hpp"
 
 namespace foretail::buffer {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "buffer/policies/occamy.hpp"
+#include "buffer/policies/dynamic_thresholds.hpp"
 #include "buffer/records.hpp"
 #include "packets/settings/settings_group.h"
 
