@@ -25,27 +25,20 @@ def resolved(settings: DictConfig) -> str:
     return fingerprint(json.dumps(OmegaConf.to_container(settings, resolve=True, enum_to_str=True), sort_keys=True))
 
 
-def stages_and_experiments(place: Place) -> Iterator[Fingerprint]:
-    """Every stage by itself, and every experiment in its full size."""
+def stages_and_gates(place: Place) -> Iterator[Fingerprint]:
+    """Every stage by itself, and every gate."""
     for stage in STAGES:
         yield Fingerprint("stage", parameters_text(stage=stage), resolved(composed(stage)))
     for gate in options("experiment"):
         yield Fingerprint("gate", parameters_text(experiment=gate), resolved(composed("promote", f"experiment={gate}")))
-    for experiment in experiments():
-        yield _experiment(experiment, "full")
 
 
-def smaller_sizes(place: Place) -> Iterator[Fingerprint]:
-    """Every experiment in every other size; a minute."""
-    for experiment in experiments():
-        for size in sizes_of(experiment):
-            if size != "full":
-                yield _experiment(experiment, size)
-
-
-def _experiment(name: str, size: str) -> Fingerprint:
-    settings = composed_experiment(name, f"size={size}")
-    return Fingerprint("experiment", parameters_text(experiment=name, size=size), resolved(settings))
+def all_sizes(place: Place) -> Iterator[Fingerprint]:
+    """Every experiment in every size; a minute and a half."""
+    for name in experiments():
+        for size in sizes_of(name):
+            settings = composed_experiment(name, f"size={size}")
+            yield Fingerprint("experiment", parameters_text(experiment=name, size=size), resolved(settings))
 
 
 def files(place: Place) -> Iterator[Fingerprint]:
@@ -70,7 +63,7 @@ def files(place: Place) -> Iterator[Fingerprint]:
 
 
 GROUPS = (
-    Group("configs", "composed", stages_and_experiments),
-    Group("configs", "sizes", smaller_sizes, nightly=True),
+    Group("configs", "composed", stages_and_gates),
+    Group("configs", "sizes", all_sizes, nightly=True),
     Group("configs", "files", files),
 )

@@ -387,7 +387,7 @@ def test_threads_that_share_an_environment_take_turns() -> None:
     many.reset(seed=1)
 
     def work(_: int) -> None:
-        for _ in range(300):
+        for _ in range(30):
             many.step(np.zeros(64, np.int64))
             many.reset(seed=1)
 

@@ -251,7 +251,7 @@ def test_a_function_makes_a_rule_on_each_calibration_run(store: str, tmp_path: P
     assert (first["recommended"] == "yes") == (first["worst"] >= adaptive.WORST)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_policy_with_the_least_cost_is_chosen_by_short_simulations(store: str, tmp_path: Path) -> None:
     rows = run_of("chosen_tcp", tmp_path, *SMALL, store, "zoo=1").shown.rows
     level = rows.assign(log=np.log(rows["cost"])).groupby("way")["log"].mean()
@@ -397,7 +397,7 @@ def test_a_policy_that_asks_has_to_be_given_whom(track: str, model: str, store: 
         run_of(track, tmp_path, *SMALL, store, f"model={model}")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_survives_of_a_tag_stands_beside_limits_and_rules_by_hand(tmp_path: Path) -> None:
     given = ("size=small", "tracking=off", f"store_dir={tmp_path / 'store'}", "jobs=1")
     result = run_of("message_end", tmp_path, *given)

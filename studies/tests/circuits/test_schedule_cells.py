@@ -22,6 +22,7 @@ from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellFlows, SlotTime
 from foretail_studies.engines.circuits import evaluation_matrix, noisy, single_hop_optimum
 from tests.composed import result_in
+from tests.examples import some_by_day
 
 pytestmark = pytest.mark.slow
 COMPLETION, UTILISATION = "vermilion_fig8_5", "vermilion_fig8_6"
@@ -37,6 +38,7 @@ CELLS = {
 }
 OF_CELLS = ["degree=4", *(f"{name}={value}".replace(" ", "") for name, value in CELLS.items())]
 NOISE = [f"vermilion_fig9_{figure}" for figure in (5, 6, 7, 8)]
+NOISE_BY_DAY = NOISE[::2]  # those of additive noise
 DESIGNS = {
     "vermilion_fig8_7": ["nodes=[8]", "matrices=[permutation,all_to_all,skew-0.3,hybrid_parallel]"],
     "vermilion_fig8_8": ["nodes=[4,8]", "matrices=[permutation,random_hose]", "trusts=[2,4]"],
@@ -61,11 +63,13 @@ def ran(experiment: str, folder: Path, name: str, *overrides: str) -> dict[str, 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All experiments, short, on one store."""
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments that the tests of this session read, short, on one store."""
     folder = tmp_path_factory.mktemp("circuits")
+    by_night = {*NOISE} - {*NOISE_BY_DAY}
     for experiment in SHORT:
-        ran(experiment, folder, experiment)
+        if experiment not in by_night or any(experiment in item.name for item in request.session.items):
+            ran(experiment, folder, experiment)
     return folder
 
 
@@ -197,7 +201,7 @@ def test_a_violated_guarantee_is_reported_with_its_matrix(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("experiment", NOISE)
+@pytest.mark.parametrize("experiment", some_by_day(NOISE, NOISE_BY_DAY.__contains__))
 def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folder: Path) -> None:
     document = result_in(folder / experiment)
     kinds = (".csv", ".parquet", ".pdf", ".png", ".svg")
@@ -216,7 +220,7 @@ def test_an_experiment_leaves_curves_samples_and_a_figure(experiment: str, folde
     assert len(samples) == 5 * 2 * 2 * 10
 
 
-@pytest.mark.parametrize("experiment", NOISE)
+@pytest.mark.parametrize("experiment", some_by_day(NOISE, NOISE_BY_DAY.__contains__))
 def test_no_sample_is_below_what_is_proven(experiment: str, folder: Path) -> None:
     curves = curves_of(folder, experiment)
     assert (curves["least"] >= curves["robustness"] - 1e-6).all()
@@ -226,7 +230,7 @@ def test_no_sample_is_below_what_is_proven(experiment: str, folder: Path) -> Non
     assert (curves["mean"] <= curves["largest"]).all()
 
 
-@pytest.mark.parametrize("noise", ["additive", "multiplicative"])
+@pytest.mark.parametrize("noise", some_by_day(["additive", "multiplicative"], "additive".__eq__))
 def test_the_ring_of_the_thesis(noise: str, folder: Path) -> None:
     experiment = {"additive": "vermilion_fig9_5", "multiplicative": "vermilion_fig9_6"}[noise]
     curves = curves_of(folder, experiment)
@@ -240,7 +244,7 @@ def test_the_ring_of_the_thesis(noise: str, folder: Path) -> None:
     assert 0.4 < means[10, 10] < 0.7
 
 
-@pytest.mark.parametrize("experiment", NOISE)
+@pytest.mark.parametrize("experiment", some_by_day(NOISE, NOISE_BY_DAY.__contains__))
 def test_every_schedule_that_looks_at_the_prediction_is_fitted(experiment: str, folder: Path) -> None:
     fits = pd.read_csv(folder / experiment / f"{experiment}_smoothness.csv")
     drawn = experiment[-1] in "78"

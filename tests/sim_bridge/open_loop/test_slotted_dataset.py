@@ -175,7 +175,7 @@ def parameters_of(document: dict[str, Any]) -> NetworkParameters:
     return NetworkParameters(**{name: value for name, value in document["policy"].items() if name in names})
 
 
-@examples(max_examples=draws(40), deadline=None)
+@examples(max_examples=draws(16), deadline=None)
 @given(number=st.integers(0, 2**32 - 1), chunk=st.integers(50, 5000))
 def test_a_replay_decides_as_the_run(number: int, chunk: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     document = drawn_pauses(number) | {"trace": True}
