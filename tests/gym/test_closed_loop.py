@@ -34,6 +34,8 @@ from tests.refusals import refusing
 from tests.scenarios import settings, with_racks
 from tests.sim_bridge.native.drawn_settings import drawn_settings
 
+pytestmark = pytest.mark.slow
+
 SHIFT = 15
 
 

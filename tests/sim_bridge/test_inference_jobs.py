@@ -30,6 +30,8 @@ from foretail.sim_bridge.inference_jobs import (
 )
 from tests.examples import draws
 
+pytestmark = pytest.mark.slow
+
 CHAIN = JobGraph((1.0, 2.0, 3.0), {(0, 1): 5.0, (1, 2): 7.0})
 DIAMOND = JobGraph((1.0, 10.0, 8.0, 1.0), {(0, 1): 4.0, (0, 2): 1.0, (1, 3): 2.0, (2, 3): 0.5})
 

@@ -205,7 +205,8 @@ READERS = (
         artifact,
         switch_configuration,
     ),
-    *(settings_file, profile, schedule, dataset, demand_predictor, ensemble, foreign_model, network, torch_module),
+    *(settings_file, profile, schedule, dataset, demand_predictor, ensemble, network, torch_module),
+    pytest.param(foreign_model, marks=pytest.mark.slow),
 )
 
 

@@ -35,6 +35,8 @@ from tests.composed import stage_settings
 from tests.forests import Trained, classified, forests, stump
 from tests.strategies import small_ensembles
 
+pytestmark = pytest.mark.slow
+
 CATALOG = [feature.name for feature in FEATURES]
 WIDE = [feature.name for feature in FEATURES if feature.bits == 24]
 READ = ("queue", "first_rtt", "message_left", "until_circuit")

@@ -25,6 +25,8 @@ from foretail.models.scoring.figure_style import (
     with_legend,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @styled
 def drawn() -> Figure:

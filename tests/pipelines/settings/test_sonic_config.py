@@ -21,6 +21,8 @@ from foretail.sim_bridge.imports.sonic.thresholds import with_alphas
 from tests.composed import result_in
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[2] / "sim_bridge" / "imports" / "sonic"
 LEAF, LOSSY = SAMPLES / "leaf_32x100g.json", SAMPLES / "lossy.json"
 SMALL = ROOT / "examples" / "switch_config" / "config_db.json"

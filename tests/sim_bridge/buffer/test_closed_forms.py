@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import slotted
 
+pytestmark = pytest.mark.slow
+
 BUFFER = 20_000
 REVERIE_MEMORY = 16  # slots; short against the queues, see below
 

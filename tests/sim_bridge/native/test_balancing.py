@@ -34,6 +34,8 @@ from tests.examples import draws
 from tests.scenarios import MILLISECOND, settings
 from tests.sim_bridge.slow_models.balancer import SlowBalancer
 
+pytestmark = pytest.mark.slow
+
 RULES = ("spray", "uss", "rss", "sirona", "flowbender")
 GIVEN = settings()["balancing"]
 

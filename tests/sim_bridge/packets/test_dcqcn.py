@@ -24,6 +24,8 @@ from tests.scenarios import settings, star_of_messages
 from tests.sim_bridge.buffer.test_headers import compiled, run
 from tests.sim_bridge.slow_models.dcqcn import SlowDcqcn
 
+pytestmark = pytest.mark.slow
+
 SEGMENT = 1400
 LINE_BYTES_PER_NS = 1.25 * SEGMENT / (SEGMENT + 42)  #: payload on a link of 10 Gbit/s
 MILLISECOND = 1_000_000
