@@ -38,7 +38,7 @@ setup: .venv/.dev .venv/.driver ## create .venv with everything that demo and te
 demo: .venv/.package $(if $(findstring ns3,$(ARGS)),.venv/.driver) ## train, prove and judge predictors; page in outputs/demo
 	@$(BIN)/foretail demo $(ARGS)
 
-test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint beside them: a quarter of an hour on two cores (ARGS goes to pytest)
+test: .venv/.dev .venv/.driver ## the tests that every change runs, and lint beside them: ten minutes on two cores (ARGS goes to pytest)
 	@mkdir -p build; $(MAKE) --no-print-directory lint > build/lint.log 2>&1 & lint=$$!; tests=0; \
 		$(BIN)/python -m pytest $(XDIST) -m 'not nightly' --changed-studies $(ARGS) || tests=$$?; \
 		wait $$lint || { cat build/lint.log; exit 1; }; exit $$tests
@@ -61,7 +61,8 @@ nightly-4:
 	@$(MAKE) --no-print-directory conformance ARGS='--ensembles 30'
 # The tests marked nightly and every property with many examples, in six shares.
 nightly-5 nightly-6 nightly-7 nightly-8 nightly-9 nightly-10: nightly-%:
-	@$(BIN)/python -m pytest $(XDIST) -m 'nightly or hypothesis' --hypothesis-profile=nightly --share=$$(($* - 4))/6 $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'nightly or hypothesis' --hypothesis-profile=nightly \
+		--share=$$(($* - 4))/6 $(ARGS)
 
 lint: .venv/.dev ## check style, types, words and the layers between the rooms
 	@$(BIN)/ruff check .

@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--changed-studies`` of ``make test``, and ``--share=2/6``, the second of six shares of the tests."""
     about = "leave out tests of the studies that passed with the same code"
     parser.addoption("--changed-studies", action="store_true", help=about)
-    parser.addoption("--share", default="1/1", help="K/N: the K-th of N shares of the files of tests")
+    parser.addoption("--share", default="1/1", help="K/N: the K-th of N shares of the tests, by their names")
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def _code_of(test_file: Path) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests of other shares, and with ``--changed-studies`` those of the studies that passed as they are."""
     share, shares = map(int, config.getoption("--share").split("/"))
-    items[:] = [item for item in items if zlib.crc32(item.nodeid.partition("::")[0].encode()) % shares == share - 1]
+    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % shares == share - 1]
     if not config.getoption("changed_studies"):
         return
     cache = getattr(config, "cache", None)
