@@ -363,7 +363,7 @@ def test_what_is_wrong_is_one_sentence(bursts: Path) -> None:
 ROW = r"J +\d+\.\d{3}, against accepting [+-]\d+\.\d % \[.+\], DT [+-]\d+\.\d % \[.+\]$"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_learns_and_exports(tmp_path: Path) -> None:
     program = ROOT / "examples" / "closed_loop" / "learn_policy.py"
     command: list[str | Path] = [sys.executable, "-W", "error", program, "--size", "small", "--folder", tmp_path]

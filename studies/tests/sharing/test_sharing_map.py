@@ -234,7 +234,7 @@ MODEL, THRESHOLD_ALONE = Rule("credence", "p=0.3"), Rule("dt", "alpha=8")
 SHOWN = ("dctcp", "irn", "roce_timely_pfc")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_forest_stands_beside_the_best_threshold_under_each_transport_that_loses(tmp_path: Path) -> None:
     every = experiment_settings("loss_recovery_prediction", "size=small").families
     without = [f"~families.{name}" for name in every if name not in SHOWN]

@@ -362,6 +362,7 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
         alias_holder("deleted", "champion", uri(folder))
 
 
+@pytest.mark.nightly
 def test_a_model_of_ones_own_is_registered_with_what_trained_it(
     folder: Path, trained: dict[str, TrainResult], tmp_path: Path
 ) -> None:
