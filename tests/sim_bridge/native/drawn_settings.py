@@ -17,6 +17,10 @@ POLICIES = (
     *("credence", "followlqd", "guarded", "learned"),
 )
 TCP = ("newreno", "dctcp", "cubic")
+MOST_SEGMENTS = 400
+"""Segments of an answer. At every acknowledgement ns-3 looks through all that are sent: 3,000 take it minutes."""
+
+LINKS_OF_A_LEAF = {"server": "servers_per_leaf", "spine": "spines"}
 
 
 def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
@@ -31,7 +35,17 @@ def drawn_settings(number: int, transport: str | None = None) -> dict[str, Any]:
     }
     if rng.random() < 0.3:
         changes |= _messages(rng, changes["topology__leaves"] * changes["topology__servers_per_leaf"])
+    changes["incast__burst_fraction"] = min(changes["incast__burst_fraction"], _largest_burst(settings(**changes)))
     return settings(**changes)
+
+
+def _largest_burst(document: dict[str, Any]) -> float:
+    """The part of a leaf's buffer that a burst of the largest answers fills."""
+    topology = document["topology"]
+    leaf_bps = sum(topology[f"{kind}_link_bps"] * topology[count] for kind, count in LINKS_OF_A_LEAF.items())
+    answer_bytes = MOST_SEGMENTS * document["transport"]["segment_bytes"]
+    buffer_bytes = topology["buffer_bytes_per_port_per_gbps"] * leaf_bps / 1_000_000_000
+    return float(answer_bytes * document["incast"]["fan_in"] / buffer_bytes)
 
 
 def _topology(rng: random.Random) -> dict[str, Any]:
