@@ -83,8 +83,8 @@ public:
             Course& course = courses_[i];
             course.run->answer(drop.data()[i] != 0);
             const std::size_t row = course.next++;
-            const bool kept = course.outcome[row] == static_cast<std::uint8_t>(Outcome::accepted);
-            lost_[i] = kept ? 0 : in_bytes_ ? course.arrival(row).size : 1;
+            const bool accepted = course.outcome[row] == static_cast<std::uint8_t>(Outcome::accepted);
+            lost_[i] = accepted ? 0 : in_bytes_ ? course.arrival(row).size : 1;
             advance(i);
         }
     }

@@ -36,8 +36,8 @@ nb::ndarray<nb::numpy, std::int32_t> interval_counters(Bytes capacity, const std
         in_range(static_cast<Port>(queue), shape.queues(), i);
         last = time;
         counters.advance(time, [](Tick) {}, [] {});
-        const CounterVector found = counters.of(static_cast<QueueIndex>(queue));
-        out.insert(out.end(), found.begin(), found.end());
+        const CounterVector counts = counters.of(static_cast<QueueIndex>(queue));
+        out.insert(out.end(), counts.begin(), counts.end());
         counters.count({.queue = static_cast<QueueIndex>(queue),
                         .size = size,
                         .dropped = dropped != 0,
@@ -78,8 +78,8 @@ public:
         balancer_.acknowledged(0, {.sent_ns = sent_ns, .subflow = subflow, .marked = marked}, now_ns);
     }
     [[nodiscard]] std::vector<std::uint32_t> entropies() const {
-        const auto found = balancer_.entropies(0);
-        return {found.begin(), found.end()};
+        const auto entropies = balancer_.entropies(0);
+        return {entropies.begin(), entropies.end()};
     }
 
 private:

@@ -91,11 +91,11 @@ public:
     [[nodiscard]] std::int64_t now_ns() const { return run_->now_ns(); }
     [[nodiscard]] nb::ndarray<nb::numpy, std::uint8_t> flows() const { return flow_bytes(run_->ledger()); }
     [[nodiscard]] nb::ndarray<nb::numpy, std::int32_t> counters(Integer now_ns) {
-        const auto found =
+        const auto rows =
             run_->counters(checked<std::int64_t>("now_ns", now_ns, 0, std::numeric_limits<std::int64_t>::max()));
         std::vector<std::int32_t> values;
-        for (const auto& row : found) values.insert(values.end(), row.begin(), row.end());
-        return owned(std::move(values), {found.size(), counter_names.size()});
+        for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
+        return owned(std::move(values), {rows.size(), counter_names.size()});
     }
     void set_alphas(Column<double> alphas) { run_->set_alphas({alphas.data(), alphas.shape(0)}); }
     [[nodiscard]] NativeSnapshot snapshot() const { return {run_->save()}; }
@@ -133,18 +133,18 @@ public:
         if (item_of.shape(0) != planned(i).ledger().planned() || ideal_ns.shape(0) != items)
             throw std::invalid_argument(
                 "there must be an item for each flow, and a kind and an ideal time for each item");
-        std::vector<CostMeter::Item> found(items);
+        std::vector<CostMeter::Item> entries(items);
         for (std::size_t k = 0; k < items; ++k) {
             if (kind(k) >= CostMeter::kinds || !(ideal_ns(k) > 0))
                 throw std::invalid_argument("item " + std::to_string(k) + " has no kind or no ideal time");
-            found[k] = {kind(k), ideal_ns(k), 0, 0};
+            entries[k] = {kind(k), ideal_ns(k), 0, 0};
         }
         for (std::size_t flow = 0; flow < item_of.shape(0); ++flow) {
             if (item_of(flow) >= static_cast<std::int64_t>(items))
                 throw std::invalid_argument("flow " + std::to_string(flow) + " has an item that is not there");
-            if (item_of(flow) >= 0) ++found[static_cast<std::size_t>(item_of(flow))].left;
+            if (item_of(flow) >= 0) ++entries[static_cast<std::size_t>(item_of(flow))].left;
         }
-        meters_[i] = CostMeter({item_of.data(), item_of.data() + item_of.shape(0)}, std::move(found));
+        meters_[i] = CostMeter({item_of.data(), item_of.data() + item_of.shape(0)}, std::move(entries));
     }
     /// Lets a run that is planned go on to where it asks first.
     void start(Integer index) {

@@ -589,10 +589,10 @@ private:
     static constexpr std::int64_t most = 255, flow_bits = 64;
 
     struct Average {
-        std::int64_t kept = 0;
-        void take(std::int64_t value) { kept += ((value << fraction_bits) - kept) >> average_shift; }
+        std::int64_t average = 0;
+        void take(std::int64_t value) { average += ((value << fraction_bits) - average) >> average_shift; }
         [[nodiscard]] std::int32_t value() const {
-            return static_cast<std::int32_t>((kept + (1 << (fraction_bits - 1))) >> fraction_bits);
+            return static_cast<std::int32_t>((average + (1 << (fraction_bits - 1))) >> fraction_bits);
         }
     };
     using Averages = std::array<Average, per_part>;

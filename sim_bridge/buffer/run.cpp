@@ -279,13 +279,13 @@ constexpr std::size_t slot_queue_limit = std::size_t{1} << 28;
 /// A slotted run that is compiled for one of these policies; null for any other.
 template <class... Policy>
 std::unique_ptr<RecordedRun> compiled_run(const SwitchSettings& settings, AnyPolicy& policy) {
-    std::unique_ptr<RecordedRun> found;
+    std::unique_ptr<RecordedRun> run;
     const auto compile = [&]<class One>() {
         if (&policy.about() == &PolicyOf<One>::known)
-            found = std::make_unique<SlottedSwitch<PolicyOf<One>>>(settings, static_cast<PolicyOf<One>&>(policy));
+            run = std::make_unique<SlottedSwitch<PolicyOf<One>>>(settings, static_cast<PolicyOf<One>&>(policy));
     };
     (compile.template operator()<Policy>(), ...);
-    return found;
+    return run;
 }
 
 }  // namespace

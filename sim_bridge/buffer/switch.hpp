@@ -139,11 +139,11 @@ public:
             outcome = lossless(sink).admit(arrival, std::move(payload));
         } else if (about_.pushes_out) {
             charge(arrival);
-            const bool kept = push_out_.admit(
+            const bool admitted = push_out_.admit(
                 queues_, arrival, std::move(payload), [&](QueueIndex queue) { about_to_change(queue, arrival.time); },
                 pushed_out(sink));
-            if (!kept) outcome = Outcome::buffer_full;
-            if (!kept && ingress_) ingress_->release(ingress_->queue_of(arrival), arrival.size);
+            if (!admitted) outcome = Outcome::buffer_full;
+            if (!admitted && ingress_) ingress_->release(ingress_->queue_of(arrival), arrival.size);
         } else {
             if (!arrival.data) {
                 outcome = CompleteSharing{}.decide(arrival, queues_);

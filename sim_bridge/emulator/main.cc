@@ -70,9 +70,9 @@ inline nlohmann::json to_json(const Lateness& late, std::int64_t factor) {
 inline std::string complaint(const EmulatorSettings& s, const nlohmann::json& lateness, std::int64_t lost) {
     const double most = s.emulation.lateness_share * static_cast<double>(s.base_rtt_ns());
     if (lost > 0) return std::to_string(lost) + " packets were lost between hosts and links";
-    for (const auto& [what, found] : lateness.items()) {
+    for (const auto& [what, delays] : lateness.items()) {
         if (s.racks && what == "starts") continue;  // of flows without an end nobody counts the beginning
-        const auto p99 = found.at("p99_ns").get<std::int64_t>();
+        const auto p99 = delays.at("p99_ns").get<std::int64_t>();
         if (static_cast<double>(p99) > most)
             return "the 99th percentile of " + what + " is " + std::to_string(p99) + " ns, above " +
                    std::to_string(static_cast<std::int64_t>(most)) + " ns";
@@ -244,8 +244,8 @@ void emulate_racks(const EmulatorSettings& s, const std::string& folder) {
 /// The kernel's name of a congestion control: its own, or that of ours, which is then registered and kept in `own`.
 std::string kernel_name(const std::string& control, std::vector<OwnControl>& own) {
     if (offers_control(control)) return control;
-    const auto found = std::ranges::find(own, control, &OwnControl::name);
-    if (found != own.end()) return found->kernel_name();
+    const auto match = std::ranges::find(own, control, &OwnControl::name);
+    if (match != own.end()) return match->kernel_name();
     const std::vector<std::string> ours = own_controls();
     if (std::ranges::find(ours, control) != ours.end()) return own.emplace_back(control).kernel_name();
     std::string names = offered_controls();

@@ -63,9 +63,9 @@ public:
     }
 
     std::vector<buffer::CounterVector> counters(std::int64_t now_ns) override {
-        auto found = parts_.network.counters(std::max(now_ns, parts_.now_ns));
-        if (found.empty()) return Simulation::counters(now_ns);
-        return found;
+        auto counters = parts_.network.counters(std::max(now_ns, parts_.now_ns));
+        if (counters.empty()) return Simulation::counters(now_ns);
+        return counters;
     }
     void set_alphas(std::span<const double> alphas) override {
         const std::size_t queues = parts_.network.counted_queues();
@@ -77,19 +77,19 @@ public:
     }
 
     [[nodiscard]] std::unique_ptr<Snapshot> save() const override {
-        auto kept = std::make_unique<Kept>(*this, parts_);
-        frames_.save(kept->frames);
-        return kept;
+        auto saved = std::make_unique<Saved>(*this, parts_);
+        frames_.save(saved->frames);
+        return saved;
     }
     void save(Snapshot& older) const override {
-        Kept& kept = own(older);
-        kept.parts = parts_;
-        frames_.save(kept.frames);
+        Saved& saved = own(older);
+        saved.parts = parts_;
+        frames_.save(saved.frames);
     }
     void restore(const Snapshot& snapshot) override {
-        const Kept& kept = own(snapshot);
-        parts_ = kept.parts;
-        frames_.restore(kept.frames);
+        const Saved& saved = own(snapshot);
+        parts_ = saved.parts;
+        frames_.restore(saved.frames);
     }
 
     nlohmann::json finish() override {
@@ -153,8 +153,8 @@ private:
         std::int64_t now_ns = 0, events = 0;
         bool over = false;
     };
-    struct Kept final : Snapshot {
-        Kept(const NetworkSimulation& run, const Parts& now) : of(run.identity_), parts(now) {}
+    struct Saved final : Snapshot {
+        Saved(const NetworkSimulation& run, const Parts& now) : of(run.identity_), parts(now) {}
 
         std::shared_ptr<const int> of;
         Parts parts;
@@ -162,13 +162,13 @@ private:
     };
 
     /// The snapshot as what this simulation has kept.
-    template <class Given, class Own = std::conditional_t<std::is_const_v<Given>, const Kept, Kept>>
+    template <class Given, class Own = std::conditional_t<std::is_const_v<Given>, const Saved, Saved>>
     Own& own(Given& snapshot) const {
-        auto* kept = dynamic_cast<Own*>(&snapshot);
-        if (!kept || kept->of != identity_)
+        auto* saved = dynamic_cast<Own*>(&snapshot);
+        if (!saved || saved->of != identity_)
             throw std::invalid_argument(
                 "the snapshot is of another network: restore it in the one that it was taken of");
-        return *kept;
+        return *saved;
     }
     void step(std::int64_t time, bool of_hosts) {
         parts_.now_ns = time;

@@ -314,11 +314,11 @@ private:
     }
     /// Without std::pow, which need not round alike everywhere.
     static double power(double base, std::int64_t exponent) {
-        double found = 1;
+        double power = 1;
         for (; exponent > 0; exponent /= 2, base *= base) {
-            if (exponent % 2 == 1) found *= base;
+            if (exponent % 2 == 1) power *= base;
         }
-        return found;
+        return power;
     }
 
     DcqcnSettings settings_;

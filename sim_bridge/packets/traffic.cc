@@ -28,15 +28,15 @@ std::int64_t draw_size(const Background& background, double share) {
 /// The servers that may be at the other end of a flow with `server`.
 std::vector<int> peers_of(int server, Peers peers, const Topology& topology) {
     const int leaf = topology.leaf_of(server);
-    std::vector<int> found;
+    std::vector<int> others;
     for (int other = 0; other < topology.servers(); ++other) {
         const int other_leaf = topology.leaf_of(other);
         const bool is_peer = peers == Peers::other_servers  ? other != server
                              : peers == Peers::other_leaves ? other_leaf != leaf
                                                             : other_leaf == (leaf + 1) % topology.leaves;
-        if (is_peer) found.push_back(other);
+        if (is_peer) others.push_back(other);
     }
-    return found;
+    return others;
 }
 
 void plan_background(const Settings& s, std::vector<PlannedFlow>& flows) {

@@ -35,14 +35,14 @@ public:
         queues_.advance(arrival.time, [](Port, Tick) {}, [&](Port port, const Packet&, Tick) { depart(port); });
         const bool joins_first = counted_ && arrival.size <= queues_.capacity();
         std::int64_t stretch = joins_first ? join(arrival) : 0;
-        PushOutRecord found;
-        const bool kept = lqd_.admit(
-            queues_, arrival, row, [&](Port port) { found = choose(port, queues_.removable(port)); },
+        PushOutRecord push_out;
+        const bool admitted = lqd_.admit(
+            queues_, arrival, row, [&](Port port) { push_out = choose(port, queues_.removable(port)); },
             [&](Port port, const Packet& victim) {
-                record(found, victim.payload);
+                record(push_out, victim.payload);
                 if (tail_) shorten(port);
             });
-        if (kept) {
+        if (admitted) {
             if (!joins_first) stretch = join(arrival);
         } else if (!arrival.data) {
             if (joins_first) leave(arrival.port, line(arrival.port).stretches.size() - 1);
@@ -113,19 +113,19 @@ private:
 
     [[nodiscard]] PushOutRecord choose(Port port, std::size_t removable) {
         const auto joined = line(port).joined;
-        PushOutRecord found;
-        found.in_queue = {port, joined - static_cast<std::int64_t>(removable), joined - 1};
+        PushOutRecord push_out;
+        push_out.in_queue = {port, joined - static_cast<std::int64_t>(removable), joined - 1};
         if (tail_) {
             const auto i = last_data(port);
             const auto& stretch = line(port).stretches[i];
             const auto alike = stretch.queued - (i == 0 && queues_.sending(port));
-            found.in_stretch = {stretch.number, stretch.joined - alike, stretch.joined - 1};
+            push_out.in_stretch = {stretch.number, stretch.joined - alike, stretch.joined - 1};
         }
-        return found;
+        return push_out;
     }
-    void record(PushOutRecord found, Row victim) {
-        found.victim = victim;
-        push_outs_.push_back(found);
+    void record(PushOutRecord push_out, Row victim) {
+        push_out.victim = victim;
+        push_outs_.push_back(push_out);
     }
 
     PortQueues<Row> queues_;

@@ -106,19 +106,19 @@ private:
         const QueueIndex longest = queues.longest_removable(rules_.order);
         if constexpr (ranked<Queues>) {
             if (rules_.order == Order::any_queue && longest >= 0) {
-                QueueIndex found = -1;
+                QueueIndex longest = -1;
                 int highest = -1;
                 for (QueueIndex queue = 0; queue < queues.queues(); ++queue) {
                     if (queues.removable(queue) == 0) continue;
                     const int own = queues.rank(queue, queues.highest_ranked(queue));
-                    const Bytes longer = found < 0 ? 0 : queues.length(queue) - queues.length(found);
+                    const Bytes longer = longest < 0 ? 0 : queues.length(queue) - queues.length(longest);
                     if (own > highest ||
                         (own == highest && (longer > 0 || (longer == 0 && rules_.tie == Tie::highest_port)))) {
-                        found = queue;
+                        longest = queue;
                         highest = own;
                     }
                 }
-                return found;
+                return longest;
             }
         }
         return longest;
@@ -250,7 +250,9 @@ public:
             fate(victim.payload, now, true);
         };
         if (queues_.is_lossless(own)) {
-            const auto make_room = [&](const Arrival& kept) { return lqd_.make_room(queues_, kept, losing, loses); };
+            const auto make_room = [&](const Arrival& wanted) {
+                return lqd_.make_room(queues_, wanted, losing, loses);
+            };
             kept_last_ = lossless(make_room).admit(arrival, row) == Outcome::accepted;
         } else {
             if (ingress_) ingress_->charge(ingress_->queue_of(arrival), arrival.size);

@@ -53,11 +53,11 @@ struct Guest final : GuestType {
         }
     }
 
-    template <class Queues, class... Told>
-    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Told&&... told) {
+    template <class Queues, class... Context>
+    [[nodiscard]] Outcome decide(const Arrival& arrival, const Queues& queues, Context&&... context) {
         Outcome outcome{};
         try {
-            outcome = GuestType::decide(arrival, queues, std::forward<Told>(told)...);
+            outcome = GuestType::decide(arrival, queues, std::forward<Context>(context)...);
         } catch (...) {
             refuse_guest();
         }

@@ -23,7 +23,7 @@ const KnownPolicy& policy_of_library(const std::string& path) {
     using Get = const KnownPolicy*(const std::size_t*);
     const auto policy = reinterpret_cast<Get*>(dlsym(handle, "foretail_guest_policy"));
     if (!policy) throw std::invalid_argument("'" + path + "' is not a policy library");
-    if (const KnownPolicy* found = policy(guest_layout.data())) return *found;
+    if (const KnownPolicy* known = policy(guest_layout.data())) return *known;
     throw std::invalid_argument("the policy library '" + path +
                                 "' was compiled with other headers: install foretail again");
 }

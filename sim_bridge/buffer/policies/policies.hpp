@@ -198,8 +198,8 @@ public:
     void observe(Tick now, Bytes held, double keep) {
         const Tick elapsed = now - last_;
         if (elapsed <= 0) return;
-        const double kept = elapsed == 1 ? keep : std::pow(keep, static_cast<double>(elapsed));
-        value_ = static_cast<double>(held) + (value_ - static_cast<double>(held)) * kept;
+        const double share = elapsed == 1 ? keep : std::pow(keep, static_cast<double>(elapsed));
+        value_ = static_cast<double>(held) + (value_ - static_cast<double>(held)) * share;
         last_ = now;
     }
     [[nodiscard]] double value() const { return value_; }
@@ -344,9 +344,9 @@ private:
         return usual;
     }
     static Alphas alphas_of(const std::vector<Limit>& limits) {
-        Alphas found;
-        for (const Limit& limit : limits) found.push_back(limit.alpha);
-        return found;
+        Alphas alphas;
+        for (const Limit& limit : limits) alphas.push_back(limit.alpha);
+        return alphas;
     }
     static std::vector<Limit> read(const PolicySettings& settings, const Alphas& usual, const char* alphas,
                                    const char* fixed, const char* reserved) {

@@ -20,25 +20,25 @@ struct PolicySettings {
     FeatureScale scale{};                                             ///< of the switch's features
 
     [[nodiscard]] double number(std::string_view name) const {
-        const auto found = numbers.find(name);
-        if (found == numbers.end())
+        const auto entry = numbers.find(name);
+        if (entry == numbers.end())
             throw std::invalid_argument("the policy parameter " + std::string(name) + " is missing: give it");
-        return found->second;
+        return entry->second;
     }
     [[nodiscard]] double number_or(std::string_view name, double otherwise) const {
-        const auto found = numbers.find(name);
-        return found == numbers.end() ? otherwise : found->second;
+        const auto entry = numbers.find(name);
+        return entry == numbers.end() ? otherwise : entry->second;
     }
     /// One value for each of so many priorities; throws std::invalid_argument when there are others than one or none.
     [[nodiscard]] std::vector<double> list(std::string_view name, std::size_t priorities,
                                            const std::vector<double>& otherwise) const {
-        const auto found = lists.find(name);
-        if (found == lists.end() || found->second.empty()) return otherwise;
-        if (found->second.size() != priorities)
+        const auto entry = lists.find(name);
+        if (entry == lists.end() || entry->second.empty()) return otherwise;
+        if (entry->second.size() != priorities)
             throw std::invalid_argument("the policy parameter " + std::string(name) + " has " +
-                                        std::to_string(found->second.size()) + " values for " +
+                                        std::to_string(entry->second.size()) + " values for " +
                                         std::to_string(priorities) + " queues of a port: give one for each, or none");
-        return found->second;
+        return entry->second;
     }
     [[nodiscard]] std::int64_t whole(std::string_view name) const { return static_cast<std::int64_t>(number(name)); }
 };

@@ -225,7 +225,7 @@ private:
     template <class Function>
     Function symbol(const std::string& path, const char* name) {
         // POSIX guarantees that a function pointer survives dlsym's void pointer.
-        if (void* found = dlsym(handle_.get(), name)) return reinterpret_cast<Function>(found);
+        if (void* symbol = dlsym(handle_.get(), name)) return reinterpret_cast<Function>(symbol);
         throw std::runtime_error("'" + path + "' is not a predictor library: it lacks the symbol " + name);
     }
     std::shared_ptr<void> handle_;  ///< of all copies

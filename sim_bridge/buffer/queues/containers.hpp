@@ -135,9 +135,9 @@ public:
     [[nodiscard]] std::int64_t best() const { return key(winner()); }
     /// Number of ports with a larger key; looks at all of them.
     [[nodiscard]] std::int64_t above(std::int64_t key) const {
-        std::int64_t found = 0;
-        for (std::size_t i = 0; i < ports_; ++i) found += keys_[i] > key;
-        return found;
+        std::int64_t larger = 0;
+        for (std::size_t i = 0; i < ports_; ++i) larger += keys_[i] > key;
+        return larger;
     }
 
 private:

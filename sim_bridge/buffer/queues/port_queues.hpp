@@ -138,9 +138,9 @@ private:
         const std::vector<int>& racks = links_.racks;
         if (circuit_free_at_ <= now) {
             const int up = times.destination(links_.source, now);
-            const auto found = std::ranges::lower_bound(racks, up);
-            const auto port = static_cast<Port>(found - racks.begin());
-            if (up != CircuitTimes::idle && found != racks.end() && *found == up && queues.length(port) > 0) {
+            const auto rack = std::ranges::lower_bound(racks, up);
+            const auto port = static_cast<Port>(rack - racks.begin());
+            if (up != CircuitTimes::idle && rack != racks.end() && *rack == up && queues.length(port) > 0) {
                 const Tick sent = now + links_.circuit.duration(queues.head(port).size);
                 if (sent <= times.day_end(now)) {
                     circuit_free_at_ = sent;
@@ -377,19 +377,19 @@ public:
     }
 
     [[nodiscard]] std::size_t highest_ranked(QueueIndex queue) const override {
-        std::size_t found = removable(queue) - 1;
-        for (std::size_t i = found; i-- > 0;) {
-            if (rank(queue, i) > rank(queue, found)) found = i;
+        std::size_t victim = removable(queue) - 1;
+        for (std::size_t i = victim; i-- > 0;) {
+            if (rank(queue, i) > rank(queue, victim)) victim = i;
         }
-        return found;
+        return victim;
     }
 
     /// The longest queue that holds a removable packet, or -1.
     [[nodiscard]] QueueIndex longest_removable(Order order) const {
         if (priorities_ > 1 && order == Order::lower_classes_first) {
-            QueueIndex found = -1;
-            for (int priority = priorities_; found < 0 && priority-- > 0;) found = scan(priority, priorities_);
-            return found;
+            QueueIndex longest = -1;
+            for (int priority = priorities_; longest < 0 && priority-- > 0;) longest = scan(priority, priorities_);
+            return longest;
         }
         return removable(lengths_.winner()) > 0 ? lengths_.winner() : scan(0, 1);
     }
@@ -486,15 +486,15 @@ private:
 
     /// The longest of every `step`-th queue that holds a removable packet, or -1.
     [[nodiscard]] QueueIndex scan(QueueIndex first, QueueIndex step) const {
-        QueueIndex found = -1;
+        QueueIndex longest = -1;
         for (QueueIndex queue = first; queue < queues(); queue += step) {
             if (removable(queue) == 0) continue;
-            if (found < 0 || length(queue) > length(found) ||
-                (tie_ == Tie::highest_port && length(queue) == length(found))) {
-                found = queue;
+            if (longest < 0 || length(queue) > length(longest) ||
+                (tie_ == Tie::highest_port && length(queue) == length(longest))) {
+                longest = queue;
             }
         }
-        return found;
+        return longest;
     }
 
     /// Settles which queue the port sends from, once for each packet that it sends.

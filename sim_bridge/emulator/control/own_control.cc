@@ -29,8 +29,8 @@ constexpr std::uint32_t attach_struct_ops = 44, with_link = 1U << 13;
 
 /// The first thing that libbpf complained about.
 std::string& complaint() {
-    static std::string said;
-    return said;
+    static std::string message;
+    return message;
 }
 
 int hear(int level, const char* format, va_list arguments) {
@@ -108,9 +108,9 @@ Descriptor register_with_kernel(const std::string& object) {
     const bool links = bpf.major_version() > 1 || bpf.minor_version() >= 2;
     struct {
         std::uint32_t map_fd, target_fd, attach_type, flags;
-    } const asked{static_cast<std::uint32_t>(bpf.map_fd(map)), 0, attach_struct_ops, 0};
+    } const wanted{static_cast<std::uint32_t>(bpf.map_fd(map)), 0, attach_struct_ops, 0};
     Descriptor link(links ? fcntl(bpf.link_fd(attached), F_DUPFD_CLOEXEC, 0)
-                          : static_cast<int>(syscall(SYS_bpf, create_link, &asked, sizeof asked)));
+                          : static_cast<int>(syscall(SYS_bpf, create_link, &wanted, sizeof wanted)));
     if (link.get() < 0) refuse_program();
     return link;
 }
@@ -165,7 +165,7 @@ std::string text_of(const Descriptor& file) {
 
 /// Runs clang, which reads the source and writes the object.
 std::string compiled(std::string_view source, const std::string& kernel_name) {
-    const Descriptor in = memory_file(), out = memory_file(), said = memory_file();
+    const Descriptor in = memory_file(), out = memory_file(), errors = memory_file();
     if (write(in.get(), source.data(), source.size()) != static_cast<ssize_t>(source.size()))
         fail("no memory for a congestion control's program");
     lseek(in.get(), 0, SEEK_SET);
@@ -173,7 +173,7 @@ std::string compiled(std::string_view source, const std::string& kernel_name) {
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in.get(), 0);
     posix_spawn_file_actions_adddup2(&files, out.get(), 1);
-    posix_spawn_file_actions_adddup2(&files, said.get(), 2);
+    posix_spawn_file_actions_adddup2(&files, errors.get(), 2);
     const std::string named = "-DCONTROL_NAME=\"" + kernel_name + "\"";
     const std::array<const char*, 12> words{"clang", "-target", "bpf", "-O2", "-g",  named.c_str(),
                                             "-x",    "c",       "-c",  "-",   "-o-", nullptr};
@@ -184,7 +184,7 @@ std::string compiled(std::string_view source, const std::string& kernel_name) {
     int status = 0;
     waitpid(process, &status, 0);
     if (status == 0) return text_of(out);
-    std::istringstream lines(text_of(said));
+    std::istringstream lines(text_of(errors));
     std::string first;
     std::getline(lines, first);
     throw std::runtime_error("which clang does not compile (" + first +

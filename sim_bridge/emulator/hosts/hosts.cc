@@ -91,11 +91,11 @@ namespace {
 constexpr std::size_t total_rto_offset = 240;
 
 sockaddr_in address_of(std::uint32_t address, std::uint16_t port) {
-    sockaddr_in found{};
-    found.sin_family = AF_INET;
-    found.sin_port = htons(port);
-    found.sin_addr.s_addr = htonl(address);
-    return found;
+    sockaddr_in end{};
+    end.sin_family = AF_INET;
+    end.sin_port = htons(port);
+    end.sin_addr.s_addr = htonl(address);
+    return end;
 }
 
 void set_option(int socket, int level, int name, int value, const char* meaning) {
@@ -220,13 +220,14 @@ private:
     /// A socket that takes connections to one of the host's addresses. These inherit its congestion control, whose
     /// receivers answer marks in a way of their own.
     [[nodiscard]] Descriptor listener(std::uint32_t offset, const std::string& control) const {
-        Descriptor found(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-        if (found.get() < 0) fail("a host cannot make its sockets");
-        choose_control(found.get(), control);
+        Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        if (listener.get() < 0) fail("a host cannot make its sockets");
+        choose_control(listener.get(), control);
         const sockaddr_in own = address_of(first_address + static_cast<std::uint32_t>(host_) + offset, listen_port);
-        if (bind(found.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) < 0 || listen(found.get(), 4096) < 0)
+        if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) < 0 ||
+            listen(listener.get(), 4096) < 0)
             fail("a host cannot listen");
-        return found;
+        return listener;
     }
 
     [[nodiscard]] std::int64_t now() const { return clock_ns() - start_ns_; }

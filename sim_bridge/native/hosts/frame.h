@@ -91,19 +91,19 @@ public:
         in_queue_ = moment;
         return true;
     }
-    enum class Found { nothing, later, now };
+    enum class Due { nothing, later, now };
     /// The queue has come to a moment: nothing to do, to be queued again at `moment`, or to fire.
-    Found reach(std::uint64_t order) {
-        if (!queued_ || in_queue_.order != order) return Found::nothing;
+    Due reach(std::uint64_t order) {
+        if (!queued_ || in_queue_.order != order) return Due::nothing;
         queued_ = false;
-        if (!pending_) return Found::nothing;
+        if (!pending_) return Due::nothing;
         if (moment_.order == order) {
             pending_ = false;
-            return Found::now;
+            return Due::now;
         }
         queued_ = true;
         in_queue_ = moment_;
-        return Found::later;
+        return Due::later;
     }
     [[nodiscard]] Moment moment() const { return moment_; }
 

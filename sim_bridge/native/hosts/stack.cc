@@ -218,10 +218,10 @@ void Stack::step() {
     if (kind <= Kind::pacing) {
         return with_socket(what, [&](auto& socket) {
             Timer& timer = socket.timer(static_cast<Socket::Event>(kind));
-            const Timer::Found found = timer.reach(event.order);
-            if (found == Timer::Found::later) {
+            const Timer::Due due = timer.reach(event.order);
+            if (due == Timer::Due::later) {
                 events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
-            } else if (found == Timer::Found::now) {
+            } else if (due == Timer::Due::now) {
                 now_ = event.time;
                 socket.fire(static_cast<Socket::Event>(kind));
                 release_if_closed(socket);

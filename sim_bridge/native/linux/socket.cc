@@ -175,11 +175,11 @@ void LinuxSocket::receive_acknowledgement(const Frame& frame) {
     const bool marked = ecn_ && frame.has(ece);
     congestion_.acknowledged(window_, report.delivered, marked, report.newest_rtt_ns, now);
     if (probes_) end_probe(frame, report);
-    const Rack::Detected found = detect();
-    change_state(marked, found);
-    if (report.advances && found.wait_ns == 0) restart_timer();
+    const Rack::Detected detected = detect();
+    change_state(marked, detected);
+    if (report.advances && detected.wait_ns == 0) restart_timer();
     if (is_reducing()) {
-        reduce_further(report.delivered, report.advances, found.lost > 0);
+        reduce_further(report.delivered, report.advances, detected.lost > 0);
     } else if (report.advances) {
         congestion_.increase(window_, report.delivered, now);
     }
@@ -201,18 +201,18 @@ void LinuxSocket::end_probe(const Frame& frame, const Rack::Report& report) {
 
 Rack::Detected LinuxSocket::detect() {
     const bool urgent = congested_ >= Congested::recovery;
-    const Rack::Detected found =
+    const Rack::Detected detected =
         rack_.detect(stack_->now(), urgent, rtt_.estimate_ns(), settings_->reordering_window_ns);
-    if (found.wait_ns > 0) set_timer(Due::reordering, found.wait_ns);
-    return found;
+    if (detected.wait_ns > 0) set_timer(Due::reordering, detected.wait_ns);
+    return detected;
 }
 
-void LinuxSocket::change_state(bool marked, const Rack::Detected& found) {
+void LinuxSocket::change_state(bool marked, const Rack::Detected& detected) {
     const bool is_over = !before(unacknowledged_, recovery_point_);
     if (congested_ == Congested::recovery && is_over) end_reduction();
     if (congested_ == Congested::reduced && before(recovery_point_, unacknowledged_)) end_reduction();
     if (congested_ == Congested::loss && is_over) congested_ = Congested::open;
-    if (congested_ == Congested::recovery || (congested_ == Congested::loss && !found.lost_again)) return;
+    if (congested_ == Congested::recovery || (congested_ == Congested::loss && !detected.lost_again)) return;
     if (rack_.lost() > 0) return enter_recovery();
     if (congested_ < Congested::reduced && marked) reduce(Congested::reduced, congestion_.threshold(window_));
     if (congested_ < Congested::reduced) congested_ = rack_.is_orderly() ? Congested::open : Congested::disorder;
@@ -263,7 +263,7 @@ void LinuxSocket::reduce_further(std::uint32_t delivered, bool advances, bool lo
 void LinuxSocket::reordering_ends() {
     if (rack_.empty()) return;
     due_ = Due::timeout;
-    if (const Rack::Detected found = detect(); found.lost > 0) {
+    if (const Rack::Detected detected = detect(); detected.lost > 0) {
         if (congested_ != Congested::recovery) {
             enter_recovery();
             reduce_further(1, false, true);

@@ -162,7 +162,7 @@ public:
     /// been seen to happen. `fixed_window_ns`: the reordering window; below 0 it is Linux's.
     Detected detect(std::int64_t now, bool urgent, std::int64_t smoothed_rtt_ns, std::int64_t fixed_window_ns = -1) {
         constexpr std::uint32_t threshold = 3;
-        Detected found;
+        Detected detected;
         const bool at_once = !reordered_ && (urgent || sacked_ >= threshold);
         const std::int64_t own_window_ns = at_once ? 0 : std::min(least_rtt_ns_ / 4, smoothed_rtt_ns);
         const std::int64_t window_ns = fixed_window_ns < 0 ? own_window_ns : fixed_window_ns;
@@ -175,16 +175,16 @@ public:
                                      (sent.time_ns == newest_sent_ns_ && before(segment.end(), newest_end_));
                 if (!earlier) break;
                 if (now - sent.time_ns < rtt_ns_ + window_ns) {
-                    found.wait_ns = std::max<std::int64_t>(newest_sent_ns_ + rtt_ns_ + window_ns - now, 1);
+                    detected.wait_ns = std::max<std::int64_t>(newest_sent_ns_ + rtt_ns_ + window_ns - now, 1);
                     break;
                 }
-                found.lost_again = found.lost_again || segment.again;
-                ++found.lost;
+                detected.lost_again = detected.lost_again || segment.again;
+                ++detected.lost;
                 lose(*at);
             }
             sent_.drop_front();
         }
-        return found;
+        return detected;
     }
     /// After a timeout: all is lost but what was sent within the last round trip.
     void lose_all(std::int64_t now) {
@@ -344,7 +344,7 @@ private:
     void receive_acknowledgement(const Frame& frame);
     void end_probe(const Frame& frame, const Rack::Report& report);
     Rack::Detected detect();
-    void change_state(bool marked, const Rack::Detected& found);
+    void change_state(bool marked, const Rack::Detected& detected);
     void enter_recovery();
     void reduce(Congested kind, std::uint32_t threshold);
     void end_reduction();

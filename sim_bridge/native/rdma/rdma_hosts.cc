@@ -196,16 +196,16 @@ void RdmaHosts::notify(std::int32_t connection) {
     stack_->send({.connection = connection, .answer = true, .flags = cnp, .acknowledged = expected}, {});
 }
 
-void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer& told) {
-    if (told.sent) {
-        const Range arrived{sequence_of(told.arrived.begin), sequence_of(told.arrived.end)};
+void RdmaHosts::answer(std::int32_t connection, const QueuePairReceiver::Answer& answer) {
+    if (answer.sent) {
+        const Range arrived{sequence_of(answer.arrived.begin), sequence_of(answer.arrived.end)};
         const std::span<const Range> blocks(&arrived, arrived.size() > 0 ? 1 : 0);
-        const auto flags = static_cast<std::uint8_t>(told.missing ? ack | nack : ack);
+        const auto flags = static_cast<std::uint8_t>(answer.missing ? ack | nack : ack);
         const Sequence acknowledged = sequence_of(pair(connection).receiver.expected());
         stack_->send({.connection = connection, .answer = true, .flags = flags, .acknowledged = acknowledged}, blocks);
     }
     ReceivingEnd end{connection};
-    if (told.fresh > 0) stack_->flows().receive(end, told.fresh);
+    if (answer.fresh > 0) stack_->flows().receive(end, answer.fresh);
 }
 
 void RdmaHosts::step() {
@@ -214,10 +214,9 @@ void RdmaHosts::step() {
     const auto kind = static_cast<Kind>(event.link & ((std::size_t{1} << kind_bits) - 1));
     if (kind == Kind::timeout) {
         Timer& timer = pair(what).timer;
-        const Timer::Found found = timer.reach(event.order);
-        if (found == Timer::Found::later)
-            events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
-        if (found != Timer::Found::now) return;
+        const Timer::Due due = timer.reach(event.order);
+        if (due == Timer::Due::later) events_.push(timer.moment().time, Only::kind, event.link, timer.moment().order);
+        if (due != Timer::Due::now) return;
         stack_->set_now(event.time);
         return time_out(what);
     }

@@ -148,14 +148,14 @@ public:
     /// Closes the intervals of counters that have ended by `now`, before which everything has happened; returns what
     /// each queue counted, switch by switch.
     std::vector<buffer::CounterVector> counters(std::int64_t now) {
-        std::vector<buffer::CounterVector> found;
+        std::vector<buffer::CounterVector> counted;
         for (std::size_t index = 0; index < setters_.size(); ++index) {
             auto& buffer = switches_[index].buffer();
             setters_[index].advance(now, buffer.policy());
             for (buffer::QueueIndex queue = 0; queue < buffer.queues().queues(); ++queue)
-                found.push_back(setters_[index].counters().of(queue));
+                counted.push_back(setters_[index].counters().of(queue));
         }
-        return found;
+        return counted;
     }
     /// How many queues that is; 0 where nothing is counted.
     [[nodiscard]] std::size_t counted_queues() const {

@@ -107,8 +107,8 @@ public:
         for (std::size_t source = 0; source < racks(); ++source) {
             switches_[source].check_conservation();
             for (std::size_t destination = 0; destination < racks(); ++destination) {
-                const VoqCounts& found = counts(source, destination);
-                if (found.arrived != found.dropped + found.by_packet + found.by_circuit + waiting(source, destination))
+                const VoqCounts& voq = counts(source, destination);
+                if (voq.arrived != voq.dropped + voq.by_packet + voq.by_circuit + waiting(source, destination))
                     throw std::logic_error("the VOQ from rack " + std::to_string(rack_[source]) + " to rack " +
                                            std::to_string(rack_[destination]) + " lost or invented packets");
             }

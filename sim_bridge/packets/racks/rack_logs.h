@@ -103,30 +103,30 @@ template <class Fabric>
 nlohmann::json finish_racks(const RackSettings& settings, const Settings& hosts, Fabric& fabric,
                             const Predictor& predictor, ArrivalTrace* trace) {
     fabric.check_conservation();
-    nlohmann::json found{{"voqs", voq_summary(settings, fabric)}};
-    if (!settings.buffer) return found;
+    nlohmann::json summary{{"voqs", voq_summary(settings, fabric)}};
+    if (!settings.buffer) return summary;
     const std::vector<std::int64_t> rates(settings.populated.size(), settings.packet_bps);
     std::int64_t data_packets = 0;
-    found["switches"] = nlohmann::json::array();
+    summary["switches"] = nlohmann::json::array();
     for (std::size_t place = 0; place < settings.populated.size(); ++place) {
         auto& node = fabric.node(place);
         if (trace) node.settle_labels(0);
-        found["switches"].push_back(switch_summary("rack", settings.buffer->bytes, rates, node.counts(),
-                                                   node.buffer().queues().occupancy(),
-                                                   node.buffer().threshold_deficits()));
+        summary["switches"].push_back(switch_summary("rack", settings.buffer->bytes, rates, node.counts(),
+                                                     node.buffer().queues().occupancy(),
+                                                     node.buffer().threshold_deficits()));
         data_packets += node.counts().data_in.packets;
     }
     if (trace) {
         trace->close();
-        found["arrivals"] = trace->rows();
-        found["labelled_drops"] = trace->labelled_drops();
+        summary["arrivals"] = trace->rows();
+        summary["labelled_drops"] = trace->labelled_drops();
     }
-    found.update({{"cell_bytes", 1 << hosts.scale.cell_shift},
-                  {"average_shift", hosts.scale.average_shift},
-                  {"tau", predictor.tau()},
-                  {"flipped_predictions", predictor.flipped()},
-                  {"leaf_data_packets", data_packets}});
-    return found;
+    summary.update({{"cell_bytes", 1 << hosts.scale.cell_shift},
+                    {"average_shift", hosts.scale.average_shift},
+                    {"tau", predictor.tau()},
+                    {"flipped_predictions", predictor.flipped()},
+                    {"leaf_data_packets", data_packets}});
+    return summary;
 }
 
 }  // namespace foretail::packets

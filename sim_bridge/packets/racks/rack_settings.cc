@@ -14,14 +14,14 @@ constexpr std::array<std::string_view, 5> rack_policies = {"cs", "dt", "lqd", "f
 std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
     const nlohmann::json& slots = group.items("matchings");
     if (slots.empty()) refuse("setting 'racks.matchings' must have a slot");
-    std::vector<std::vector<int>> found;
+    std::vector<std::vector<int>> matchings;
     for (const nlohmann::json& slot : slots) {
-        const std::string name = "slot " + std::to_string(found.size()) + " of setting 'racks.matchings' ";
+        const std::string name = "slot " + std::to_string(matchings.size()) + " of setting 'racks.matchings' ";
         if (!slot.is_array()) refuse(name + "must be a list of racks, not " + slot.dump());
         if (slot.size() != static_cast<std::size_t>(racks))
             refuse(name + "has " + std::to_string(slot.size()) + " racks, and 'racks.racks' says " +
                    std::to_string(racks) + ": give a schedule of as many");
-        std::vector<int>& matching = found.emplace_back();
+        std::vector<int>& matching = matchings.emplace_back();
         std::vector<bool> receives(slot.size(), false);
         for (const nlohmann::json& given : slot) {
             const std::size_t source = matching.size();
@@ -37,18 +37,18 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
             receives[given.get<std::size_t>()] = true;
         }
     }
-    return found;
+    return matchings;
 }
 
 SharedBuffer read_buffer(const Group& group) {
-    SharedBuffer found{.policy = std::string(rack_policies[group.choice("policy", rack_policies)]),
-                       .bytes = group.get<std::int64_t>("bytes"),
-                       .alpha = group.get<double>("alpha"),
-                       .library = group.get_or("library", std::string()),
-                       .tau = {},
-                       .trace = group.get<bool>("trace")};
-    if (!group.is_null("tau")) found.tau = group.get<std::int64_t>("tau");
-    return found;
+    SharedBuffer buffer{.policy = std::string(rack_policies[group.choice("policy", rack_policies)]),
+                        .bytes = group.get<std::int64_t>("bytes"),
+                        .alpha = group.get<double>("alpha"),
+                        .library = group.get_or("library", std::string()),
+                        .tau = {},
+                        .trace = group.get<bool>("trace")};
+    if (!group.is_null("tau")) buffer.tau = group.get<std::int64_t>("tau");
+    return buffer;
 }
 
 Resize read_resize(const Group& group) {
@@ -160,11 +160,11 @@ Settings hosts_of_racks(const RackSettings& racks, const Group& root) {
 
 std::optional<RackRun> read_rack_run(const Group& root) {
     if (!root.has("racks")) return std::nullopt;
-    RackRun found{.racks = read_racks(root), .hosts = {}};
-    found.hosts = hosts_of_racks(found.racks, root);
-    std::string& name = found.hosts.transport.name;
+    RackRun run{.racks = read_racks(root), .hosts = {}};
+    run.hosts = hosts_of_racks(run.racks, root);
+    std::string& name = run.hosts.transport.name;
     name = controls[buffer::position(name, controls, "setting 'transport.name' is '" + name + "'")];
-    return found;
+    return run;
 }
 
 std::vector<PlannedFlow> plan_long_flows(const RackSettings& s) {

@@ -102,20 +102,20 @@ FlowLedger::Plan FlowLedger::planned(const Settings& settings, std::vector<Plann
     for (std::size_t i = 0; i < plan.flows.size(); ++i) {
         const PlannedFlow& flow = plan.flows[i];
         for (const std::size_t other : flow.after) plan.dependants[other].push_back(i);
-        std::size_t found = plan.connections.size();
-        if (flow.connection >= 0) found = connection_of_number.emplace(flow.connection, found).first->second;
-        plan.connection_of.push_back(found);
-        if (found == plan.connections.size()) {
+        std::size_t place = plan.connections.size();
+        if (flow.connection >= 0) place = connection_of_number.emplace(flow.connection, place).first->second;
+        plan.connection_of.push_back(place);
+        if (place == plan.connections.size()) {
             std::uint32_t& of_server = of_servers[static_cast<std::size_t>(flow.source)];
             if (of_server + first_source_port > std::numeric_limits<std::uint16_t>::max()) {
                 throw std::runtime_error("server " + std::to_string(flow.source) +
                                          " has no ports left for its flows: shorten 'traffic_ns' or lower the load");
             }
             plan.connections.emplace_back();
-            plan.connections[found].connect_ns = flow.connect_ns;
-            plan.connections[found].source_port = static_cast<std::uint16_t>(first_source_port + of_server++);
+            plan.connections[place].connect_ns = flow.connect_ns;
+            plan.connections[place].source_port = static_cast<std::uint16_t>(first_source_port + of_server++);
         }
-        PlannedConnection& connection = plan.connections[found];
+        PlannedConnection& connection = plan.connections[place];
         connection.flows.push_back(i);
         connection.connect_ns = std::min(connection.connect_ns, flow.connect_ns);
     }
@@ -137,10 +137,10 @@ void FlowLedger::start(std::size_t flow, std::int64_t now) {
 }
 
 const FlowLedger::Stretch* FlowLedger::stretch_at(std::size_t connection, std::int64_t byte) const {
-    const auto found = sent(connection);
-    if (found.empty()) return nullptr;
-    const auto after = std::ranges::upper_bound(found, byte, {}, &Stretch::begin);
-    return &(after == found.begin() ? *after : *std::prev(after));
+    const auto stretches = sent(connection);
+    if (stretches.empty()) return nullptr;
+    const auto after = std::ranges::upper_bound(stretches, byte, {}, &Stretch::begin);
+    return &(after == stretches.begin() ? *after : *std::prev(after));
 }
 
 void FlowLedger::count_timeout(std::size_t connection, std::uint32_t oldest) {
@@ -156,10 +156,10 @@ void FlowLedger::write(const std::string& path) const {
 }
 
 std::vector<buffer::FlowRecord> FlowLedger::records() const {
-    std::vector<buffer::FlowRecord> found;
-    found.reserve(progress_.size());
-    for (const Progress& progress : progress_) found.push_back(progress.record);
-    return found;
+    std::vector<buffer::FlowRecord> records;
+    records.reserve(progress_.size());
+    for (const Progress& progress : progress_) records.push_back(progress.record);
+    return records;
 }
 
 }  // namespace foretail::packets

@@ -136,21 +136,21 @@ std::vector<Message> read_messages(const Group& group, const Topology& topology,
 
 /// The parameters of policies among the settings of a policy, by their names in C++, which have no unit.
 buffer::PolicySettings policy_settings(const Group& group, buffer::Alphas alpha) {
-    buffer::PolicySettings found{std::move(alpha), {}};
+    buffer::PolicySettings settings{std::move(alpha), {}};
     for (const buffer::KnownPolicy* known : buffer::policies()) {
         for (const std::string_view parameter : known->parameters) {
             for (const char* unit : {"", "_ns", "_bytes"}) {
                 const auto key = std::string(parameter) + unit;
                 if (parameter == "alpha" || !group.has(key) || group.is_null(key)) continue;
                 if (group.is_list(key)) {
-                    found.lists[std::string(parameter)] = group.get<std::vector<double>>(key);
+                    settings.lists[std::string(parameter)] = group.get<std::vector<double>>(key);
                 } else {
-                    found.numbers[std::string(parameter)] = group.get<double>(key);
+                    settings.numbers[std::string(parameter)] = group.get<double>(key);
                 }
             }
         }
     }
-    return found;
+    return settings;
 }
 
 Topology read_topology(const Group& group) {
@@ -313,21 +313,21 @@ buffer::PushOutRules read_rules(const Group& group, Settings& s) {
 
 /// Where the run is forked; `s` has all other settings.
 BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t longest) {
-    BranchChoice found{.rows = {},
-                       .hold_ns = group.get<std::int64_t>("hold_ns"),
-                       .repeats = group.get<int>("repeats"),
-                       .repeat_ns = group.get<std::int64_t>("repeat_ns"),
-                       .fork = group.get<bool>("fork")};
+    BranchChoice choice{.rows = {},
+                        .hold_ns = group.get<std::int64_t>("hold_ns"),
+                        .repeats = group.get<int>("repeats"),
+                        .repeat_ns = group.get<std::int64_t>("repeat_ns"),
+                        .fork = group.get<bool>("fork")};
     for (std::size_t i = 0; i < group.items("rows").size(); ++i)
-        found.rows.push_back(group.entry("rows", i, found.rows.empty() ? 0 : found.rows.back() + 1, longest));
-    if (found.rows.empty()) group.refuse("rows", "must name an arrival");
-    if (!found.fork && (found.rows.size() > 1 || found.repeats > 1))
+        choice.rows.push_back(group.entry("rows", i, choice.rows.empty() ? 0 : choice.rows.back() + 1, longest));
+    if (choice.rows.empty()) group.refuse("rows", "must name an arrival");
+    if (!choice.fork && (choice.rows.size() > 1 || choice.repeats > 1))
         group.refuse("fork", "must be true with several branches");
-    if (s.trace && found.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
+    if (s.trace && choice.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
     if (s.policy.known->removes_packets())
         refuse("setting 'branches' needs a policy that decides arrivals, and " + std::string(s.policy.known->name) +
                " pushes out");
-    return found;
+    return choice;
 }
 
 }  // namespace

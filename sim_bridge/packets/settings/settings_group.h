@@ -27,9 +27,9 @@ public:
     template <class Read>
     [[nodiscard]] auto group(const std::string& key, Read&& read) const {
         const Group inner(value(key), path(key));
-        auto found = read(inner);
+        auto result = read(inner);
         inner.require_all_read("is unknown: leave it out");
-        return found;
+        return result;
     }
     [[nodiscard]] bool has(const std::string& key) const { return node_.contains(key); }
     [[nodiscard]] bool is_list(const std::string& key) const { return value(key).is_array(); }
@@ -47,8 +47,8 @@ public:
     }
     template <class Enum = std::size_t>
     [[nodiscard]] Enum choice(const std::string& key, std::span<const std::string_view> names) const {
-        const auto found = get<std::string>(key);
-        return static_cast<Enum>(buffer::position(found, names, "setting '" + path(key) + "' is '" + found + "'"));
+        const auto name = get<std::string>(key);
+        return static_cast<Enum>(buffer::position(name, names, "setting '" + path(key) + "' is '" + name + "'"));
     }
     /// The list of that name.
     [[nodiscard]] const nlohmann::json& items(const std::string& key) const {
@@ -57,19 +57,19 @@ public:
     }
     /// Entry `i` of the list of that name, a whole number from `low` to `high`.
     [[nodiscard]] std::int64_t entry(const std::string& key, std::size_t i, std::int64_t low, std::int64_t high) const {
-        const nlohmann::json& found = items(key)[i];
-        if (!is_whole(found) || found.get<std::int64_t>() < low || found.get<std::int64_t>() > high) {
+        const nlohmann::json& number = items(key)[i];
+        if (!is_whole(number) || number.get<std::int64_t>() < low || number.get<std::int64_t>() > high) {
             packets::refuse("entry " + std::to_string(i) + " of setting '" + path(key) +
                             "' must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
-                            ", not " + found.dump());
+                            ", not " + number.dump());
         }
-        return found.get<std::int64_t>();
+        return number.get<std::int64_t>();
     }
     /// Counts an entry as read that is somebody else's, if there is one.
     void leave(const std::string& key) const { read_.insert(key); }
     /// Refuses the first entry that nobody has read; `why` is what the sentence goes on with.
     void require_all_read(const std::string& why) const {
-        for (const auto& [key, found] : node_.items()) {
+        for (const auto& [key, unused] : node_.items()) {
             if (!read_.contains(key)) packets::refuse("setting '" + path(key) + "' " + why);
         }
     }
@@ -79,43 +79,43 @@ public:
     }
 
 private:
-    static bool is_whole(const nlohmann::json& found) {
+    static bool is_whole(const nlohmann::json& value) {
         constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
-        return found.is_number_integer() && (!found.is_number_unsigned() || found.get<std::uint64_t>() <= most);
+        return value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= most);
     }
     template <class T>
-    [[nodiscard]] static T as(const nlohmann::json& found, const std::string& what) {
+    [[nodiscard]] static T as(const nlohmann::json& value, const std::string& what) {
         const auto require = [&](bool fits, const std::string& need) {
-            if (!fits) packets::refuse(what + " must be " + need + ", not " + found.dump());
+            if (!fits) packets::refuse(what + " must be " + need + ", not " + value.dump());
         };
         if constexpr (std::is_same_v<T, bool>) {
-            require(found.is_boolean(), "true or false");
+            require(value.is_boolean(), "true or false");
         } else if constexpr (std::is_same_v<T, std::string>) {
-            require(found.is_string(), "a text");
+            require(value.is_string(), "a text");
         } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-            require(found.is_number_unsigned(), "a whole number from 0 to 2^64 - 1");
+            require(value.is_number_unsigned(), "a whole number from 0 to 2^64 - 1");
         } else if constexpr (std::is_integral_v<T>) {
             using Limits = std::numeric_limits<T>;
-            require(is_whole(found) && found.get<std::int64_t>() >= Limits::min() &&
-                        found.get<std::int64_t>() <= Limits::max(),
+            require(is_whole(value) && value.get<std::int64_t>() >= Limits::min() &&
+                        value.get<std::int64_t>() <= Limits::max(),
                     "a whole number that " + std::to_string(8 * sizeof(T)) + " bits hold");
         } else if constexpr (std::is_floating_point_v<T>) {
-            require(found.is_number(), "a number");
+            require(value.is_number(), "a number");
         } else {
-            require(found.is_array(), "a list");
+            require(value.is_array(), "a list");
             T out;
-            for (const auto& item : found) out.push_back(as<typename T::value_type>(item, "an entry of " + what));
+            for (const auto& item : value) out.push_back(as<typename T::value_type>(item, "an entry of " + what));
             return out;
         }
-        return found.get<T>();
+        return value.get<T>();
     }
 
     [[nodiscard]] std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
     [[nodiscard]] const nlohmann::json& value(const std::string& key) const {
-        const auto found = node_.find(key);
-        if (found == node_.end()) packets::refuse("setting '" + path(key) + "' is missing");
+        const auto entry = node_.find(key);
+        if (entry == node_.end()) packets::refuse("setting '" + path(key) + "' is missing");
         read_.insert(key);
-        return *found;
+        return *entry;
     }
 
     const nlohmann::json& node_;

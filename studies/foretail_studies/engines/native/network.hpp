@@ -177,24 +177,24 @@ private:
     }
     /// The arrival counts in its own queue, and of equal queues the first is the longest.
     Port* longest(std::size_t owner, const Port& port, std::int64_t size_bytes) {
-        Port* found = nullptr;
+        Port* fullest = nullptr;
         std::int64_t most = -1;
         for (const std::int32_t index : ports_of_[owner]) {
             Port& one = ports_[static_cast<std::size_t>(index)];
             const std::int64_t bytes = one.queued_bytes + (&one == &port ? size_bytes : 0);
-            if (bytes > most) std::tie(found, most) = std::pair(&one, bytes);
+            if (bytes > most) std::tie(fullest, most) = std::pair(&one, bytes);
         }
-        return found;
+        return fullest;
     }
     /// None where the arrival itself has the largest.
     Port* with_largest_key(std::size_t owner, const Entry& entry) {
-        Port* found = nullptr;
+        Port* latest = nullptr;
         Entry most = entry;
         for (const std::int32_t index : ports_of_[owner]) {
             Port& one = ports_[static_cast<std::size_t>(index)];
-            if (const Entry* last = one.last(); last && most < *last) std::tie(found, most) = std::pair(&one, *last);
+            if (const Entry* last = one.last(); last && most < *last) std::tie(latest, most) = std::pair(&one, *last);
         }
-        return found;
+        return latest;
     }
     void drop(std::int32_t number, Time now) {
         const Packet gone = packet(number);
