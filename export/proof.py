@@ -24,8 +24,7 @@ from foretail.export.folder import digests, in_json
 from foretail.models.ensemble.boxes import Boxes, difference, leaf_boxes, overlap
 from foretail.models.ensemble.cells import Cells, distinct_rows
 from foretail.models.ensemble.effort import Effort
-from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, keys_exceed
-from foretail.models.ensemble.ensemble_json import dyadic_text
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, dyadic_text, keys_exceed
 from foretail.models.ensemble.rounding import framework_drops, framework_sum, rounding_bound
 
 IntArray = npt.NDArray[np.int64]

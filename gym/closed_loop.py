@@ -210,7 +210,8 @@ class _Networks:
         self._runs.step(drop)
         cost: NDArray[np.float64] = cost_of_sums(self._sums, self._items)
         for index in np.flatnonzero(self.ended & ~was_over).tolist():
-            cost[index] = self._final_cost(index)
+            flows = self._runs.flows(index).view(FLOW_DTYPE)  # with the age of what is not complete
+            cost[index] = cost_of_run(flows, self._runs.now_ns(index), self._documents[index])
         cost[was_over] = self._cost[was_over]
         earned: NDArray[np.float64] = self._cost - cost
         self._cost = cost
@@ -219,11 +220,6 @@ class _Networks:
     def columns(self) -> dict[str, NDArray[Any]]:
         """Columns of infos, an entry per run."""
         return {"time_ns": self._time_ns, "switch": self._switch, "cost": self._cost}
-
-    def _final_cost(self, index: int) -> float:
-        """J of the whole run, with the age of what is not complete."""
-        flows = self._runs.flows(index).view(FLOW_DTYPE)
-        return cost_of_run(flows, self._runs.now_ns(index), self._documents[index])
 
 
 class ClosedLoopEnv(SwitchEnv, EzPickle):

@@ -64,17 +64,9 @@ class NothingToDraw(ForetailError, TypeError):
 class Runs(Protocol):
     """Native runs side by side, and arrays over them that every step overwrites."""
 
-    @property
-    def features(self) -> Observation:
-        """Features of the packet that waits in each run, zeros where none does."""
-
-    @property
-    def ended(self) -> NDArray[np.bool_]:
-        """True for each run in which nothing waits any more."""
-
-    @property
-    def space(self) -> gymnasium.Space[Any]:
-        """Space of the features of a packet."""
+    features: Observation  #: of the packet that waits in each run, zeros where none does
+    ended: NDArray[np.bool_]  #: true for each run in which nothing waits any more
+    space: Any  #: Box, of the features of a packet
 
     def begin(self, index: int, seed: int) -> None:
         """Let a run begin with the traffic of a seed."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from foretail.configs.schema.networks import EmulatorNetwork, Ns3Network
 from foretail.configs.schema.packet_stages import EvaluateConfig
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
 from foretail.pipelines.comparison.fidelity import Fidelity
 from foretail.pipelines.comparison.figures import with_figures

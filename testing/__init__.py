@@ -13,16 +13,17 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.core.plugins import PluginError
+from foretail.core.plugins import FAILURES, PluginError
 from foretail.core.reading import telling
 from foretail.export.passes import lower
 from foretail.export.proof import Lowered
@@ -33,8 +34,7 @@ from foretail.features.rows.labelled_rows import Rows
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, to_json
 from foretail.models.drop.forest import RandomForest
-from foretail.models.drop.parameters_contract import check_parameters, holds, made_of, refuses
-from foretail.models.drop.predictor import DropPredictor, TreePredictor
+from foretail.models.drop.predictor import DropPredictor, Parameterised, TreePredictor
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.rounding import framework_sum, rounding_bound
 from foretail.models.scoring.threshold_rules import ThresholdCounts, ThresholdRule
@@ -45,6 +45,9 @@ from foretail.sim_bridge.builds import GuestPolicy, native_policy
 from foretail.sim_bridge.circuits.demand import all_to_all, permutation, random_hose, ring
 from foretail.sim_bridge.circuits.schedules import Scheduler
 from foretail.sim_bridge.policies import POLICIES
+
+P = TypeVar("P", bound=Parameterised)
+P2 = TypeVar("P2")
 
 
 def synthetic_arrivals(rows: int, seed: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
@@ -72,39 +75,39 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
 
     AssertionError with the clause that does not hold.
     """
-    fresh: DropPredictor = made_of(predictor, DropPredictor, "a predictor")  # type: ignore[type-abstract]
+    fresh: DropPredictor = _made_of(predictor, DropPredictor, "a predictor")  # type: ignore[type-abstract]
     x, y = synthetic_arrivals(rows=4000, seed=7)
     unseen = np.concatenate([synthetic_arrivals(rows=2000, seed=8)[0], np.full((1, 4), (1 << 24) - 1, np.int32)])
     features = tuple(FeatureInput(f"feature_{i}", "", 24) for i in range(x.shape[1]))
 
     parameters = fresh.parameters()
-    check_parameters(fresh, lambda broken: broken.fit(x, y))
-    refuses(lambda: fresh.probability(x), "probability must refuse before fit")
+    _check_parameters(fresh, lambda broken: broken.fit(x, y))
+    _refuses(lambda: fresh.probability(x), "probability must refuse before fit")
     if isinstance(fresh, TreePredictor):
-        refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
-    refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
-    refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
-    refuses(
+        _refuses(partial(fresh.to_ensemble, features), "to_ensemble must refuse before fit")
+    _refuses(lambda: fresh.fit(x, np.zeros_like(y)), "fit must refuse labels without a drop")
+    _refuses(lambda: fresh.fit(x, np.ones_like(y)), "fit must refuse labels without an accepted packet")
+    _refuses(
         lambda: fresh.fit_batches(lambda: [Rows(x, np.zeros_like(y), None)], len(y)), "fit_batches must refuse no drop"
     )
-    refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
-    refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
+    _refuses(lambda: fresh.fit(x.astype(float), y), "fit must refuse features that are not integers")
+    _refuses(lambda: fresh.fit(x, y[:-1]), "fit must refuse labels of another length")
     for wrong in (0.0, -1.0, np.nan, np.inf):
         weight = np.ones(len(y))
         weight[len(y) // 2] = wrong
-        refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
-    refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
+        _refuses(partial(fresh.fit, x, y, weight), f"fit must refuse a row that weighs {wrong}")
+    _refuses(lambda: fresh.fit(x, y, np.ones(len(y) - 1)), "fit must refuse weights of another length")
     assert not hasattr(fresh, "features_in_"), "a refused fit must leave the predictor untrained"
 
     def fitted(*rows: Any) -> DropPredictor:
-        with holds("fit must learn from labelled rows"):
+        with _holds("fit must learn from labelled rows"):
             fitted: DropPredictor | None = (learner := copy.deepcopy(fresh)).fit(*rows)
         assert fitted is learner, "fit must return self"
         return learner
 
     def probability_of(model: DropPredictor, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         before = rows.copy()
-        with holds("probability must answer for any rows"):
+        with _holds("probability must answer for any rows"):
             probability = model.probability(rows)
         assert np.array_equal(rows, before), "probability must not change the features"
         assert probability.shape == (len(rows),), "probability must give one number per row"
@@ -117,7 +120,7 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert np.array_equal(x, x_before), "fit must not change the features"
     assert np.array_equal(y, y_before), "fit must not change the labels"
     assert trained.parameters() == parameters, "fit must not change parameters"
-    refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
+    _refuses(lambda: trained.probability(x[:, :-1]), "probability must refuse another number of features")
 
     probability = probability_of(trained, unseen)
     again = fitted(x, y)
@@ -128,7 +131,7 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert close, "a row's probability must not depend on the rows beside it"
     parts = [slice(first, first + 900) for first in range(0, len(y), 900)]
     batches = [Rows(x[part], y[part], None, np.ones(len(y))[part]) for part in parts]
-    with holds("fit_batches must learn from labelled rows"):
+    with _holds("fit_batches must learn from labelled rows"):
         streamed = copy.deepcopy(fresh).fit_batches(lambda: batches, len(y))
     assert np.array_equal(probability_of(streamed, unseen), probability), "rows in batches must give the same model"
     alike = fitted(x, y, np.ones(len(y)))
@@ -137,12 +140,12 @@ def check_predictor(predictor: DropPredictor | type[DropPredictor]) -> None:
     assert probability_of(heavy, x).mean() > probability_of(trained, x).mean(), "heavier drops must be predicted more"
     if isinstance(trained, TreePredictor):
         assert isinstance(again, TreePredictor)
-        with holds("to_ensemble must give the trees of the trained model"):
+        with _holds("to_ensemble must give the trees of the trained model"):
             ensemble = trained.to_ensemble(features)
         assert ensemble == again.to_ensemble(features), "same seed and rows must give the same ensemble"
         _check_ensemble(trained, ensemble, features, unseen)
     elif (to_network := getattr(trained, "to_network", None)) is not None:
-        with holds("to_network must give the network of the trained model"):
+        with _holds("to_network must give the network of the trained model"):
             network = to_network(features)
         np.testing.assert_allclose(network.probability(unseen), probability, atol=2e-3)
 
@@ -153,7 +156,7 @@ def _check_ensemble(
     from scipy.special import expit
 
     probability = trained.probability(unseen)
-    refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
+    _refuses(lambda: trained.to_ensemble(features[:-1]), "to_ensemble must refuse another number of features")
     assert ensemble.features == features, "to_ensemble must keep the features in order"
     assert ensemble == Ensemble.from_json(ensemble.to_json()), "the ensemble must survive its file"
     total = framework_sum(ensemble, unseen)
@@ -187,29 +190,29 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
 
     AssertionError with the clause that does not hold.
     """
-    fresh: DemandPredictor = made_of(predictor, DemandPredictor, "a demand predictor")  # type: ignore[type-abstract]
+    fresh: DemandPredictor = _made_of(predictor, DemandPredictor, "a demand predictor")  # type: ignore[type-abstract]
     runs = synthetic_sequences(runs=4, steps=20, nodes=4, seed=7)
     unseen = synthetic_sequences(runs=1, steps=24, nodes=4, seed=8)[0].demand
 
     parameters = fresh.parameters()
-    check_parameters(fresh, lambda broken: broken.fit(runs))
-    refuses(lambda: fresh.predict(unseen, _DEGREE), "predict must refuse before fit")
-    refuses(lambda: fresh.fit([]), "fit must refuse no sequences")
+    _check_parameters(fresh, lambda broken: broken.fit(runs))
+    _refuses(lambda: fresh.predict(unseen, _DEGREE), "predict must refuse before fit")
+    _refuses(lambda: fresh.fit([]), "fit must refuse no sequences")
     other = synthetic_sequences(runs=1, steps=20, nodes=5, seed=9)
-    refuses(lambda: fresh.fit(runs + other), "fit must refuse sequences of different nodes")
+    _refuses(lambda: fresh.fit(runs + other), "fit must refuse sequences of different nodes")
     single = [DemandSequence(run.demand[:1], 1000, run.run) for run in runs]
-    refuses(lambda: fresh.fit(single), "fit must refuse sequences without a second step")
+    _refuses(lambda: fresh.fit(single), "fit must refuse sequences without a second step")
     assert not hasattr(fresh, "nodes_"), "a refused fit must leave the predictor untrained"
 
     trained = copy.deepcopy(fresh)
-    with holds("fit must learn from whole runs"):
+    with _holds("fit must learn from whole runs"):
         assert trained.fit(runs) is trained, "fit must return self"
     assert trained.parameters() == parameters, "fit must not change parameters"
-    refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
-    refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
-    refuses(lambda: trained.predict(-unseen, _DEGREE), "predict must refuse negative demand")
-    refuses(lambda: trained.predict(unseen * np.nan, _DEGREE), "predict must refuse NaN")
-    refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
+    _refuses(lambda: trained.predict(other[0].demand, _DEGREE), "predict must refuse other nodes")
+    _refuses(lambda: trained.predict(unseen[:0], _DEGREE), "predict must refuse an empty history")
+    _refuses(lambda: trained.predict(-unseen, _DEGREE), "predict must refuse negative demand")
+    _refuses(lambda: trained.predict(unseen * np.nan, _DEGREE), "predict must refuse NaN")
+    _refuses(lambda: trained.predict(unseen, 0), "predict must refuse a degree of 0")
 
     before = unseen.copy()
     forecasts = _forecasts(trained, unseen)
@@ -233,14 +236,14 @@ def check_demand_predictor(predictor: DemandPredictor | type[DemandPredictor]) -
     assert again.parameters() == parameters, "the file must keep the parameters"
     assert to_json(again) == text, "the file of what was read must be the file that was read"
     assert np.array_equal(_forecasts(again, unseen), forecasts), "what was read must predict what was written"
-    refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
+    _refuses(lambda: to_json(fresh), "an untrained predictor must have no file")
 
 
 def _forecasts(trained: DemandPredictor, run: np.ndarray, reverse: bool = False) -> np.ndarray:
     """All predictions along a run, each checked: float64[steps, n, n]."""
     matrices = []
     for known in sorted(range(1, len(run) + 1), reverse=reverse):
-        with holds("predict must answer for any history"):
+        with _holds("predict must answer for any history"):
             matrix = trained.predict(run[:known], _DEGREE)
         assert isinstance(matrix, DemandMatrix), "predict must return a demand matrix"
         matrix.require_hose(_DEGREE)
@@ -281,14 +284,14 @@ def check_policy(policy: str) -> None:
         ``HEADER.hpp:TYPE``, which is compiled, or a name of ``POLICIES``.
     """
     assert isinstance(policy, str), f"a policy must be a text, HEADER.hpp:TYPE, not a {type(policy).__name__}"
-    with holds("a policy must be HEADER.hpp:TYPE"):
+    with _holds("a policy must be HEADER.hpp:TYPE"):
         known = policy in POLICIES or GuestPolicy.of(policy) is not None
     assert known, f"{policy} must be HEADER.hpp:TYPE"
-    with holds("the header must compile"):
+    with _holds("the header must compile"):
         native = native_policy(policy)
     pushes_out = policy in POLICIES and POLICIES[policy].pushes_out
     for seed in (1, 2):
-        with holds("decide must answer every arrival"):
+        with _holds("decide must answer every arrival"):
             _check_slots(native, _slots(seed), pushes_out)
             _check_bytes(native, _bytes(seed), pushes_out)
 
@@ -399,7 +402,7 @@ def check_reader(read: Callable[[Any], object], plain: Any, unknown: Any, named:
     named : a word by which a sentence has to name that part
     """
     assert callable(read), f"a reader must be a function of an input, not {read!r}"
-    with holds("a reader must be able to read an input of which it uses everything"), telling() as of_plain:
+    with _holds("a reader must be able to read an input of which it uses everything"), telling() as of_plain:
         read(plain)
     left = [reading for reading in of_plain if reading.left_out]
     assert not left, f"a reader must tell nothing as left out where it uses everything, not: {left[0].sentence()}"
@@ -426,14 +429,14 @@ def check_scheduler(scheduler: Scheduler | Callable[[], Scheduler]) -> None:
 
     AssertionError with the rule that does not hold.
     """
-    made: Scheduler = made_of(scheduler, Scheduler, "a scheduler")  # type: ignore[type-abstract]
+    made: Scheduler = _made_of(scheduler, Scheduler, "a scheduler")  # type: ignore[type-abstract]
     for nodes, degree in _RACKS:
         demands = [ring(nodes, degree), all_to_all(nodes, degree), permutation(nodes, degree, 1)]
         demands += [random_hose(nodes, degree, seed) for seed in (1, 2)]
         demands.append(DemandMatrix(np.triu(demands[-1].demand) * 1e-3))  # little, and nothing the other way
         for demand in demands:
             for seed in (1, 2):
-                with holds("matchings must give a schedule for any demand, degree and seed"):
+                with _holds("matchings must give a schedule for any demand, degree and seed"):
                     matchings = made.schedule(demand, degree, seed)
                     again = made.schedule(demand, degree, seed)
                 shape = (matchings.degree, matchings.nodes)
@@ -461,7 +464,7 @@ def check_target(target: Target | Callable[[], Target], changes: int = 8) -> Non
         So many numbers in each file of text are changed, one at a time: each change is refused, or proven to mean
         nothing. Every change is a `load`, which may compile.
     """
-    made: Target = made_of(target, Target, "a target")  # type: ignore[type-abstract]
+    made: Target = _made_of(target, Target, "a target")  # type: ignore[type-abstract]
     assert isinstance(made.name, str), "a target must have a name"
     assert re.fullmatch(r"[a-z][a-z0-9_]*", made.name), "the name must be lower-case letters, digits and _"
     model, other = _model(trees=2, depth=3, seed=3), _model(trees=3, depth=2, seed=4)
@@ -469,19 +472,19 @@ def check_target(target: Target | Callable[[], Target], changes: int = 8) -> Non
     assert files == _rendered(made, model), "equal models must give equal files"
     assert all(name.startswith(PREFIX) for name in files), f"file names must begin with the prefix {PREFIX}"
 
-    with holds("what was rendered must be read back, run, and proven equal to the model"):
+    with _holds("what was rendered must be read back, run, and proven equal to the model"):
         certificate, proven = prove_files(model, made, files, MAX_CELLS)
         prove_files(other, made, others, MAX_CELLS)
     assert certificate.target == made.name, "the certificate must have the target's name"
     assert set(files) <= set(proven), "every rendered file must be in the certificate"
 
     clause = "load must read the files and nothing else: those of another model must not pass"
-    with holds(clause):
+    with _holds(clause):
         assert not _try(made, model, others), clause
     for name, content in files.items():
         for changed in islice(_changed(content, changes), changes):
             clause = f"a changed number in {name} must be refused by a ForetailError, or be proven to mean nothing"
-            with holds(clause):
+            with _holds(clause):
                 _try(made, model, {**files, name: changed})
 
 
@@ -492,7 +495,7 @@ def _model(trees: int, depth: int, seed: int) -> Lowered:
 
 
 def _rendered(target: Target, model: Lowered) -> Files:
-    with holds("render must write the files of a model"):
+    with _holds("render must write the files of a model"):
         files = target.render(model, PREFIX, MAX_CELLS).files
     assert files, "render must write a file"
     assert all(isinstance(content, bytes) for content in files.values()), "render must give the files as bytes"
@@ -526,10 +529,10 @@ def check_threshold_rule(rule: ThresholdRule | Callable[[], ThresholdRule]) -> N
 
     AssertionError with the rule that does not hold.
     """
-    made: ThresholdRule = made_of(rule, ThresholdRule, "a threshold rule")  # type: ignore[type-abstract]
+    made: ThresholdRule = _made_of(rule, ThresholdRule, "a threshold rule")  # type: ignore[type-abstract]
     draw = np.random.default_rng(7)
     for thresholds, drops, others in ((1, 1, 0), (2, 1, 1), (2, 5, 0), (40, 30, 900), (300, 2, 10**6)):
-        with holds("worth must answer for any counts"):
+        with _holds("worth must answer for any counts"):
             counts = ThresholdCounts.of(_falling(draw, thresholds, drops), _falling(draw, thresholds, others))
             worths, again = made.values(counts), made.values(counts)
         assert worths.shape == (thresholds,), "worth must give one number per threshold"
@@ -553,10 +556,10 @@ def check_workload(workload: Workload | Callable[[], Workload]) -> None:
 
     AssertionError with the rule that does not hold.
     """
-    made: Workload = made_of(workload, Workload, "a workload")  # type: ignore[type-abstract]
+    made: Workload = _made_of(workload, Workload, "a workload")  # type: ignore[type-abstract]
     for ports, buffer in _SWITCHES:
         for seed in (1, 2):
-            with holds("chunks must give packets for any switch and seed"):
+            with _holds("chunks must give packets for any switch and seed"):
                 once = _packets(made, ports, buffer, _SLOTS, seed)
                 again = _packets(made, ports, buffer, _SLOTS, seed)
                 longer = _packets(made, ports, buffer, _LATER, seed)
@@ -585,3 +588,64 @@ def _packets(workload: Workload, ports: int, buffer: int, slots: int, seed: int)
 
 def _same(one: Slotted, other: Slotted) -> bool:
     return np.array_equal(one.slot, other.slot) and np.array_equal(one.port, other.port)
+
+
+def _check_parameters(fresh: P, fit: Callable[[P], object]) -> None:
+    """Raise AssertionError unless every parameter is declared, and `fit` refuses what its constraint does not allow."""
+    parameters = fresh.parameters()
+    assert set(parameters) == set(fresh.constraints()), "every constructor parameter must be declared"
+    for name, constraint in fresh.constraints().items():
+        assert constraint.allows(parameters[name]), f"the default of {name} breaks its own constraint"
+        broken = copy.deepcopy(fresh)
+        setattr(broken, name, object())
+        _refuses(partial(fit, broken), f"fit must refuse a malformed {name}")
+    learned = [name for name in vars(fresh) if name.endswith("_")]
+    assert not learned, f"the constructor must only store parameters, not learn {learned}"
+
+
+def _made_of(what: object, base: type[P2], called: str) -> P2:
+    """Return what a class or another callable makes without arguments, or a copy of what was made already.
+
+    AssertionError when it cannot be made, or is none of `base`; `called` is what the contract calls it.
+    """
+    with _holds(f"{called} must be made without arguments"):
+        made = what() if callable(what) else copy.deepcopy(what)
+    lacks = [name for name in _members(base) if not hasattr(made, name)]
+    if not (isinstance(made, base) if not getattr(base, "_is_protocol", False) else not lacks):
+        words = f", and lacks {', '.join(lacks)}" if lacks else ""
+        raise AssertionError(f"{called} must be a {base.__name__}: {type(made).__name__} is none{words}; subclass it")
+    return cast("P2", made)
+
+
+def _members(base: type) -> list[str]:
+    """Members that users see of a class and of the classes that it is made of."""
+    return sorted(
+        name
+        for kind in base.__mro__
+        if kind.__module__.startswith("foretail.")
+        for name in [*vars(kind), *vars(kind).get("__annotations__", {})]
+        if not name.startswith("_")
+    )
+
+
+@contextmanager
+def _holds(clause: str) -> Iterator[None]:
+    """Raise AssertionError, with a clause of the contract, when what is done raises anything else."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except FAILURES as error:
+        raise AssertionError(f"{clause}: {error}") from error
+
+
+def _refuses(action: Callable[[], object], clause: str) -> None:
+    """Raise AssertionError, with a clause of the contract, unless an action ends in a ForetailError of its own."""
+    with _holds(clause):
+        try:
+            action()
+        except PluginError:
+            raise
+        except ForetailError:
+            return
+    raise AssertionError(clause)

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from foretail.features.catalog import COUNTERS
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
@@ -28,6 +29,14 @@ class Trained(NamedTuple):
     forest: RandomForest
     ensemble: Ensemble
     rows: NDArray[np.int64]
+
+
+def alpha_exponents(ensemble: Ensemble, counters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return log2(alpha), int64[rows], for `counters`, int64[rows, counters] in the order of ``COUNTERS``."""
+    names = [counter.name for counter in COUNTERS]
+    columns = counters[:, [names.index(item.name) for item in ensemble.features]]
+    (tree,) = ensemble.trees
+    return tree.value[tree.leaf(columns)].astype(np.int64)
 
 
 def paper_forest(trees: int = 4, depth: int = 4, seed: int = 1) -> Trained:

@@ -39,7 +39,6 @@ ALSO = {
     "cells": "votes",
     "effort": "ensemble",
     "ensemble": "votes",
-    "ensemble_json": "ensemble",
     "frontends": "model_files",
     "matrix": "demand_sequences demand_files demand_scores",
     "nested": "votes",

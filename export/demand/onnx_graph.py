@@ -18,9 +18,8 @@ from foretail.core.errors import ForetailError
 from foretail.export.onnx.graph import IR_VERSION, OPSET  # says what is missing when its packages are
 from foretail.export.proof import ProofError
 from foretail.models.demand.attention import HistoryAttention
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.regression import LinearEntries
+from foretail.models.demand.regression import LinearEntries, LowRank
 from foretail.models.onnx_session import session_of
 
 TOLERANCE = 1e-5

@@ -108,8 +108,12 @@ class Dataset(Summarised):
         manifest = Manifest.from_json(text, source)
         for part in manifest.files:
             _check_part(path / part.path, part, manifest.kind)
-        if verify and not check_folder(path, AGAIN):
-            _check_sha256(path, manifest)
+        for part in () if not verify or check_folder(path, AGAIN) else manifest.files:
+            if sha256_of(path / part.path) != part.sha256:
+                raise ForetailError(
+                    f"{path / part.path} does not match its sha256 in the manifest, so it was altered or damaged: "
+                    f"{AGAIN}"
+                )
         return cls(path, manifest)
 
     @property
@@ -166,8 +170,9 @@ class Dataset(Summarised):
         """
         self.require_trace()
         total = self.manifest.rows + self.manifest.control_rows
-        kind = self.manifest.kind
-        tables = [_ReplayCursor(self._batches(name, _replay_columns(kind, name))) for name in ("rows", "control")]
+        schemas = [(name, SCHEMAS[self.manifest.kind][name].names) for name in ("rows", "control")]
+        known = [(name, [column for column in REPLAY_DTYPE.names or () if column in has]) for name, has in schemas]
+        tables = [_ReplayCursor(self._batches(*columns)) for columns in known]
         for first in range(0, total, chunk_arrivals):
             chunk = np.zeros(min(chunk_arrivals, total - first), REPLAY_DTYPE)
             for table in tables:
@@ -245,14 +250,6 @@ class Dataset(Summarised):
             ) from error
 
 
-def _check_sha256(path: Path, manifest: Manifest) -> None:
-    for part in manifest.files:
-        if sha256_of(path / part.path) != part.sha256:
-            raise ForetailError(
-                f"{path / part.path} does not match its sha256 in the manifest, so it was altered or damaged: {AGAIN}"
-            )
-
-
 def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
     try:
         with path.open("rb") as source, pq.ParquetFile(source) as file:
@@ -277,11 +274,6 @@ def _check_part(path: Path, part: PartFile, kind: Kind) -> None:
         raise ForetailError(f"{path} has {metadata.num_rows} rows where the manifest says {part.rows}: {AGAIN}")
 
 
-def _replay_columns(kind: Kind, table: str) -> list[str]:
-    assert REPLAY_DTYPE.names is not None
-    return [name for name in REPLAY_DTYPE.names if name in SCHEMAS[kind][table].names]
-
-
 class _ReplayCursor:
     """Pours batches of one table, in arrival order, into chunks of the merged order."""
 
@@ -300,15 +292,10 @@ class _ReplayCursor:
             batch = next(self._batches, None)
             if batch is None:
                 return
-            self._rest = _replay_records(batch)
-
-
-def _replay_records(batch: pa.RecordBatch) -> Records:
-    records = np.zeros(batch.num_rows, REPLAY_DTYPE)
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name == "flow_class":
-            codes = np.array([FlowClass[value.upper()] for value in column.dictionary.to_pylist()], np.uint8)
-            records[name] = codes[column.indices.to_numpy()]
-        else:
-            records[name] = column.to_numpy(zero_copy_only=False)
-    return records
+            self._rest = np.zeros(batch.num_rows, REPLAY_DTYPE)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if name == "flow_class":
+                    codes = np.array([FlowClass[value.upper()] for value in column.dictionary.to_pylist()], np.uint8)
+                    self._rest[name] = codes[column.indices.to_numpy()]
+                else:
+                    self._rest[name] = column.to_numpy(zero_copy_only=False)

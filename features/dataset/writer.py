@@ -9,7 +9,7 @@ batches they came in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -54,23 +54,19 @@ _ROW_FIELDS = tuple(name for name in ARRIVAL_DTYPE.names or () if name != "pad")
 _LARGEST = np.array([(1 << item.bits) - 1 for item in FEATURES], np.uint32)
 
 
-@contextmanager
-def write_dataset(path: Path, run: Run) -> Iterator[DatasetWriter]:
-    """Yield a writer for the arrivals of one run; the dataset folder appears when the ``with`` block completes.
+def write_dataset(path: Path, run: Run) -> AbstractContextManager[DatasetWriter]:
+    """Return a writer for the arrivals of one run; the dataset folder appears when the ``with`` block completes.
 
     Memory does not depend on the number of arrivals. On any exception, ``KeyboardInterrupt`` included, nothing
     remains. Identical arrivals give byte-identical files. ForetailError if `path` exists, `run` is invalid, or the file
     system refuses.
     """
-    with _written(path, run, DatasetWriter if run.lossless is None else LosslessWriter) as writer:
-        yield writer
+    return _written(path, run, DatasetWriter if run.lossless is None else LosslessWriter)
 
 
-@contextmanager
-def write_rows_in_order_of_fate(path: Path, run: Run) -> Iterator[FateOrderWriter]:
+def write_rows_in_order_of_fate(path: Path, run: Run) -> AbstractContextManager[FateOrderWriter]:
     """Write a dataset as :func:`write_dataset` does, for rows that came without arrival order, time, port and size."""
-    with _written(path, run, FateOrderWriter) as writer:
-        yield writer
+    return _written(path, run, FateOrderWriter)
 
 
 def write_drop_costs(path: Path, run: Run, rows: pd.DataFrame) -> None:

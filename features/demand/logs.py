@@ -205,8 +205,12 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
     nodes = int(max(source.max(), destination.max())) + 1
     order = np.argsort(run, kind="stable")
     of_runs = np.split(order, np.cumsum(np.bincount(run))[:-1])
-    if when == "time_ns" and steps.interval_ns is not None:
-        _require_nanoseconds(path, max(int(np.ptp(time[rows])) for rows in of_runs), steps.interval_ns)
+    longest_ns = max(int(np.ptp(time[rows])) for rows in of_runs)
+    if when == "time_ns" and steps.interval_ns is not None and 0 < longest_ns < steps.interval_ns:
+        raise ForetailError(
+            f"the longest run of {path} takes {longest_ns:,} ns, and a step {steps.interval_ns:,} ns: time_ns is in "
+            "nanoseconds, so multiply times in microseconds by 1,000, or lower interval_ns"
+        )
     columns = {}
     for name, rows in zip(names, of_runs, strict=True):
         step = time[rows]
@@ -219,15 +223,6 @@ def _from_rows(path: Path, steps: Steps) -> dict[str, FloatArray]:
         np.add.at(demand, (step, source[rows], destination[rows]), value[rows])
         columns[name] = demand if what == "demand" else _from_bytes(path, demand, steps)
     return columns
-
-
-def _require_nanoseconds(path: Path, longest_ns: int, interval_ns: int) -> None:
-    """Raise ForetailError where the longest run of a file is shorter than a step, as in a unit other than ns."""
-    if 0 < longest_ns < interval_ns:
-        raise ForetailError(
-            f"the longest run of {path} takes {longest_ns:,} ns, and a step {interval_ns:,} ns: time_ns is in "
-            "nanoseconds, so multiply times in microseconds by 1,000, or lower interval_ns"
-        )
 
 
 def _from_csv(path: Path) -> tuple[pa.Table, str, str]:

@@ -199,14 +199,10 @@ def _from_csv(path: Path) -> FloatArray:
                 )
             cells = fields if names is None else fields[1:]
             rows.append([_number(path, len(rows), column, text) for column, text in enumerate(cells)])
-    return _without_counts(path, np.array(rows, np.float64))
-
-
-def _without_counts(path: Path, values: FloatArray) -> FloatArray:
-    """A matrix without a first row, or a first column, beyond a square that counts the nodes from 0."""
-    rows, columns = values.shape if values.ndim == 2 else (0, 0)
-    header = rows == columns + 1 and np.array_equal(values[0], range(columns))
-    if header or (columns == rows + 1 and np.array_equal(values[:, 0], range(rows))):
+    values = np.array(rows, np.float64)
+    height, width = values.shape if values.ndim == 2 else (0, 0)
+    header = height == width + 1 and np.array_equal(values[0], range(width))  # that counts the nodes from 0
+    if header or (width == height + 1 and np.array_equal(values[:, 0], range(height))):
         line = "row" if header else "column"
         Reading(str(path), (f"a first {line} of the numbers 0, 1, 2, ...",), (f"that {line} counts nodes",)).tell()
         return values[1:] if header else values[:, 1:]

@@ -91,7 +91,8 @@ def windows(
     seen: WindowRows | None = None
     out = 0  # rows at the front of `seen` whose windows are out already
     for batch in batches:
-        seen = batch if seen is None else _joined([seen, batch])
+        both = (batch,) if seen is None else (seen, batch)
+        seen = WindowRows(*(np.concatenate([getattr(part, name) for part in both]) for name in _COLUMNS))
         order, after = _places(seen.switch)
         short = after[out:] < window.ahead
         ready = out + (int(np.argmax(short)) if short.any() else len(short))
@@ -136,10 +137,6 @@ def _gather(rows: WindowRows, order: NDArray[np.int64], chosen: slice, window: A
         inputs[:, index, columns + 2] = np.minimum(rows.size_bytes[there], (1 << 16) - 1)
         inputs[~known, index] = 0
     return inputs.reshape(len(here), -1)
-
-
-def _joined(parts: Sequence[WindowRows]) -> WindowRows:
-    return WindowRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
 
 __all__ = ["ALONE", "ASKED", "LABEL", "Region", "Rows", "Sampling", "joined", "read_rows", "row_batches", "stacked"]

@@ -176,7 +176,10 @@ def split_by_time(datasets: Sequence[Dataset], validation: float, test: float, g
         raise ForetailError(f"gap_ns of the time split is {gap_ns}: give a positive time in ns")
     _refuse_repeats(datasets)
     sides: dict[str, list[Selection]] = {name: [] for name in SIDES}
-    for runs in _traffics(datasets).values():
+    traffics: dict[str, list[Dataset]] = {}  # runs of one scenario and seed, whatever the policy
+    for dataset in datasets:
+        traffics.setdefault(traffic_sha256(dataset.manifest), []).append(dataset)
+    for runs in traffics.values():
         ranges = [time_range(run) for run in runs]
         first, last = min(start for start, _ in ranges), max(end for _, end in ranges)
         to_validation = first + round((1 - validation - test) * (last - first))
@@ -192,14 +195,6 @@ def split_by_time(datasets: Sequence[Dataset], validation: float, test: float, g
                     )
                 sides[name].append(selection)
     return Split(**{name: tuple(side) for name, side in sides.items()})
-
-
-def _traffics(datasets: Sequence[Dataset]) -> dict[str, list[Dataset]]:
-    """Group runs by the traffic they were offered: scenario and seed, whatever the policy."""
-    traffics: dict[str, list[Dataset]] = {}
-    for dataset in datasets:
-        traffics.setdefault(traffic_sha256(dataset.manifest), []).append(dataset)
-    return traffics
 
 
 def _check_fractions(validation: float, test: float) -> None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.json_text import parse_json
-from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, loaded, offered, package_of
+from foretail.core.plugins import DEMAND_PREDICTOR_GROUP, Kinds
 from foretail.features.demand.matrix import MAX_NODES
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, LowRank
 
 SCHEMA, VERSION = "foretail.demand_predictor", 1
 
@@ -37,29 +35,14 @@ PREDICTORS: Mapping[str, type[DemandPredictor]] = {
 """By the name that they have in settings and files."""
 
 
+_KINDS = Kinds(DEMAND_PREDICTOR_GROUP, DemandPredictor, "demand predictor", PREDICTORS)  # type: ignore[type-abstract]
+name_of = _KINDS.name
+"""Function from a predictor to the name of its kind; ForetailError for one that has none."""
+
+
 def kind_of(name: str) -> type[DemandPredictor] | None:
     """Return the class of a name: one of `PREDICTORS`, or what an installed package offers; None when there is none."""
-    if name in PREDICTORS:
-        return PREDICTORS[name]
-    point = offered(DEMAND_PREDICTOR_GROUP, PREDICTORS).get(name)
-    if point is None:
-        return None
-    kind = loaded(point)
-    if not (isinstance(kind, type) and issubclass(kind, DemandPredictor)):
-        raise ForetailError(
-            f"{name} of the package {package_of(point)} is not a DemandPredictor: offer a subclass of it"
-        )
-    return kind
-
-
-def name_of(predictor: DemandPredictor) -> str:
-    """Return the name of its kind; ForetailError for one that has none."""
-    for name in (*PREDICTORS, *offered(DEMAND_PREDICTOR_GROUP, PREDICTORS)):
-        if type(predictor) is kind_of(name):
-            return name
-    raise ForetailError(
-        f"{type(predictor).__name__} has no name for a file: offer it as an entry point in {DEMAND_PREDICTOR_GROUP}"
-    )
+    return _KINDS.kind(name) if name in _KINDS.names() else None
 
 
 def to_json(predictor: DemandPredictor) -> str:
@@ -96,12 +79,27 @@ def from_json(text: str, source: str = "the demand predictor") -> DemandPredicto
             f"use the Foretail that wrote it or train again"
         )
     try:
-        return _predictor(document)
+        known = {"schema", "version", "name", "parameters", "nodes", "learned"}
+        if set(document) != known:
+            raise ValueError(f"it has other keys, by {', '.join(sorted(set(document) ^ known))[:80]}")
+        kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
+        if kind is None:
+            raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
+        parameters, nodes = document["parameters"], document["nodes"]
+        if set(parameters) != set(kind.constraints()):
+            raise ValueError("it has other parameters")
+        if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
+            raise ValueError(f"nodes is {str(nodes)[:40]}")
+        predictor = kind(**parameters)
+        predictor.check_parameters()
+        predictor.nodes_ = nodes
+        predictor.restore(document["learned"])
+        if set(predictor.learned()) != set(document["learned"]):
+            raise ValueError("it has learned other things")
+        return predictor
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ForetailError(f"{source} is not a valid demand predictor ({reason}): train it again") from None
-    except ForetailError as error:
-        raise ForetailError(f"{source}: {error}") from None
 
 
 def save(predictor: DemandPredictor, path: Path) -> None:
@@ -117,24 +115,3 @@ def load(path: Path) -> DemandPredictor:
         raise ForetailError(f"{path} cannot be read: give a predictor that foretail demand wrote") from None
     check_file(path, "train it again")
     return from_json(text, str(path))
-
-
-def _predictor(document: Mapping[str, Any]) -> DemandPredictor:
-    known = {"schema", "version", "name", "parameters", "nodes", "learned"}
-    if set(document) != known:
-        raise ValueError(f"it has other keys, by {', '.join(sorted(set(document) ^ known))[:80]}")
-    kind = kind_of(document["name"]) if isinstance(document["name"], str) else None
-    if kind is None:
-        raise ValueError(f"no predictor is called {str(document['name'])[:40]!r}")
-    parameters, nodes = document["parameters"], document["nodes"]
-    if set(parameters) != set(kind.constraints()):
-        raise ValueError("it has other parameters")
-    if type(nodes) is not int or not 2 <= nodes <= MAX_NODES:
-        raise ValueError(f"nodes is {str(nodes)[:40]}")
-    predictor = kind(**parameters)
-    predictor.check_parameters()
-    predictor.nodes_ = nodes
-    predictor.restore(document["learned"])
-    if set(predictor.learned()) != set(document["learned"]):
-        raise ValueError("it has learned other things")
-    return predictor

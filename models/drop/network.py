@@ -94,8 +94,8 @@ class Network(Summarised):
                 raise ValueError("its features or its threshold make no sense")
         except Exception as error:  # protobuf, JSON and the checks above have a type each
             raise ForetailError(
-                f"{source} is not a network of Foretail ({_first_words(error)}): give the model.onnx that foretail "
-                f"train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/extend.md)"
+                f"{source} is not a network of Foretail ({' '.join(str(error).split())[:120]}): give the model.onnx "
+                f"that foretail train predictor=mlp wrote, or save one of Network.of_layers (docs/guide/extend.md)"
             ) from None
         Reading(source, tuple(f"the metadata {key}" for key in metadata if key not in (_FEATURES, _THRESHOLD))).tell()
         return cls(content, features, threshold)
@@ -214,11 +214,11 @@ class Network(Summarised):
         graph = onnx.load_from_string(self.content).graph
         constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
         names = {operator: name for name, (operator, _) in ACTIVATIONS.items()}
-        behind: list[tuple[str, float]] = []
-        for node in graph.node:
-            if node.op_type in names:
-                alpha = {item.name: item.f for item in node.attribute}.get("alpha", Layer.slope)
-                behind.append((names[node.op_type], alpha))
+        behind = [
+            (names[node.op_type], {item.name: item.f for item in node.attribute}.get("alpha", Layer.slope))
+            for node in graph.node
+            if node.op_type in names
+        ]
         try:
             layers = tuple(
                 Layer(constants[f"weight_{index}"], constants[f"bias_{index}"], *activation)
@@ -253,11 +253,9 @@ class Network(Summarised):
                 f"the network needs {len(self.features)} feature columns, but got {features.shape[1]}: "
                 f"pass {', '.join(feature.name for feature in self.features)}"
             )
-        nodes = [
-            self._session.run(["probability"], {"x": features[start : start + BATCH_ROWS].astype(np.int64)})[0]
-            for start in range(0, len(features), BATCH_ROWS)
-        ]
-        return np.concatenate(nodes).astype(np.float64)
+        batches = (features[start : start + BATCH_ROWS] for start in range(0, len(features), BATCH_ROWS))
+        parts = [self._session.run(["probability"], {"x": batch.astype(np.int64)})[0] for batch in batches]
+        return np.concatenate(parts).astype(np.float64)
 
     def exceeds(self, x: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Return whether each row is predicted to drop: bool[rows]."""
@@ -333,7 +331,3 @@ def _check_layers(
         inputs = weight[0]
     if inputs != 1 or not layers:
         raise ForetailError("the last layer must have one output, the logit: give layers that end in one")
-
-
-def _first_words(error: Exception) -> str:
-    return " ".join(str(error).split())[:120]

@@ -20,6 +20,7 @@ from foretail.models.ensemble.ensemble import FeatureInput
 
 try:
     import torch
+    from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 except ImportError:
     raise ForetailError(f"neural predictors need the package torch: {install_command('nn')}") from None
 
@@ -60,16 +61,20 @@ class _Dense(NetworkPredictor):
             )
         self._arrivals = arrivals
         self.mean_, self.deviation_ = _scale(x, arrivals)
-        drops, others = _Draw(np.flatnonzero(y), weight), _Draw(np.flatnonzero(~y), weight)
-        self._log_odds = math.log(drops.weight / others.weight)
+        sides = [(rows, np.cumsum(weight[rows])) for rows in (np.flatnonzero(y), np.flatnonzero(~y))]
+        self._log_odds = math.log(sides[0][1][-1] / sides[1][1][-1])
         random = np.random.default_rng(self.seed)
         half = self.batch_rows // 2
         target = torch.cat([torch.ones(half), torch.zeros(half)]).to(self.device)
 
+        def drawn(rows: npt.NDArray[np.int64], until: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+            place = np.searchsorted(until, random.random(half) * until[-1], side="right")
+            chosen: npt.NDArray[np.int64] = rows[np.minimum(place, len(rows) - 1)]  # a product may round up to the end
+            return chosen
+
         def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             while True:
-                rows = np.concatenate([drops.rows(half, random), others.rows(half, random)])
-                yield self._inputs(x[rows]).to(self.device), target
+                yield self._inputs(x[np.concatenate([drawn(*side) for side in sides])]).to(self.device), target
 
         return batches()
 
@@ -83,16 +88,14 @@ class _Dense(NetworkPredictor):
         return torch.from_numpy((columns - self.mean_) / self.deviation_)
 
     def _probability(self, x: IntRows) -> npt.NDArray[np.float64]:
-        layers = []
+        batches = (x[start : start + BATCH_ROWS] for start in range(0, len(x), BATCH_ROWS))
         with _threads(1), torch.inference_mode():
-            for start in range(0, len(x), BATCH_ROWS):
-                layers.append(torch.sigmoid(self.module_(self._inputs(x[start : start + BATCH_ROWS]))).squeeze(1))
-        return torch.cat(layers).numpy().astype(np.float64)
+            parts = [torch.sigmoid(self.module_(self._inputs(batch))).squeeze(1) for batch in batches]
+        return torch.cat(parts).numpy().astype(np.float64)
 
     def _network(self, features: Sequence[FeatureInput]) -> Network:
-        module = self.module_
-        assert isinstance(module, _Joining)
-        layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in module.dense()]
+        parts: Any = self.module_.layers
+        layers = [Layer(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in parts]
         return Network.of_layers(features, self.mean_, self.deviation_, layers)
 
 
@@ -126,9 +129,10 @@ class MultilayerPerceptron(_Dense):
         with _threads(self.jobs), _seed(self.seed):
             module = _Joining([2 * x.shape[1], *[self.width] * self.layers]).to(self.device)
             optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+            cosine = LambdaLR(optimizer, lambda step: (1 + math.cos(math.pi * step / self.steps)) / 2)
             for step in range(self.steps):
-                _set_rate(optimizer, self.learning_rate * (1 + math.cos(math.pi * step / self.steps)) / 2)
                 _descend(module, optimizer, *next(batches))
+                cosine.step()
                 if step % 100 == 0:
                     self.report(step / self.steps, f"step {step} of {self.steps}")
         self._finish(module)
@@ -181,18 +185,15 @@ class SequenceNetwork(_Dense):
         batches = self._start(x, y, weight, self.arrivals)
         joins = self.arrivals.bit_length() - 1
         losses: list[float] = []
-        waited, rate = 0, self.learning_rate
         with _threads(self.jobs), _seed(self.seed):
             inputs = 2 * x.shape[1] // self.arrivals
             module = _Joining([inputs, self.width, *[self.width] * joins], joined=joins).to(self.device)
-            optimizer = torch.optim.Adam(module.parameters(), lr=rate)
-            while len(losses) < self.rounds and rate > self.learning_rate / 2**HALVINGS:
-                mean = sum(_descend(module, optimizer, *next(batches)) for _ in range(self.round_steps))
-                waited = 0 if mean < min(losses, default=math.inf) * self.round_steps else waited + 1
-                losses.append(mean / self.round_steps)
-                if waited == self.patience:
-                    waited, rate = 0, rate / 2
-                    _set_rate(optimizer, rate)
+            optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+            halving = ReduceLROnPlateau(optimizer, factor=0.5, patience=self.patience - 1, threshold=0, eps=0)
+            while len(losses) < self.rounds and halving.get_last_lr()[0] > self.learning_rate / 2**HALVINGS:
+                total = sum(_descend(module, optimizer, *next(batches)) for _ in range(self.round_steps))
+                losses.append(total / self.round_steps)
+                halving.step(losses[-1])
                 self.report(len(losses) / self.rounds, f"round {len(losses)}, training loss {losses[-1]:.4f}")
         self.losses_ = tuple(losses)
         self._finish(module)
@@ -214,29 +215,12 @@ class _Joining(torch.nn.Module):
         self._inputs = [layer.in_features for layer in layers]
         self.layers = torch.nn.ModuleList([*layers, torch.nn.Linear(widths[-1], 1)])
 
-    def dense(self) -> list[torch.nn.Linear]:
-        """The layers in order."""
-        return [layer for layer in self.layers if isinstance(layer, torch.nn.Linear)]
-
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         *hidden, last = self.layers
         for layer, inputs in zip(hidden, self._inputs, strict=True):
             z = torch.relu(layer(z.reshape(-1, inputs)))
         logit: torch.Tensor = last(z)
         return logit
-
-
-class _Draw:
-    """Draws some rows, with replacement, each as often as it weighs."""
-
-    def __init__(self, rows: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]) -> None:
-        self._rows = rows
-        self._until = np.cumsum(weight[rows])
-        self.weight = float(self._until[-1])
-
-    def rows(self, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
-        drawn = np.searchsorted(self._until, random.random(count) * self.weight, side="right")
-        return self._rows[np.minimum(drawn, len(self._rows) - 1)]  # the product may round up to the whole weight
 
 
 def layers_of(module: torch.nn.Module) -> list[Layer]:
@@ -413,11 +397,6 @@ def _descend(
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.item()
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 @contextmanager

@@ -77,13 +77,10 @@ class SharingRule:
             others = either(far, far_first)
         else:
             tests = with_last_packets(("message_left", self.far, either(near, near_first), either(far, far_first)))
-            return [tests, kept_from(self.message_left, ("fill", self.fill, False, True))] if above_fill else [tests]
+            full: Rule = ("fill", self.fill, False, True)
+            others = ("message_left", self.message_left, False, full) if has_last else full
+            return [tests, others] if above_fill else [tests]
         return [with_last_packets(("fill", self.fill, others, True) if above_fill else others)]
-
-
-def kept_from(message_left: int, others: Rule) -> Rule:
-    """Rule that holds for all but the last packets, which are never dropped."""
-    return ("message_left", message_left, False, others) if message_left >= 0 else others
 
 
 def rule_ensemble(trees: list[Rule], names: tuple[str, ...], cell_bytes: int) -> Ensemble:

@@ -9,10 +9,12 @@ Nothing here computes with rounding. `docs/reference/ensemble.md` specifies the 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +23,9 @@ import numpy.typing as npt
 
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.json_text import parse_json
 from foretail.core.summary import Summarised
 from foretail.features.catalog import SHADOW_PREFIX
-from foretail.models.ensemble import ensemble_json
 from foretail.models.ensemble.tree import IntArray, Tree, tree_fault
 
 Output = Literal["mean_probability", "logit", "value"]
@@ -99,7 +101,7 @@ class Ensemble(Summarised):
     origin: Mapping[str, OriginValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ensemble_json.validate(ensemble_json.document_of(self, trees=()))  # trees have their own, vectorised, checks
+        _validate(_document_of(self, trees=()))  # trees have their own, vectorised, checks
         _check_invariants(self)
 
     def shown_values(self) -> dict[str, str]:
@@ -287,7 +289,7 @@ class Ensemble(Summarised):
 
     def to_json(self) -> str:
         """Return the canonical JSON: sorted keys, no spaces, ASCII, one final newline."""
-        return ensemble_json.text_of(self)
+        return json.dumps(_document_of(self, self.trees), sort_keys=True, separators=(",", ":")) + "\n"
 
     @cached_property
     def sha256(self) -> str:
@@ -297,10 +299,21 @@ class Ensemble(Summarised):
     @classmethod
     def from_json(cls, text: str, source: str = "the ensemble") -> Ensemble:
         """Read an ensemble; `source` names it in errors. Raise ForetailError when it is not a valid version 1 file."""
-        fields = ensemble_json.read(text, source)
         try:
+            fields = parse_json(text, parse_float=_no_float)
+        except ValueError as error:
+            raise ForetailError(f"{source} is not an ensemble file ({error}): export the model again") from None
+        _validate(fields, source)
+        del fields["schema"], fields["version"]
+        try:
+            for tree in fields["trees"]:
+                tree["value"] = [float.fromhex(value) for value in tree["value"]]
+            fields["base"], (mantissa, exponent) = float.fromhex(fields["base"]), fields["threshold"].split("p")
+            fields["threshold"] = int(mantissa, 16) * Fraction(2) ** int(exponent)
             features = tuple(FeatureInput(**feature) for feature in fields.pop("features"))
             return cls(features, tuple(Tree(**tree) for tree in fields.pop("trees")), **fields)
+        except OverflowError:
+            raise ForetailError(f"{source} holds a number beyond float64: export the model again") from None
         except ForetailError as error:
             raise ForetailError(f"{source}: {error}") from None
 
@@ -369,3 +382,63 @@ def _check_invariants(ensemble: Ensemble) -> None:
             raise ForetailError(f"tree {index} of the ensemble {fault}: export the model again")
     if ensemble.vote_bits is not None and ensemble.vote_bits > ensemble.max_vote_bits:
         raise ForetailError("the ensemble's votes can overflow a 64-bit score: use fewer vote bits")
+
+
+def _document_of(ensemble: Ensemble, trees: Sequence[Tree]) -> dict[str, Any]:
+    """Return an ensemble, with these for its trees, JSON-like."""
+    return {
+        "schema": "foretail.ensemble",
+        "version": 1,
+        "output": ensemble.output,
+        "features": [asdict(feature) for feature in ensemble.features],
+        "base": float(ensemble.base).hex(),
+        "threshold": dyadic_text(ensemble.threshold),
+        "vote_bits": ensemble.vote_bits,
+        "default_tau": ensemble.default_tau,
+        "trees": [
+            {name: getattr(tree, name).tolist() for name in ("feature", "cut", "left", "right")}
+            | {
+                "value": [v.hex() for v in tree.value.tolist()],
+                "votes": None if tree.votes is None else tree.votes.tolist(),
+                **({} if tree.visits is None else {"visits": tree.visits.tolist()}),
+            }
+            for tree in trees
+        ],
+        "origin": dict(ensemble.origin),
+    }
+
+
+def _validate(document: object, source: str = "the ensemble") -> None:
+    """Raise ForetailError unless a document follows the schema of version 1."""
+    import jsonschema
+
+    if isinstance(document, dict) and document.get("schema") == "foretail.ensemble" and document.get("version") != 1:
+        raise ForetailError(
+            f"{source} has format version {document.get('version')!r}, but this Foretail reads version 1: "
+            f"use the Foretail that wrote it or export again"
+        )
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
+    if error is not None:
+        place = error.json_path.replace("$", "").lstrip(".") or "the top level"
+        reason = error.message if len(error.message) <= 160 else f"{error.validator} is violated"
+        raise ForetailError(f"{source} is not a valid foretail.ensemble at {place} ({reason}): export the model again")
+
+
+def dyadic_text(number: Fraction) -> str:
+    """Return a dyadic rational as the files write it, ``0x3p-2``; raise ForetailError for any other number."""
+    if number.denominator & (number.denominator - 1):
+        raise ForetailError(f"threshold {number} is not a dyadic rational: its denominator must be a power of two")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{abs(number.numerator):#x}p-{number.denominator.bit_length() - 1}"
+
+
+def _no_float(text: str) -> float:
+    raise ValueError(f"the number {text} is neither an integer nor a hexadecimal string")
+
+
+@cache
+def _validator() -> Any:
+    import jsonschema  # a tenth of a second, which only those pay who make ensembles
+
+    text = resources.files(__package__).joinpath("ensemble.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))

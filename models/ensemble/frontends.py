@@ -36,7 +36,6 @@ from foretail.models.ensemble.ensemble import MAX_BITS, ColumnInput, Ensemble, F
 
 if TYPE_CHECKING:
     import treelite
-    from sklearn.ensemble import RandomForestClassifier
 from foretail.models.ensemble.ensemble import FLOAT32_BITS
 from foretail.models.ensemble.tree import MAX_VISITS, Tree
 
@@ -270,7 +269,10 @@ def from_sklearn(
     if isinstance(model, HistGradientBoostingClassifier) and np.any(model.is_categorical_):
         raise ForetailError(f"the {kind} has categorical features: train it on integer features only")
     if isinstance(model, DecisionTreeClassifier):
-        model = _forest_of_one(model)
+        model = RandomForestClassifier(n_estimators=1)  # which treelite reads, and which predicts alike
+        model.estimators_ = [estimator]
+        for name in ("n_features_in_", "n_outputs_", "n_classes_", "classes_"):
+            setattr(model, name, getattr(estimator, name))
     elif hasattr(model, "estimators_"):
         model = copy.copy(model)
         model.n_estimators = len(model.estimators_)  # treelite would read beyond those that early stopping left
@@ -538,30 +540,17 @@ def _from_treelite(
     if any(tree.visits is None for tree in trees):
         trees = tuple(replace(tree, visits=None) for tree in trees)
     known = {"framework": f"treelite {treelite.__version__}", "arithmetic": model.output_type, **(origin or {})}
-    if beyond := _beyond_their_bits(model, features):
-        known["beyond_bits"] = ", ".join(beyond)
-    if fractions := _of_other_columns(model, features):
-        known["fractions"] = ", ".join(fractions)
-    return Ensemble(features, trees, threshold, base, output, origin=known)
+    return Ensemble(features, trees, threshold, base, output, origin=known | _doubts(model, features))
 
 
-def _beyond_their_bits(model: treelite.Model, features: Sequence[FeatureInput]) -> list[str]:
-    """Names of features that a test compares with a number which no value of so many bits exceeds."""
-    largest = np.array([(1 << feature.bits) - 1 for feature in features])
-    beyond = np.zeros(len(features), bool)
-    for tree in map(model.get_tree_accessor, range(model.num_tree)):
-        inner = tree.get_field("cleft") >= 0
-        tested = tree.get_field("split_index")[inner]
-        beyond[tested[tree.get_field("threshold")[inner] > largest[tested]]] = True
-    return [feature.name for feature, is_beyond in zip(features, beyond, strict=True) if is_beyond]
+def _doubts(model: treelite.Model, features: Sequence[FeatureInput]) -> dict[str, str]:
+    """Names of features that do not look like whole numbers of their bits, by what ``origin`` calls it.
 
-
-def _of_other_columns(model: treelite.Model, features: Sequence[FeatureInput]) -> list[str]:
-    """Names of features whose thresholds are those of scaled columns or logarithms.
-
-    Such a feature has a threshold that lies neither on nor in the middle of whole numbers, and none above its number of
-    bits. Trees with random thresholds have the first, and hardly ever the second.
+    ``beyond_bits``: a test compares the feature with a number that no value of so many bits exceeds. ``fractions``: its
+    thresholds are those of a scaled column or a logarithm. Then one lies neither on nor in the middle of whole numbers,
+    and none is above its number of bits. Trees with random thresholds have the first, and hardly ever the second.
     """
+    bits = np.array([feature.bits for feature in features])
     other, largest = np.zeros(len(features), bool), np.full(len(features), -np.inf)
     for tree in map(model.get_tree_accessor, range(model.num_tree)):
         inner = tree.get_field("cleft") >= 0
@@ -569,8 +558,9 @@ def _of_other_columns(model: treelite.Model, features: Sequence[FeatureInput]) -
         is_other = np.abs(2.0 * threshold - np.round(2.0 * threshold)) > 1e-3 + 2e-6 * np.abs(threshold)
         other[tested[is_other]] = True
         np.maximum.at(largest, tested, threshold)
-    pairs = zip(features, other, largest, strict=True)
-    return [feature.name for feature, is_other, most in pairs if is_other and most <= feature.bits]
+    doubtful = {"beyond_bits": largest > (1 << bits) - 1, "fractions": other & (largest <= bits)}
+    names = np.array([feature.name for feature in features])
+    return {doubt: ", ".join(names[them]) for doubt, them in doubtful.items() if them.any()}
 
 
 def _checked_features(
@@ -607,17 +597,6 @@ def _checked_features(
             remedy += f", and one whose name is no identifier by both names, {_MAPPING}"
         raise ForetailError(f"the model was trained on {', '.join(map(str, trained))}, but {fault}: {remedy}")
     return tuple(FeatureInput(item.name, item.params, item.bits) for item in features)
-
-
-def _forest_of_one(tree: Any) -> RandomForestClassifier:
-    """Wrap a fitted tree as a forest, which treelite reads; it predicts alike."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    forest = RandomForestClassifier(n_estimators=1)
-    forest.estimators_ = [tree]
-    for name in ("n_features_in_", "n_outputs_", "n_classes_", "classes_"):
-        setattr(forest, name, getattr(tree, name))
-    return forest
 
 
 def _several_labels(count: int) -> ForetailError:

@@ -183,8 +183,15 @@ def format_of(content: bytes, source: str) -> Format:
     refuse_pointer(source, content)
     if content[:1] == b"{" and content[1:2] in _UBJ_MARKERS:
         return Format.XGBOOST_UBJ
-    if content.lstrip(b" \t\r\n")[:1] == b"{":
-        return _json_format(content, source)
+    if content.lstrip(b" \t\r\n")[:1] == b"{":  # whose JSON it is, by its words: it may be foreign
+        if b'"foretail.ensemble"' in content:
+            return Format.ENSEMBLE
+        if b'"learner"' in content:
+            return Format.XGBOOST_JSON
+        raise ForetailError(
+            f"{source} is JSON, but neither an ensemble nor an XGBoost model: give what training or Booster.save_model "
+            f"wrote"
+        )
     if content.startswith((b"tree\nversion=", b"tree\r\nversion=")):
         return Format.LIGHTGBM
     if b"tree" in content[:8] and b"version=" in content[:32]:
@@ -266,8 +273,9 @@ def _read_foreign(
     if kind in (Format.XGBOOST_JSON, Format.XGBOOST_UBJ):
         import xgboost
 
-        booster = _booster(path, content, kind)
+        booster = xgboost.Booster()
         try:
+            booster.load_model(bytearray(content))  # recognises both forms
             return from_xgboost(booster, named(booster), origin, rows)
         except xgboost.core.XGBoostError as error:  # some damage shows only when the trees are written again
             require_memory(error)
@@ -303,18 +311,6 @@ def _read_foreign(
                 f"{warning.current_sklearn_version}, which may read it differently: install the former or train again"
             ) from None
     return from_estimator(estimator, named(estimator), origin, rows)
-
-
-def _json_format(content: bytes, source: str) -> Format:
-    """Tell by its words whose JSON it is, without parsing what may be foreign."""
-    if b'"foretail.ensemble"' in content:
-        return Format.ENSEMBLE
-    if b'"learner"' in content:
-        return Format.XGBOOST_JSON
-    raise ForetailError(
-        f"{source} is JSON, but neither an ensemble nor an XGBoost model: give what training or Booster.save_model "
-        f"wrote"
-    )
 
 
 def _read_apart(
@@ -386,7 +382,8 @@ def _answer() -> None:
     _import_readers(kind)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
-    _limit(resource.RLIMIT_AS, _address_space() + limits.memory_bytes)
+    reserved_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _limit(resource.RLIMIT_AS, reserved_bytes + limits.memory_bytes)
     try:
         answer = json.dumps({"ensemble": read_foreign(path, kind, features, limits, rows).to_json()})
     except MemoryError:
@@ -414,25 +411,6 @@ def _limit(what: int, value: int) -> None:
     """Lower a limit of this process, unless the system's own is lower."""
     _, most = resource.getrlimit(what)
     resource.setrlimit(what, (value if most < 0 else min(value, most), most))
-
-
-def _address_space() -> int:
-    """Return the bytes of memory that this process has reserved."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
-def _booster(path: Path, content: bytes, kind: Format) -> Any:
-    import xgboost
-
-    from foretail.models.ensemble.frontends import require_memory
-
-    booster = xgboost.Booster()
-    try:
-        booster.load_model(bytearray(content))  # recognises both forms
-    except (xgboost.core.XGBoostError, UnicodeDecodeError) as error:  # its error can quote what it read
-        require_memory(error)
-        raise _damaged(path, kind) from None
-    return booster
 
 
 def _skops(path: Path) -> object:

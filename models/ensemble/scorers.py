@@ -95,27 +95,23 @@ def scorer_of(ensemble: Ensemble) -> Scorer:
             raise ForetailError(f"no switch computes {item.name}: give a model on features of the catalog")
     largest = sum(Fraction(float(np.abs(tree.value).max())) for tree in ensemble.trees)
     unit = Fraction(2) ** min(ensemble.scale_bits, _BITS - math.floor(largest).bit_length())
-    first = np.cumsum([0, *(len(tree.feature) for tree in ensemble.trees)])
-    left, right = (
-        np.concatenate(
-            [
-                np.where(tree.feature < 0, -1, getattr(tree, side) + start)
-                for tree, start in zip(ensemble.trees, first[:-1], strict=True)
-            ]
-        ).astype(np.int32)
-        for side in ("left", "right")
+    sizes = [len(tree.feature) for tree in ensemble.trees]
+    first = np.cumsum([0, *sizes])[:-1]
+    feature, cut, *sides = (
+        np.concatenate([getattr(tree, name) for tree in ensemble.trees]) for name in ("feature", "cut", "left", "right")
     )
+    left, right = (np.where(feature < 0, -1, side + np.repeat(first, sizes)).astype(np.int32) for side in sides)
     votes = [np.array([round(Fraction(value) * unit) for value in tree.value.tolist()]) for tree in ensemble.trees]
     of_leaves = [of_tree[tree.leaves] for of_tree, tree in zip(votes, ensemble.trees, strict=True)]
     lowest, highest = sum(int(one.min()) for one in of_leaves), sum(int(one.max()) for one in of_leaves)
     tau = math.floor((ensemble.threshold - Fraction(ensemble.base)) * unit)
     return voting_trees(
         [item.name for item in ensemble.features],
-        np.concatenate([tree.feature for tree in ensemble.trees]),
-        np.concatenate([tree.cut for tree in ensemble.trees]),
+        feature,
+        cut,
         left,
         right,
         np.concatenate(votes).astype(np.int64),
-        first[:-1].astype(np.int64),
+        first.astype(np.int64),
         min(max(tau, lowest - 1), highest),
     )

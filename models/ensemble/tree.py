@@ -97,14 +97,8 @@ def cuts_of(trees: Iterable[Tree]) -> dict[int, list[int]]:
 def tree_fault(tree: Tree, largest_cut: IntArray) -> str | None:
     """Say which invariant a tree breaks, None if none; the features have these largest cuts, int64[features]."""
     n = len(tree.feature)
-    arrays: list[npt.NDArray[Any]] = [
-        tree.cut,
-        tree.left,
-        tree.right,
-        tree.value,
-        *(counts for counts in (tree.votes, tree.visits) if counts is not None),
-    ]
-    if any(len(array) != n for array in arrays):
+    arrays = (tree.cut, tree.left, tree.right, tree.value, tree.votes, tree.visits)
+    if any(array is not None and len(array) != n for array in arrays):
         return "has arrays of different lengths"
     leaf = tree.feature < 0
     inner = np.flatnonzero(~leaf)

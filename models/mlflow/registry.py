@@ -20,20 +20,15 @@ from foretail.core.json_text import parse_json
 from foretail.core.reading import Reading
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
-from foretail.models.mlflow.registered import (
+from foretail.models.mlflow.store import answered, connected, first_line, out_of_reach, store_exists, usable
+from foretail.models.mlflow.tracking import (
     ENSEMBLE_FILE,
+    ENSEMBLE_TAG,
     MODEL_NAME,
     NETWORK_FILE,
+    NETWORK_TAG,
+    TEACHER_TAG,
 )
-from foretail.models.mlflow.store import (
-    answered,
-    connected,
-    first_line,
-    out_of_reach,
-    store_exists,
-    usable,
-)
-from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
@@ -146,9 +141,12 @@ def load_drop_predictor(
         if path.is_dir():
             path = _model_file(path, address)
         try:
-            model = (
-                _network(path) if path.name == NETWORK_FILE else load_model_file(path, features, allow_pickle, limits)
-            )
+            if path.name == NETWORK_FILE:
+                from foretail.models.drop.network import Network  # its packages are an extra
+
+                model: Ensemble | Network = Network.load(path)
+            else:
+                model = load_model_file(path, features, allow_pickle, limits)
         except ForetailError as error:
             raise ForetailError(str(error).replace(str(path), address)) from None
         if wanted not in (None, model.sha256):
@@ -166,12 +164,6 @@ def _remedy(address: re.Match[str]) -> str:
             "point the alias at a model: foretail train moves tracking.alias, foretail promote champion and challenger"
         )
     return "train and register the model first"
-
-
-def _network(path: Path) -> Network:
-    from foretail.models.drop.network import Network  # its packages are an extra
-
-    return Network.load(path)
 
 
 def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> tuple[str, str | None]:
@@ -285,6 +277,13 @@ def run_document(run_id: str, name: str, uri: str) -> Any:
             raise ForetailError(
                 f"the run {run_id} has no {name} ({first_line(error)}): train the model again"
             ) from error
+
+
+def tagged_run(tag: str, value: str, uri: str) -> str | None:
+    """Return the newest finished run of all experiments with a tag; None when there is none."""
+    with mlflow_at(uri) as mlflow:
+        finished = [run for run in _runs_with(mlflow, tag, value) if run.info.status == "FINISHED"]
+    return str(finished[0].info.run_id) if finished else None
 
 
 def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:

@@ -5,18 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import EMPTY, RegisteredModel, create_version, point_alias
 from foretail.models.mlflow.registry import load_ensemble, mlflow_at
 from foretail.models.mlflow.store import answered, first_line, locked, settled, store_exists
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 _VERSION_AT_ALIAS = """
     SELECT version FROM registered_model_aliases JOIN model_versions USING (workspace, name, version)
     WHERE workspace = 'default' AND name = ? AND alias = ? AND run_id = ? AND current_stage <> 'Deleted_Internal'
 """
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version in the model registry, and the alias that points at it now."""
+
+    name: str
+    version: str
+    alias: str
+    before: str | None = None  #: the version that the alias pointed at before, if any; `version` itself when it stayed
+
+    def sentence(self) -> str:
+        """Say where the alias points, and whether it moved."""
+        was = {None: "", self.version: ", as before"}.get(self.before, f"; before: version {self.before}")
+        return f"models:/{self.name}@{self.alias} is version {self.version} now{was}"
+
+
+def point_alias(client: Any, name: str, alias: str, version: str) -> RegisteredModel:
+    """Point an alias at a version: the one place where aliases move. ``latest`` is MLflow's own, the newest version."""
+    if alias.lower() == "latest":
+        return RegisteredModel(name, version, alias)
+    before = client.get_registered_model(name).aliases.get(alias)
+    if before is None or str(before) != version:
+        settled(client.set_registered_model_alias, name, alias, version)
+    return RegisteredModel(name, version, alias, None if before is None else str(before))
 
 
 def alias_holder(name: str, alias: str, uri: str) -> str | None:
@@ -130,7 +157,8 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return []
             raise
-        versions = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
+        newest_first = sorted({int(version) for version in aliases.values()}, reverse=True)
+        versions = [client.get_model_version(name, str(version)) for version in newest_first]
     return [
         NamedVersion(
             str(one.version),
@@ -139,7 +167,7 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
             one.description or "",
             dict(one.tags),
         )
-        for one in sorted(versions, key=lambda one: -int(one.version))
+        for one in versions
     ]
 
 
@@ -235,3 +263,26 @@ def _new_version(
         if outputs is not None and outputs.model_outputs:
             return create_version(client, name, run, outputs.model_outputs[0].model_id, description, tags)
     raise ForetailError(f"none of the runs {', '.join(runs)} in {uri} saved its model: train it again")
+
+
+def create_version(
+    client: Any, name: str, run_id: str, model_id: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
+) -> str:
+    """Make a logged model a new version of a registered one, which is created when missing; return the version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)  # log_model could, but announces it on stderr
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":  # asking first would race with other jobs of a sweep
+            raise
+    address = f"models:/{model_id}"
+    return str(
+        settled(
+            *(client.create_model_version, name, address, run_id),
+            tags=dict(tags),
+            description=description,
+            await_creation_for=0,
+            model_id=model_id,
+        ).version
+    )

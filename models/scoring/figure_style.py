@@ -7,12 +7,13 @@ are looked up.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     Panels = tuple[Figure, list[Axes]]
-
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
 
 MARKERS = "osD^v<>PXph*"
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -34,32 +32,9 @@ COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, INDIGO)
 FIGURE_KINDS = ("pdf", "png", "svg")
 """How each figure of a run is saved."""
 
-STYLES: dict[str, dict[str, Any]] = {
-    "screen": {},
-    "paper": {
-        "font.size": 8.5,  # what is small has 7 points
-        "lines.linewidth": 1.0,
-        "lines.markersize": 4,
-        "axes.linewidth": 0.6,
-        "pdf.fonttype": 42,
-        "savefig.dpi": 300,
-    },
-    "slides": {"font.size": 16, "lines.linewidth": 2.5, "lines.markersize": 9, "axes.linewidth": 1.2},
-}
-"""Settings of matplotlib beside those of every figure, by where it is shown."""
 SLIDES_LARGER = 1.6
 """Figures for slides have so much more room, unless their width is given."""
-DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 1)),
-    (0, (1, 1)),
-    "-.",
-    (0, (3, 1, 1, 1, 1, 1)),
-    (0, (9, 2)),
-    ":",
-    "--",
-    (0, (7, 1, 2, 1)),
-)
+DASHES = ("-", (0, (5, 1)), (0, (1, 1)), "-.", (0, (3, 1, 1, 1, 1, 1)), (0, (9, 2)), ":", "--", (0, (7, 1, 2, 1)))
 """Dashes of lines without markers in a paper, by their colour: prints in grey tell them apart."""
 MM_PER_INCH, POINTS_PER_INCH = 25.4, 72
 COLUMN_MM = 3.3 * MM_PER_INCH
@@ -76,7 +51,7 @@ NARROWEST_MM = 50
 class Look:
     """Look of figures: the place that shows them, and their width."""
 
-    style: str = "screen"  #: of `STYLES`
+    style: str = "screen"  #: the place: screen, paper or slides, each with a style sheet of matplotlib
     width_mm: float | None = None  #: of a whole figure; None is a column of a paper, elsewhere what fits its panels
 
     @property
@@ -99,44 +74,28 @@ def looking(look: Look) -> Iterator[None]:
         _LOOK.reset(before)
 
 
-def figure_style(look: Look | None = None) -> AbstractContextManager[None]:
+@contextmanager
+def figure_style(look: Look | None = None) -> Iterator[None]:
     """The settings of matplotlib for one figure; `look` is the present one unless given."""
     from matplotlib import rc_context
+
+    with rc_context(style_sheet((look or _LOOK.get()).style)):
+        yield
+
+
+@cache
+def style_sheet(style: str) -> dict[Any, Any]:
+    """Settings of matplotlib by the place that shows figures: those of ``screen.mplstyle``, and what it changes."""
+    from matplotlib import rc_params_from_file
     from matplotlib.rcsetup import cycler
 
-    settings: dict[Any, Any] = {
-        "axes.axisbelow": True,
-        "axes.edgecolor": "0.4",
-        "axes.prop_cycle": cycler(color=COLOURS),
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlesize": "medium",
-        "figure.facecolor": "white",
-        "figure.titlesize": "medium",
-        "grid.alpha": 0.25,
-        "legend.fontsize": "small",
-        "legend.frameon": False,
-        "savefig.dpi": 150,
-        "savefig.facecolor": "white",
-        "svg.hashsalt": "foretail",
-        "xtick.color": "0.4",
-        "xtick.labelcolor": "black",
-        "ytick.color": "0.4",
-        "ytick.labelcolor": "black",
-        **STYLES[(look or _LOOK.get()).style],
-    }
-    return rc_context(settings)
+    sheets = [str(resources.files(__package__).joinpath(f"{name}.mplstyle")) for name in ("screen", style)]
+    screen, changes = (rc_params_from_file(sheet, use_default_template=False) for sheet in sheets)
+    return {"axes.prop_cycle": cycler(color=COLOURS), **screen, **changes}
 
 
-def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
-    """`draw`, within the style."""
-
-    @wraps(draw)
-    def drawing(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
-        with figure_style():
-            return draw(*args, **kwargs)
-
-    return drawing
+styled = figure_style()
+"""Decorator of functions that draw: they do so within the present style."""
 
 
 def panels(columns: int, rows: int = 1, *, inches: tuple[float, float], grid: Any = "both", **more: Any) -> Panels:
@@ -205,15 +164,10 @@ def _without_exponents(figure: Figure) -> None:
         def __call__(self, x: float, pos: int | None = None) -> str:
             return f"{x:g}" if super().__call__(x, pos) else ""
 
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            base = getattr(axis.get_transform(), "base", None)
-            for formatter, change in (
-                (axis.get_major_formatter(), axis.set_major_formatter),
-                (axis.get_minor_formatter(), axis.set_minor_formatter),
-            ):
-                if base is not None and isinstance(formatter, LogFormatterMathtext):
-                    change(Plain(base))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        for formatter in (axis.get_major_formatter(), axis.get_minor_formatter()):
+            if isinstance(formatter, LogFormatterMathtext):
+                formatter.__class__ = Plain  # with its base and all that is set
 
 
 def _wrap_texts(figure: Figure, rows: int, columns: int) -> None:
@@ -239,7 +193,7 @@ def _dash(figure: Figure) -> None:
     from matplotlib.colors import to_hex
     from matplotlib.legend import Legend
 
-    dashes = dict(zip(map(to_hex, COLOURS), DASHES, strict=True))
+    dashes: dict[str, Any] = dict(zip(map(to_hex, COLOURS), DASHES, strict=True))
     legends: Any = figure.findobj(Legend)
     samples = [line for legend in legends for line in legend.get_lines()]
     plotted = [line for axes in figure.axes for line in axes.lines if np.size(line.get_xdata()) > 2]
@@ -270,6 +224,6 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], side: 
         fitting = max(1, int(width_mm / MM_PER_LETTER[_LOOK.get().style] / longest))
         side, more = "lower center", {**more, "ncols": min(fitting, len(labels))}
         lines = -(-len(labels) // more["ncols"]) + len(str(more.get("title", "")).splitlines())
-        (width, height), letter = figure.get_size_inches(), STYLES[_LOOK.get().style].get("font.size", 10)
+        (width, height), letter = figure.get_size_inches(), style_sheet(_LOOK.get().style)["font.size"]
         figure.set_size_inches(width, height + lines * 1.5 * letter / POINTS_PER_INCH)
     figure.legend(handles, labels, **{"loc": f"outside {side}", **more})

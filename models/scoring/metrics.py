@@ -3,6 +3,9 @@
 Positive means drop. A score whose denominator is zero is None, in JSON null; nothing here divides by zero or prints a
 zero as something else. Scores are given for the whole trace and for the asked region, the arrivals at which Credence
 consults the predictor: most arrivals lie outside, and no prediction there has an effect.
+
+Tests compare with scikit-learn. Its functions are not called, because each checks and counts all rows again: on
+millions of rows that takes tens to hundreds of times as long, and the last digits of average precision differ.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ class Confusion(Summarised):
     @classmethod
     def count(cls, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike) -> Confusion:
         """Count two bool arrays of equal shape [rows]; raise ForetailError on another type or shape."""
-        truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
-        _same_length(truth, predicted)
+        truth = _bools("lqd_drop", lqd_drop)
+        predicted = _bools("predicted_drop", predicted_drop, truth)
         tp = int(np.count_nonzero(truth & predicted))
         positives, claimed = int(np.count_nonzero(truth)), int(np.count_nonzero(predicted))
         return cls(tp, claimed - tp, len(truth) - positives - claimed + tp, positives - tp)
@@ -139,31 +142,23 @@ def rank(lqd_drop: npt.ArrayLike, score: npt.ArrayLike) -> Ranking:
 
     `lqd_drop` is bool[rows], `score` int64 or float64[rows]: higher means more likely to drop.
     """
-    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(score)
-    _same_length(truth, values)
+    truth = _bools("lqd_drop", lqd_drop)
+    values = _alike(truth, np.asarray(score))
     if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values)):
         raise ForetailError(f"the scores ({values.dtype}) must be finite numbers: check what the predictor returns")
     chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, len(truth), CHUNK_ROWS)]
     if len(chunks) < 2 or 2 * len(np.unique(values[chunks[0]])) > CHUNK_ROWS:  # as a network's
-        return _sorted(values, truth)
-    parts = [_sorted(values[chunk], truth[chunk]) for chunk in chunks]
-    all_scores = np.concatenate([part.score for part in parts])
-    distinct, place = np.unique(all_scores, return_inverse=True)
-    counts = []
-    for name in ("tp", "fp"):
-        steps = np.concatenate([np.diff(getattr(part, name), prepend=0) for part in parts])
-        total = np.zeros(len(distinct), np.int64)
-        np.add.at(total, place, steps)
-        counts.append(np.cumsum(total[::-1]))
-    return Ranking(distinct[::-1], *counts)
+        return _ranked(values, truth, ~truth)
+    parts = [_ranked(values[chunk], truth[chunk], ~truth[chunk]) for chunk in chunks]
+    steps = ([np.diff(getattr(part, name), prepend=0) for part in parts] for name in ("tp", "fp"))
+    return _ranked(np.concatenate([part.score for part in parts]), *map(np.concatenate, steps))
 
 
-def _sorted(values: npt.NDArray[Any], truth: BoolArray) -> Ranking:
+def _ranked(values: npt.NDArray[Any], drops: npt.NDArray[Any], others: npt.NDArray[Any]) -> Ranking:
     order = np.argsort(values, kind="stable")[::-1]
-    values, truth = values[order], truth[order]
+    values = values[order]
     last = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
-    tp = np.cumsum(truth, dtype=np.int64)[last]
-    return Ranking(values[last], tp, last.astype(np.int64) + 1 - tp)
+    return Ranking(values[last], *(np.cumsum(part[order], dtype=np.int64)[last] for part in (drops, others)))
 
 
 def scores(
@@ -189,19 +184,13 @@ def scores(
         LQD's decisions once more, with the victims that agree best with the predictions (``PushOuts.assign`` of the
         whole trace); adds `precision_best_assignment`, `recall_best_assignment` and `f1_best_assignment`.
     """
-    truth, predicted = _bools("lqd_drop", lqd_drop), _bools("predicted_drop", predicted_drop)
-    _same_length(truth, predicted)
+    truth = _bools("lqd_drop", lqd_drop)
+    predicted = _bools("predicted_drop", predicted_drop, truth)
     regions: dict[str, BoolArray | slice] = {"whole": slice(None)}
     if asked is not None:
-        where = _bools("asked", asked)
-        _same_length(truth, where)
-        regions["asked"] = where
-    values = None if score is None else np.asarray(score)
-    if values is not None:
-        _same_length(truth, values)
-    assigned = None if best_assignment is None else _bools("best_assignment", best_assignment)
-    if assigned is not None:
-        _same_length(truth, assigned)
+        regions["asked"] = _bools("asked", asked, truth)
+    values = None if score is None else _alike(truth, np.asarray(score))
+    assigned = None if best_assignment is None else _bools("best_assignment", best_assignment, truth)
     result: dict[str, dict[str, Score]] = {}
     for region, rows in regions.items():
         result[region] = Confusion.count(truth[rows], predicted[rows]).scores(ports)
@@ -209,8 +198,7 @@ def scores(
             result[region]["average_precision"] = rank(truth[rows], values[rows]).average_precision
         if assigned is not None:
             best = Confusion.count(assigned[rows], predicted[rows])
-            named = {"precision": best.precision, "recall": best.recall, "f1": best.f1}
-            result[region] |= {f"{name}_best_assignment": value for name, value in named.items()}
+            result[region] |= {f"{name}_best_assignment": getattr(best, name) for name in best.also}
     return result
 
 
@@ -219,8 +207,8 @@ def brier_score(lqd_drop: npt.ArrayLike, probability: npt.ArrayLike) -> float | 
 
     `lqd_drop` is bool[rows], `probability` float[rows], in [0, 1].
     """
-    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
-    _same_length(truth, values)
+    truth = _bools("lqd_drop", lqd_drop)
+    values = _alike(truth, np.asarray(probability, np.float64))
     return float(np.mean((values - truth) ** 2)) if len(truth) else None
 
 
@@ -229,8 +217,8 @@ def expected_calibration_error(lqd_drop: npt.ArrayLike, probability: npt.ArrayLi
 
     Rows are taken together in `bins` of equal width (Naeini et al., AAAI 2015). Parameters as :func:`brier_score`'s.
     """
-    truth, values = _bools("lqd_drop", lqd_drop), np.asarray(probability, np.float64)
-    _same_length(truth, values)
+    truth = _bools("lqd_drop", lqd_drop)
+    values = _alike(truth, np.asarray(probability, np.float64))
     if not len(truth):
         return None
     place = np.minimum((values * bins).astype(np.int64), bins - 1)
@@ -241,16 +229,17 @@ def _ratio(numerator: int, denominator: int) -> float | None:
     return numerator / denominator if denominator else None
 
 
-def _bools(name: str, values: npt.ArrayLike) -> BoolArray:
+def _bools(name: str, values: npt.ArrayLike, truth: BoolArray | None = None) -> BoolArray:
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype != np.bool_:
         raise ForetailError(f"{name} has shape {array.shape} and type {array.dtype}: pass one bool per row")
-    return array
+    return array if truth is None else _alike(truth, array)
 
 
-def _same_length(truth: BoolArray, other: npt.NDArray[np.generic]) -> None:
+def _alike(truth: BoolArray, other: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if other.shape != truth.shape:
         raise ForetailError(f"{len(truth)} labels meet predictions of shape {other.shape}: pass one per label")
+    return other
 
 
 def drops_of(counts: Mapping[str, Score]) -> int:

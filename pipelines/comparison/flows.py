@@ -21,10 +21,9 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.models.mlflow.registry import NoLineage, lineage
+from foretail.models.mlflow.registry import NoLineage, lineage, tagged_run
 from foretail.models.mlflow.store import store_exists, tracking_uri
-from foretail.models.mlflow.tracking import tagged_run
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.exchanges import exchange_table
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate

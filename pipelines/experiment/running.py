@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.experiment import ExperimentSettings
 from foretail.core.summary import Summarised
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, RegisteredModel
-from foretail.models.mlflow.tracking import TrackedRun
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, TrackedRun
+from foretail.models.mlflow.versions import RegisteredModel
 from foretail.models.scoring.figure_style import FIGURE_KINDS
 from foretail.pipelines.errors import PointsFailed
 from foretail.pipelines.experiment.declaration import Experiment, Learned, Run, Settings, Shown

@@ -16,11 +16,10 @@ from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
 from foretail.models.mlflow.registry import Lineage, NoLineage, lineage, load_ensemble, run_document, run_tags
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import TrackedRun
-from foretail.models.mlflow.versions import alias_holder, move_alias, version_tags
+from foretail.models.mlflow.tracking import OUTCOME_FILE, TrackedRun
+from foretail.models.mlflow.versions import RegisteredModel, alias_holder, move_alias, version_tags
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused

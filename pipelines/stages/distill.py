@@ -10,7 +10,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.runs.versions import versions

@@ -10,9 +10,8 @@ from typing import Any
 from foretail.configs.schema.model_stages import PromoteConfig
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.versions import NamedVersion, give_back, named_versions
+from foretail.models.mlflow.versions import NamedVersion, RegisteredModel, give_back, named_versions
 from foretail.pipelines.promotion.closed_loop import judge_by_cost
 from foretail.pipelines.promotion.promoting import GATE_RUN_TAG, PromoteResult, judge_by_scores, promote_model
 from foretail.pipelines.runs.result import Table

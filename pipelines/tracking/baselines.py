@@ -8,9 +8,9 @@ from typing import Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
-from foretail.models.mlflow.registered import OUTCOME_FILE
 from foretail.models.mlflow.registry import run_document
 from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.tracking import OUTCOME_FILE
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.result import Cell
 from foretail.pipelines.runs.store import Store

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from foretail.configs.schema.tracking import Tracking
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import Lineage, NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_TAG, NETWORK_TAG
-from foretail.models.mlflow.versions import Version, register_model, versions_of
+from foretail.models.mlflow.versions import RegisteredModel, Version, register_model, versions_of
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.result import figure_text

@@ -15,9 +15,9 @@ from foretail.core.impostors import refuse_impostor
 from foretail.models import zoo
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.models.mlflow.registry import load_drop_predictor, not_trees
 from foretail.models.mlflow.store import tracking_uri
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.data.inputs import refuse_window
 from foretail.pipelines.runs.notes import use_lineage, use_model

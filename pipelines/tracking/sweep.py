@@ -24,7 +24,7 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.mlflow.versions import register_model
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.runs.ending import StageFailed

@@ -15,7 +15,8 @@ from foretail.features.rows.labelled_rows import Region, read_rows
 from foretail.models.drop.distillation import Budget, distill
 from foretail.models.drop.network import Network
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE, RegisteredModel
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.models.mlflow.versions import RegisteredModel
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table

@@ -24,7 +24,7 @@ from foretail.features.rows.splits import Side
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import (
     OperatingPoint,

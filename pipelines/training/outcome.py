@@ -16,9 +16,9 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
 from foretail.features.rows import splits
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import TEACHER_TAG, nest, run_exists
+from foretail.models.mlflow.tracking import OUTCOME_FILE, TEACHER_TAG, nest, run_exists
+from foretail.models.mlflow.versions import RegisteredModel
 from foretail.models.scoring.metrics import Score, drops_of
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS

@@ -25,10 +25,9 @@ from foretail.export.proof import ProofError, at_most
 from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, to_json
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, LowRank
 from foretail.testing import synthetic_sequences
 from tests.examples import draws
 

@@ -19,12 +19,13 @@ from foretail.export.proof import ProofError
 from foretail.export.sonic.target import SHIFT, ExportedRules, Sonic
 from foretail.export.target import Files, export, prove_files
 from foretail.features.catalog import COUNTERS, counter_params
-from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, within_exponents
+from foretail.models.drop.thresholds.alpha_tree import within_exponents
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.pipelines import cli
 from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.sonic.tables import Profile
+from tests.forests import alpha_exponents
 from tests.models.drop.test_predictor import model as stump
 
 LEAF = Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json"

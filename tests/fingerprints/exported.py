@@ -25,10 +25,9 @@ from foretail.export.p4.text import render_p4
 from foretail.export.passes import lower
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import from_json, name_of, to_json
-from foretail.models.demand.regression import LinearEntries
+from foretail.models.demand.regression import LinearEntries, LowRank
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.testing import synthetic_sequences
 from tests.export.p4.p4_texts import small_ensemble

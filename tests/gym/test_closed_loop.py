@@ -24,12 +24,12 @@ from foretail.export.target import export
 from foretail.features.catalog import COUNTERS, feature
 from foretail.gym import ACCEPT, ClosedLoopAlphaEnv, ClosedLoopEnv, ClosedLoopVectorEnv
 from foretail.gym.closed_loop import EXPONENTS
-from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree
+from foretail.models.drop.thresholds.alpha_tree import fit_alpha_tree
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.sim_bridge.native.network import NativeNetwork, run_live_native
 from tests.examples import draws
-from tests.forests import paper_forest
+from tests.forests import alpha_exponents, paper_forest
 from tests.refusals import refusing
 from tests.scenarios import settings, with_racks
 from tests.sim_bridge.native.drawn_settings import drawn_settings

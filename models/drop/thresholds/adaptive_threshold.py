@@ -241,15 +241,12 @@ def search_threshold(
 def _steps() -> list[tuple[NDArray[np.float64], float, float]]:
     """Steps of the search, in turn: directions [moved, numbers], their share of the trials, the spread."""
     count = SETS * _OF_SET + len(TESTS)
-    together = np.zeros((_OF_SET, count))
-    for place in range(_OF_SET):
-        together[place, [place + _OF_SET * number for number in range(SETS)]] = SPREAD[place]
+    together = np.hstack([np.tile(np.diag(SPREAD), SETS), np.zeros((_OF_SET, len(TESTS)))])
     blocks = []
     for number in reversed(range(SETS)):
         block = np.zeros((_OF_SET + len(TESTS), count))
         block[np.arange(_OF_SET), _OF_SET * number + np.arange(_OF_SET)] = SPREAD
-        for place in range(len(TESTS)):
-            block[_OF_SET + place, SETS * _OF_SET + place] = _CUT_SPREAD
+        block[_OF_SET + np.arange(len(TESTS)), SETS * _OF_SET + np.arange(len(TESTS))] = _CUT_SPREAD
         blocks.append(block)
     apart, closer = [(block, 0.14, 1.0) for block in blocks], [(block, 0.1, 0.4) for block in blocks]
     return [(together, 0.28, 1.0), *apart, *closer]

@@ -50,6 +50,7 @@ def fit_alpha_tree(
 
     cheapest = exponents[int(np.average(costs, axis=0, weights=weights).argmin())]
     root: Rule = float(cheapest)
+    read: set[int] = set()  # places of the counters that are tested
     if depth > 0:
         model = DecisionTreeRegressor(max_depth=depth, min_weight_fraction_leaf=SMALLEST_LEAF, random_state=0)
         fitted = model.fit(counters, costs, sample_weight=weights).tree_
@@ -60,22 +61,15 @@ def fit_alpha_tree(
             below, above = node_of(fitted.children_left[place]), node_of(fitted.children_right[place])
             if below == above and not isinstance(below, tuple):
                 return below
+            read.add(int(fitted.feature[place]))
             return (COUNTERS[fitted.feature[place]].name, int(fitted.threshold[place]), below, above)
 
         root = node_of(0)
-    read = sorted(_names(root)) or [0]  # an ensemble has an input
     params = counter_params(interval_ns)
-    inputs = tuple(FeatureInput(COUNTERS[place].name, params, COUNTER_BITS) for place in read)
+    tested = sorted(read) or [0]  # an ensemble has an input
+    inputs = tuple(FeatureInput(COUNTERS[place].name, params, COUNTER_BITS) for place in tested)
     tree = tree_of_rule(root, [item.name for item in inputs])
     return Ensemble(inputs, (tree,), Fraction(0), output="value", origin={"kind": "alpha_tree"})
-
-
-def alpha_exponents(ensemble: Ensemble, counters: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return log2(alpha), int64[rows], for `counters`, int64[rows, counters] in the order of ``COUNTERS``."""
-    names = [counter.name for counter in COUNTERS]
-    columns = counters[:, [names.index(item.name) for item in ensemble.features]]
-    (tree,) = ensemble.trees
-    return tree.value[tree.leaf(columns)].astype(np.int64)
 
 
 def within_exponents(ensemble: Ensemble, first: int, last: int, nearest: bool) -> Ensemble:
@@ -113,22 +107,13 @@ def require_alpha_tree(ensemble: Ensemble, name: str) -> int:
             f"{name} predicts no alpha, for it does not read counters of an interval: learn one with fit_alpha_tree"
         )
     values = ensemble.trees[0].value[ensemble.trees[0].leaves]
-    if len(ensemble.trees) != 1 or ensemble.base or not set(values.tolist()) <= set(map(float, _range())):
+    if (
+        len(ensemble.trees) != 1
+        or ensemble.base
+        or not set(values.tolist()) <= set(map(float, range(FIRST_EXPONENT, LAST_EXPONENT + 1)))
+    ):
         raise ForetailError(
             f"{name} is not one tree with whole numbers from {FIRST_EXPONENT} to {LAST_EXPONENT} in its leaves, which "
             "are log2(alpha): learn one with fit_alpha_tree"
         )
     return int(interval)
-
-
-def _range() -> range:
-    return range(FIRST_EXPONENT, LAST_EXPONENT + 1)
-
-
-def _names(node: Rule) -> set[int]:
-    """Places of the counters that are tested."""
-    if not isinstance(node, tuple):
-        return set()
-    name, _, below, above = node
-    place = next(place for place, counter in enumerate(COUNTERS) if counter.name == name)
-    return {place} | _names(below) | _names(above)

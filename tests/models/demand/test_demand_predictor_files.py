@@ -18,10 +18,9 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, from_json, load, save, to_json
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, LowRank
 from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.models.ensemble.rounding import framework_sum

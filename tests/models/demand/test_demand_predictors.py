@@ -17,9 +17,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor, FloatArray, examples, into_hose, windows
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, LowRank
 from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from foretail.testing import check_demand_predictor
 from tests.examples import draws

@@ -12,9 +12,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix, DemandSequence, split_sequences
 from foretail.models.demand.attention import HistoryAttention
 from foretail.models.demand.averages import LastValue, MovingAverage, Seasonal
-from foretail.models.demand.low_rank import LowRank
 from foretail.models.demand.predictor import DemandPredictor
-from foretail.models.demand.regression import BoostedEntries, LinearEntries
+from foretail.models.demand.regression import BoostedEntries, LinearEntries, LowRank
 from foretail.models.demand.scores import (
     MatrixError,
     evaluate,

@@ -23,7 +23,7 @@ from foretail.models.drop.boosted import BoostedTrees
 from foretail.models.drop.forest import ExtraTrees, RandomForest
 from foretail.models.drop.predictor import DropPredictor, Parameter
 from foretail.models.drop.sharing_rule import FEATURES, TRACKED, SharingRule
-from foretail.models.drop.thresholds.alpha_tree import alpha_exponents, fit_alpha_tree, require_alpha_tree
+from foretail.models.drop.thresholds.alpha_tree import fit_alpha_tree, require_alpha_tree
 from foretail.models.drop.weights import DropWeight, drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
@@ -32,7 +32,7 @@ from foretail.models.scoring.metrics import rank
 from foretail.testing import check_predictor, synthetic_arrivals
 from tests.broken import broken
 from tests.examples import draws
-from tests.forests import PAPER_INPUTS
+from tests.forests import PAPER_INPUTS, alpha_exponents
 from tests.refusals import refusing
 
 X, Y = synthetic_arrivals(rows=3000, seed=3)

@@ -16,11 +16,11 @@ from foretail.models.scoring.figure_style import (
     COLUMN_MM,
     DASHES,
     MM_PER_INCH,
-    STYLES,
     Look,
     figure_style,
     looking,
     panels,
+    style_sheet,
     styled,
     with_legend,
 )
@@ -54,7 +54,7 @@ def wide(columns: int = 3) -> Figure:
     return with_legend(figure, row[0], title="bands: 95 % intervals")
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ["screen", "paper", "slides"])
 @pytest.mark.parametrize("width_mm", [None, 85.0, 174.0, 300.0])
 @pytest.mark.parametrize("columns", [1, 3, 5])
 def test_a_figure_is_as_wide_as_it_should_be_and_its_words_are_apart(
@@ -67,7 +67,7 @@ def test_a_figure_is_as_wide_as_it_should_be_and_its_words_are_apart(
     figure.savefig(io.BytesIO(), format="png")
     if width_mm is not None:
         assert figure.get_size_inches()[0] * MM_PER_INCH == pytest.approx(width_mm)
-    assert {axes.xaxis.label.get_fontsize() for axes in figure.axes} == {STYLES[style].get("font.size", 10)}
+    assert {axes.xaxis.label.get_fontsize() for axes in figure.axes} == {style_sheet(style)["font.size"]}
     assert len(figure.legends[0].get_texts()) == 5
     assert all(axes.get_ylabel() for axes in figure.axes if axes.get_position().x0 == figure.axes[0].get_position().x0)
     texts = [

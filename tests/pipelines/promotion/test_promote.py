@@ -22,10 +22,9 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
 from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
 from foretail.models.mlflow.tracking import track
-from foretail.models.mlflow.versions import alias_holder, move_alias
+from foretail.models.mlflow.versions import RegisteredModel, alias_holder, move_alias
 from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
