@@ -354,7 +354,7 @@ def _doctor(arguments: Sequence[str]) -> int | None:
 
 
 def _completion(arguments: Sequence[str]) -> int | None:
-    from foretail.pipelines.command.completion import SCRIPTS, words
+    from foretail.pipelines.command.reference import SCRIPTS, words
 
     if len(arguments) == 2 and arguments[0] == "words":  # what the script asks
         print("\n".join(words(arguments[1], tuple(COMMANDS))))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from foretail.core.errors import ForetailError
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import MODEL_SHA256
+from foretail.models.mlflow.tracking import MODEL_SHA256
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network

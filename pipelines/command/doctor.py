@@ -12,8 +12,7 @@ from pathlib import Path
 from foretail.core.errors import ForetailError, install_command
 from foretail.export.c.build import find_compiler
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
-from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.versions import version_of
+from foretail.pipelines.runs.result import Table, version_of
 from foretail.pipelines.tracking.server import postgres_programs
 from foretail.sim_bridge.builds import compiler
 from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3

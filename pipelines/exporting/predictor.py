@@ -35,9 +35,8 @@ from foretail.models.drop.thresholds.alpha_tree import require_alpha_tree, withi
 from foretail.models.ensemble.effort import Effort
 from foretail.models.ensemble.ensemble import ColumnInput, Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import Limits
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import not_trees
-from foretail.models.mlflow.tracking import ENSEMBLE_TAG
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, ENSEMBLE_TAG
 from foretail.pipelines.data.inputs import column_inputs, dataset_columns, feature_inputs, open_dataset
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table

@@ -25,8 +25,8 @@ from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
 from foretail.models.mlflow.registry import Lineage
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval

@@ -16,11 +16,19 @@ from foretail.core.summary import Summarised
 from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.splits import Selection
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
-from foretail.models.mlflow.registry import Lineage, NoLineage, lineage, load_ensemble, run_document, run_tags
+from foretail.models.mlflow.registry import (
+    Lineage,
+    NoLineage,
+    alias_holder,
+    lineage,
+    load_ensemble,
+    move_alias,
+    run_document,
+    run_tags,
+    version_tags,
+)
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import TrackedRun
-from foretail.models.mlflow.versions import alias_holder, move_alias, version_tags
+from foretail.models.mlflow.tracking import OUTCOME_FILE, RegisteredModel, TrackedRun
 from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
 from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused
@@ -37,14 +45,12 @@ from foretail.pipelines.promotion.gate import (
     refuse_unfit,
 )
 from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table, short_card
+from foretail.pipelines.runs.notes import say_if_silent
 from foretail.pipelines.runs.result import Table, json_text, plain
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.runs.zeros import say_if_silent
 from foretail.pipelines.settings.compose import differing
-from foretail.pipelines.tracking.baselines import HERE, TRAINED, chosen_in
-from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
-from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.runs import address, run_note, tracked
+from foretail.pipelines.tracking.loading import HERE, TRAINED, chosen_in, load_model
+from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, run_note, tracked
 from foretail.sim_bridge.open_loop.baselines import tuned
 
 HELD_OUT = "held-out"

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from foretail.configs.schema.packet_stages import ChooseConfig
 from foretail.core.summary import Summarised
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, styled
 from foretail.pipelines.comparison.choosing import Choice
 from foretail.pipelines.comparison.choosing import choose as choose_rule

@@ -25,7 +25,7 @@ from foretail.export.target import export
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Outcome
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import FIGURE_KINDS, panels, styled, with_legend
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies, track_flows

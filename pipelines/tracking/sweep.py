@@ -24,13 +24,13 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
-from foretail.models.mlflow.versions import register_model
+from foretail.models.mlflow.registry import register_model
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
+from foretail.pipelines.tracking.loading import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 

@@ -24,7 +24,7 @@ from foretail.features.rows.splits import Side
 from foretail.models.drop.predictor import DropPredictor, TreePredictor
 from foretail.models.drop.weights import drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import ENSEMBLE_FILE, NETWORK_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, NETWORK_FILE
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import (
     OperatingPoint,
@@ -39,12 +39,11 @@ from foretail.pipelines.data.inputs import open_datasets, split_datasets
 from foretail.pipelines.exporting.deciding import decider_if_any
 from foretail.pipelines.runs.notes import use_lineage
 from foretail.pipelines.runs.progress import StageProgress
+from foretail.pipelines.runs.result import version_of
 from foretail.pipelines.runs.store import Key, Store
-from foretail.pipelines.runs.versions import version_of
 from foretail.pipelines.settings.predictors import predictor_class, untrained, window_of
-from foretail.pipelines.tracking.datasets import lineage_of
 from foretail.pipelines.tracking.loading import load_network
-from foretail.pipelines.training.objective import sent_with
+from foretail.pipelines.tracking.runs import lineage_of
 from foretail.pipelines.training.outcome import (
     MODEL,
     TrainResult,
@@ -57,12 +56,11 @@ from foretail.pipelines.training.outcome import (
     write_outcome,
 )
 from foretail.pipelines.training.scores import Labelled, calibrate, judge
-from foretail.pipelines.training.sending import Sending, SendingRound, train_for_sending
+from foretail.pipelines.training.sending import Sending, SendingRound, sent_with, train_for_sending
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
-
 
 SideLabels = list[NDArray[np.bool_]]
 """Labels of every selection of a side: bool[rows]."""

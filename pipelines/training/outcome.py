@@ -16,31 +16,25 @@ from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
 from foretail.features.rows import splits
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import OUTCOME_FILE, RegisteredModel
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import TEACHER_TAG, nest, run_exists
+from foretail.models.mlflow.tracking import OUTCOME_FILE, TEACHER_TAG, RegisteredModel, nest, run_exists
 from foretail.models.scoring.metrics import Score, drops_of
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import sees_window
-from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES
-from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain
+from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES, say_if_constant, say_if_silent
+from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain, versions
 from foretail.pipelines.runs.store import Entry, Key, Store
-from foretail.pipelines.runs.versions import versions
-from foretail.pipelines.runs.zeros import say_if_constant, say_if_silent
 from foretail.pipelines.settings.compose import differing
-from foretail.pipelines.tracking.baselines import baseline_rows
-from foretail.pipelines.tracking.datasets import CAVEATS, describe_split, log_dataset
-from foretail.pipelines.tracking.identity import register_trained, version_description
-from foretail.pipelines.tracking.runs import address, run_note, tracked
+from foretail.pipelines.tracking.loading import baseline_rows, register_trained, version_description
+from foretail.pipelines.tracking.runs import CAVEATS, address, describe_split, log_dataset, run_note, tracked
 from foretail.pipelines.training.scores import Judged, Labelled, replay_scores_of
 from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, shown_share, worth_in_words
 from foretail.sim_bridge.policies import POLICIES
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
-
 
 MODEL = "model"
 

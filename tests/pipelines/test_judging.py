@@ -28,7 +28,6 @@ from foretail.features.dataset.reader import Dataset
 from foretail.gym import BufferEnv, FromDatasets
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY
-from foretail.pipelines.comparison.datasets import DatasetsResult
 from foretail.pipelines.comparison.judging import judge, open_runs
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model, decider_of
@@ -39,7 +38,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
-from foretail.pipelines.stages.replay import replay
+from foretail.pipelines.stages.replay import DatasetsResult, replay
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted

@@ -31,9 +31,9 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
-from foretail.models.mlflow.registered import ENSEMBLE_FILE
+from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.versions import alias_holder
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult

@@ -37,12 +37,11 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.store import first_line, locked, make_sqlite_file, require_short_path
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
-from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED
+from foretail.pipelines.settings.predictors import LEARNED
 
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
 """Objectives of a search that are scores on its validation runs, where Credence asks; more is better."""

@@ -12,8 +12,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.simulation import Native
-from foretail.pipelines.experiment.catalog import declared
-from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.experiment.catalog import declared, run_experiment
 from foretail.pipelines.experiment.sweep import Sweep
 from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import referees

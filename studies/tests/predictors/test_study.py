@@ -24,8 +24,8 @@ from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines import cli
+from foretail.pipelines.experiment.catalog import run_experiment
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
-from foretail.pipelines.experiment.running import run_experiment
 from foretail.pipelines.exporting.deciding import decider_of
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate

@@ -40,10 +40,10 @@ from foretail.features.rows.splits import Selection
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines import families
+from foretail.pipelines.experiment.catalog import ExperimentResult
 from foretail.pipelines.experiment.declaration import Run
-from foretail.pipelines.experiment.running import ExperimentResult
-from foretail.pipelines.families import costs
-from foretail.pipelines.families.conditions import SharingCase, SharingPlan
+from foretail.pipelines.families import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
@@ -297,7 +297,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
             )
         return SimpleNamespace(cases=given, measurements=found, reused=0)
 
-    monkeypatch.setattr(costs, "measure_cases", measure)
+    monkeypatch.setattr(families, "measure_cases", measure)
     monkeypatch.setattr(trials, "export_to_store", lambda *_: SimpleNamespace(library=Path("unused")))
     return cases
 

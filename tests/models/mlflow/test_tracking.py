@@ -23,11 +23,16 @@ from foretail.core.errors import ForetailError
 from foretail.core.reading import Reading, telling
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
+from foretail.models.mlflow.registry import (
+    alias_holder,
+    lineage,
+    load_ensemble,
+    register_model,
+    run_document,
+    versions_of,
+)
 from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
-from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
-from foretail.models.mlflow.versions import alias_holder, register_model, versions_of
+from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, run_exists, track
 from foretail.models.scoring.metrics import scores
 from foretail.testing import synthetic_arrivals
 from tests.forests import PAPER_INPUTS, Trained, paper_forest

@@ -22,10 +22,8 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registered import RegisteredModel
-from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
-from foretail.models.mlflow.tracking import track
-from foretail.models.mlflow.versions import alias_holder, move_alias
+from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
+from foretail.models.mlflow.tracking import RegisteredModel, track
 from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
@@ -35,7 +33,7 @@ from foretail.pipelines.promotion.model_card import markdown, read_shift_table
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.stages.promote import Aliases, promote
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.tracking.baselines import chosen_in
+from foretail.pipelines.tracking.loading import chosen_in
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.open_loop.baselines import Baseline
 from tests.composed import result_in, stage_settings

@@ -34,10 +34,9 @@ from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.stages.distill import distill
+from foretail.pipelines.stages.distill import DistillResult, distill
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.distilling import DistillResult
 from foretail.pipelines.training.outcome import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
