@@ -34,11 +34,7 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     paired_difference,
 )
-from foretail.pipelines.data.simulation import (
-    Simulates,
-    Simulator,
-    simulator_of,
-)
+from foretail.pipelines.data.simulation import Simulates, Simulator, simulator_of
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
 from foretail.pipelines.runs.notes import say, say_if_constant, say_if_unasked

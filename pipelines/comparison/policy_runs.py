@@ -16,12 +16,7 @@ from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.cost import RunCost, run_cost
-from foretail.pipelines.comparison.statistics import (
-    FLOW_GROUPS,
-    FlowSummary,
-    occupancy_percentiles,
-    summarise_flows,
-)
+from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary, occupancy_percentiles, summarise_flows
 from foretail.pipelines.data.simulation import (
     Simulator,
     counters,

@@ -13,7 +13,7 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
-from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model
+from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, asked_model
 from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
 from foretail.pipelines.runs.notes import LABELLED_QUEUES, say, say_if_silent, say_if_unasked
 from foretail.pipelines.runs.result import Cell, Table, figure_text

@@ -22,16 +22,16 @@ from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table
 from foretail.pipelines.data.inputs import refuse_window
-from foretail.pipelines.exporting.deciding import decider_if_any
+from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.runs.notes import ASKED
 from foretail.pipelines.runs.result import Cell, Table, figure_text, plain, versions
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import identify, load_predictor
 from foretail.pipelines.tracking.runs import run_note
-from foretail.pipelines.training.fitting import find_split
-from foretail.pipelines.training.outcome import (
+from foretail.pipelines.training.fitting import (
     SCORE_COLUMNS,
     describe,
+    find_split,
     model_key,
     nest_in_study,
     read_outcome,

@@ -20,9 +20,16 @@ from foretail.models.mlflow.tracking import RegisteredModel
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, percent_change
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.families import CS, DEFAULT, Condition, Costs, Rule, SharingPlan, measure_rules
-from foretail.pipelines.promotion.gate import Check, Judged, Judging
 from foretail.pipelines.promotion.model_card import short_card
-from foretail.pipelines.promotion.promoting import GATE_RUN_TAG, PromoteResult, judge_by_scores, promote_model
+from foretail.pipelines.promotion.promoting import (
+    GATE_RUN_TAG,
+    Check,
+    Judged,
+    Judging,
+    PromoteResult,
+    judge_by_scores,
+    promote_model,
+)
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy

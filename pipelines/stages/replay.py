@@ -38,8 +38,7 @@ from foretail.pipelines.comparison.predictions import (
 )
 from foretail.pipelines.data.imports import reported
 from foretail.pipelines.data.inputs import open_datasets
-from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, decider_of
-from foretail.pipelines.exporting.network import NetworkInC
+from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, NetworkInC, decider_of
 from foretail.pipelines.runs.notes import say
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table

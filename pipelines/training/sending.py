@@ -25,8 +25,7 @@ from foretail.models.drop.thresholds.adaptive_threshold import Searched, mean_lo
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY, scorer_of
 from foretail.models.scoring.operating_point import ThresholdWorth, at_probability
-from foretail.pipelines.exporting.deciding import asked_model, decider_of
-from foretail.pipelines.exporting.network import NetworkInC
+from foretail.pipelines.exporting.network import NetworkInC, asked_model, decider_of
 from foretail.pipelines.runs.store import Store
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.open_loop.baselines import ALPHAS

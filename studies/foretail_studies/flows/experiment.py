@@ -54,8 +54,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_settings, compose_training
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import seen_seeds
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 from foretail.sim_bridge.policy_settings import policy_words

@@ -34,8 +34,7 @@ from foretail.pipelines.runs.result import Table, versions
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.tracking.runs import address, describe_split, log_dataset, tracked
-from foretail.pipelines.training.fitting import find_split, train_model, train_on
-from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.pipelines.training.fitting import TrainResult, find_split, register, train_model, train_on
 from foretail.pipelines.training.sending import require_runs
 from foretail.sim_bridge.open_loop.scores import SENT
 from foretail_studies.predictors.held_out import HeldOut, judge_held_out
