@@ -146,20 +146,11 @@ class SharingPlan:
     def document(self, case: SharingCase) -> dict[str, Any]:
         """The driver's document of a simulation."""
         policy = self.rules[case.rule]
-        return driver_config(
-            self.scenarios[case.where],
-            policy,
-            case.seed,
-            trace=False,
-            library=self.library,
-        )
+        return driver_config(self.scenarios[case.where], policy, case.seed, trace=False, library=self.library)
 
     def depends_on(self, case: SharingCase) -> dict[str, Any]:
         """Everything that the measurement depends on."""
-        return {
-            **self.simulators[case.where].depends_on(self.document(case)),
-            "code": self.code,
-        }
+        return {**self.simulators[case.where].depends_on(self.document(case)), "code": self.code}
 
     def settings_of(self, policy: str) -> list[Rule]:
         """The policy's rules, the default first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -89,15 +89,9 @@ class Lineage:
         return next((one for one in same if one.context != "test"), None)
 
 
-def load_ensemble(
-    address: str,
-    uri: str,
-    features: Sequence[FeatureInput] | None = None,
-    allow_pickle: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Ensemble:
-    """Load trees as :func:`load_drop_predictor`; ForetailError also when the address has a network."""
-    model = load_drop_predictor(address, uri, features, allow_pickle, limits)
+def load_ensemble(address: str, uri: str, **reading: Any) -> Ensemble:
+    """Load trees as :func:`load_drop_predictor`, with the same `reading`; ForetailError also on a network."""
+    model = load_drop_predictor(address, uri, **reading)
     if not isinstance(model, Ensemble):
         raise not_trees(address)
     return model
@@ -344,24 +338,28 @@ def alias_holder(name: str, alias: str, uri: str) -> str | None:
         return None
     with mlflow_at(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
-        try:
-            version = client.get_registered_model(name).aliases.get(alias)
-        except mlflow.exceptions.MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return None
-            raise
+        model = _known(client.get_registered_model, name)
+        version = None if model is None else model.aliases.get(alias)
         if version is None:
             return None
-        try:
-            client.get_model_version(name, version)
-        except mlflow.exceptions.MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
+        if _known(client.get_model_version, name, version) is None:
             raise ForetailError(
                 f"models:/{name}@{alias} points at version {version}, which is deleted: delete the alias in MLflow, "
                 f"or point it at another version"
-            ) from error
+            )
         return str(version)
+
+
+def _known(find: Callable[..., Any], *what: str) -> Any:
+    """Return what the registry has; None where there is no such thing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return find(*what)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
 
 
 def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
@@ -440,12 +438,8 @@ def named_versions(name: str, uri: str) -> list[NamedVersion]:
         return []
     with mlflow_at(uri) as mlflow:
         client = mlflow.MlflowClient(uri)
-        try:
-            aliases = client.get_registered_model(name).aliases
-        except mlflow.exceptions.MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return []
-            raise
+        model = _known(client.get_registered_model, name)
+        aliases = {} if model is None else model.aliases
         versions = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
     return [
         NamedVersion(

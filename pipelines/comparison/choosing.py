@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -503,7 +503,10 @@ def _searched(
 
     def searched(on: Sequence[KnownRun], start: AdaptiveThreshold | None, part: int) -> AdaptiveThreshold:
         assert start is not None
-        tell = partial(_part_of, report, part)
+
+        def tell(share: float, words: str) -> None:
+            report((part + share) / 3, f"search {part + 1} of 3: {words}")
+
         return search_threshold(on, start, policy="learned", trials=trials, seed=seed, jobs=jobs, report=tell).rule
 
     alternate = [list(range(first, len(runs), 2)) for first in (0, 1)]
@@ -519,10 +522,6 @@ def _searched(
     assert own.rule is not None
     values = np.concatenate([logs.values, measured(runs, [own], jobs).values], axis=1)
     return replace(choice, name=SEARCHED, rule=own.rule, logs=Logs([*logs.candidates, own], values), search=worth)
-
-
-def _part_of(report: Callable[[float, str], None], part: int, share: float, words: str) -> None:
-    report((part + share) / 3, f"search {part + 1} of 3: {words}")
 
 
 def _sample(

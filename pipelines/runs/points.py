@@ -199,11 +199,7 @@ def _run(point: Callable[[Callable[[float, str], None]], Result], code: str, fol
         os.chdir(folder)
     except OSError as error:
         raise ForetailError(f"{platform.node()} does not see {folder}: all nodes need the same file system") from error
-    return point(_unheard)
-
-
-def _unheard(fraction: float, words: str) -> None:
-    """Ignore a point's progress, which stays on its node."""
+    return point(lambda fraction, words: None)  # progress stays on its node
 
 
 @functools.cache

@@ -97,7 +97,7 @@ class DeployResult(Summarised):
         return shown
 
 
-def deploy_to_switch(config: DeployConfig, run_dir: Path) -> DeployResult:
+def deploy(config: DeployConfig, run_dir: Path) -> DeployResult:
     """Do what the settings say to the switch, and record it; the model that decides stays until all else is done."""
     try:
         from foretail.export.p4.runtime import BANKS, BankedProgram, BankedSwitch, P4RuntimeSwitch, tag_of
@@ -200,8 +200,3 @@ def _put_program(client: P4RuntimeSwitch, model: Ensemble, config: DeployConfig,
     compiled = compile_p4(done.file("_main.p4"), info)
     client.set_program(text_format.Parse(info.read_text(), p4i.P4Info()), compiled.read_bytes())
     return f"program with room for {frame.described()}"
-
-
-def deploy(config: DeployConfig, run_dir: Path) -> DeployResult:
-    """Prove the model's rows in the switch's program, fill the bank that does not decide, and swap by one write."""
-    return deploy_to_switch(config, run_dir)

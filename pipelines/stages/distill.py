@@ -160,7 +160,8 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
         "teacher": {
             "network_sha256": teacher.sha256,
             "threshold_probability": teacher.threshold,
-            **_figures(judged["teacher"]),
+            "scores": judged["teacher"].scores,
+            "replay": judged["teacher"].replay,
         },
         "student": {
             "answers": best.answers,
@@ -168,7 +169,8 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
             "leaves": sum(len(tree.leaves) for tree in best.ensemble.trees),
             "threshold": str(best.ensemble.threshold),
             "threshold_probability": best.probability_threshold,
-            **_figures(judged["student"]),
+            "scores": judged["student"].scores,
+            "replay": judged["student"].replay,
         },
         "validation_f1_against_teacher": {student.answers: student.validation.f1 for student in (best, *others)},
         "agreement": {
@@ -189,10 +191,6 @@ def distill_into(folder: Path, config: DistillConfig, teacher: Network, split: s
         )
     best.ensemble.save(folder / ENSEMBLE_FILE)
     write_outcome(folder, outcome)
-
-
-def _figures(judged: Judged) -> dict[str, Any]:
-    return {"scores": judged.scores, "replay": judged.replay}
 
 
 def _loss(teacher: Judged, student: Judged) -> dict[str, dict[str, float | None]]:

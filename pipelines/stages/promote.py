@@ -188,19 +188,15 @@ class Aliases(Summarised):
 
 
 def known_aliases(config: PromoteConfig) -> Aliases:
-    """Return who holds the aliases of ``tracking.registered_model``."""
-    uri = tracking_uri(config.tracking.uri, Store(config.store_dir).folder.parent)
-    name = str(config.tracking.registered_model)
-    return Aliases(name, named_versions(name, uri))
+    """Return who holds the aliases of ``tracking.registered_model``, after the restoring that is wanted.
 
-
-def restore_alias(config: PromoteConfig) -> Aliases:
-    """Give ``config.to`` to the version that held it before, or to ``config.version``.
-
-    ForetailError when there is none, or it never passed the gate.
+    ``config.to`` is given to the version that held it before, or to ``config.version``. ForetailError when there is
+    none, or it never passed the gate.
     """
     uri = tracking_uri(config.tracking.uri, Store(config.store_dir).folder.parent)
     name, before = str(config.tracking.registered_model), f"previous_{config.to}"
+    if not config.rollback and config.version is None:
+        return Aliases(name, named_versions(name, uri))
     version = None if config.version is None else str(config.version)
     if version is None:
         version = next((one.version for one in named_versions(name, uri) if before in one.aliases), None)
@@ -215,5 +211,5 @@ def restore_alias(config: PromoteConfig) -> Aliases:
 def promote(config: PromoteConfig, run_dir: Path) -> PromoteResult | Aliases:
     """Judge the model and the holder on held-out runs, prove the exports, and move the alias as the last step."""
     if config.model is None:
-        return restore_alias(config) if config.rollback or config.version is not None else known_aliases(config)
+        return known_aliases(config)
     return promote_model(config, run_dir, judge_by_cost if config.families else judge_by_scores)

@@ -143,7 +143,8 @@ def tracked(
     :func:`foretail.models.mlflow.tracking.track`; runs of one sweep share the tag of ``tracking.sweep_id``.
     """
     swept = {} if tracking.sweep_id is None else {"sweep_id": tracking.sweep_id}
-    if (job := _job()) is not None:
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+        job = str(HydraConfig.get().job.num)
         swept["job"], name = job, None if name is None else f"job {job}: {name}"
     with track(
         tracking.experiment,
@@ -156,13 +157,6 @@ def tracked(
         params=params,
     ) as run:
         yield run
-
-
-def _job() -> str | None:
-    """The number of the job that runs in a sweep, which its folder has too; None outside of one."""
-    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
-        return None
-    return str(HydraConfig.get().job.num)
 
 
 def run_note(tracked: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ from foretail.pipelines.tracking.runs import (
     tracked,
 )
 from foretail.pipelines.training.scores import Judged, Labelled, calibrate, judge, replay_scores_of
-from foretail.pipelines.training.sending import Sending, SendingRound, sent_with, train_for_sending
+from foretail.pipelines.training.sending import Sending, sent_with, train_for_sending
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, shown_share, worth_in_words
 from foretail.sim_bridge.policies import POLICIES
@@ -152,8 +152,16 @@ class TrainResult(Summarised):
             f"scores of labels are on {LABELLED_QUEUES}",
             f"closed form eta with N = {self.outcome['ports']}; drop iff the mean probability exceeds "
             f"{self.outcome['threshold_probability']:.4f}",
-            *_sampling_note(self.outcome["sampled_others"]),
-            *_calibration_note(self.outcome["calibration"]["test"]),
+            *(
+                [f"trained on every drop, all of the asked region and {100 * others:.3g} % of the other rows, weighted"]
+                if (others := self.outcome["sampled_others"]) < 1
+                else []
+            ),
+            *(
+                f"test, {region}: expected calibration error {figures['raw_expected_calibration_error']:.2g}, "
+                f"calibrated {figures['calibrated_expected_calibration_error']:.2g}"
+                for region, figures in self.outcome["calibration"]["test"].items()
+            ),
             *run_note(self.outcome["tracked"]),
         ]
         title = "Scores" + (" (reused model)" if self.reused else "")
@@ -201,8 +209,10 @@ def replay_table(replays: Mapping[str, Mapping[str, Any]]) -> Table:
 def tracked_entry(store: Store, key: Key, build: Callable[[Path], None]) -> Entry:
     """The entry of a model, built again when its MLflow run is gone, so that there is one."""
     entry = store.find(key)
-    if entry is not None and not _is_tracked(read_outcome(entry)):
-        store.remove(entry)
+    if entry is not None:
+        tracked = read_outcome(entry)["tracked"]  # None where no run was wanted
+        if tracked is not None and not run_exists(tracked["run_id"], tracked["uri"]):
+            store.remove(entry)
     return store.get_or_build(key, build)
 
 
@@ -211,19 +221,6 @@ def nest_in_study(tracking: Tracking, outcome: Mapping[str, Any]) -> None:
     tracked = outcome["tracked"]
     if tracking.parent_run_id is not None and tracked is not None:
         nest(tracked["run_id"], tracking.parent_run_id, tracked["uri"])
-
-
-def _sampling_note(others: float) -> Iterator[str]:
-    if others < 1:
-        yield f"trained on every drop, all of the asked region and {100 * others:.3g} % of the other rows, weighted"
-
-
-def _calibration_note(test: Mapping[str, Mapping[str, Score]]) -> Iterator[str]:
-    for region, figures in test.items():
-        yield (
-            f"test, {region}: expected calibration error {figures['raw_expected_calibration_error']:.2g}, calibrated "
-            f"{figures['calibrated_expected_calibration_error']:.2g}"
-        )
 
 
 def track_model(
@@ -352,12 +349,6 @@ def read_outcome(entry: Entry) -> dict[str, Any]:
     return document
 
 
-def _is_tracked(outcome: Mapping[str, Any]) -> bool:
-    """True if the MLflow run of a stored model still exists, or none was wanted."""
-    tracked = outcome["tracked"]
-    return tracked is None or run_exists(tracked["run_id"], tracked["uri"])
-
-
 SideLabels = list[NDArray[np.bool_]]
 """Labels of every selection of a side: bool[rows]."""
 
@@ -420,7 +411,10 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     require_drops(validation.lqd_drop)
 
     def fit(labels: SideLabels | None) -> Fitted:
-        sampling = _sampling(config, split.train, labels)
+        sampling = Sampling(config.sampling.others, config.sampling.seed)
+        if _is_cut(config, split.train):  # as much as fits into memory for a predictor that holds its rows
+            counted = row_batches(split.train, (), labels=labels)
+            sampling = Sampling.within(config.trainer.rows_in_memory, counted, sampling.seed)
         read = partial(row_batches, split.train, sampling=sampling, labels=labels)
         if not config.allow_constant_features:
             _refuse_constants(read(labelled.columns), config.features.names)
@@ -439,7 +433,10 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     sending: Sending | None = None
     if config.objective.name == "sent":
         sending = _sent(config, labelled, window)
-        predictor, model, point, others = _fitted(sending.best, validation)
+        best = sending.best
+        confusion = Confusion.count(validation.lqd_drop, best.model.exceeds(validation.x))
+        point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
+        predictor, model, point, others = Fitted(best.predictor, best.model, point)
     else:
         predictor, model, point, others = fit(training_labels(config.labels, split.train))
     if isinstance(model, Ensemble):
@@ -465,14 +462,6 @@ def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: S
     write_outcome(folder, outcome)
 
 
-def _sampling(config: TrainConfig, side: splits.Side, labels: SideLabels | None) -> Sampling:
-    """The sampling of the settings; without one, as much as fits into memory for a predictor that holds its rows."""
-    given, most = Sampling(config.sampling.others, config.sampling.seed), config.trainer.rows_in_memory
-    if not _is_cut(config, side):
-        return given
-    return Sampling.within(most, row_batches(side, (), labels=labels), given.seed)
-
-
 def _is_cut(config: TrainConfig, side: splits.Side) -> bool:
     """True if the rows are too many for the predictor, and the settings do not say how to sample them."""
     holds_rows = predictor_class(config.predictor).holds_rows and config.objective.name != "sent"
@@ -495,13 +484,6 @@ def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sen
             jobs=os.cpu_count() or 1,  # threads change no result
             report=partial(progress.update, "train"),
         )
-
-
-def _fitted(best: SendingRound, validation: Rows) -> Fitted:
-    """A round's model, with its counts on the labels of the validation rows."""
-    confusion = Confusion.count(validation.lqd_drop, best.model.exceeds(validation.x))
-    point = OperatingPoint(best.model.threshold, best.probability, confusion, "rows")
-    return Fitted(best.predictor, best.model, point)
 
 
 def _refuse_constants(batches: Iterable[Rows], names: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
@@ -348,7 +348,8 @@ class Trials:
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
-        return [_trial(stored) for stored in self._stored.get_trials(deepcopy=False)]
+        stored = self._stored.get_trials(deepcopy=False)
+        return [Trial(one.number, one.params, one.user_attrs.get(FOUND), one.user_attrs.get(FAILED)) for one in stored]
 
     def batch(self, total: int) -> list[DrawnTrial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
@@ -462,7 +463,3 @@ def _study(file: Path, name: str, directions: Sequence[str]) -> optuna.Study:
         return optuna.create_study(storage=storage, study_name=name, directions=directions, load_if_exists=True)
     except (IsADirectoryError, ValueError, LookupError, AssertionError, optuna.exceptions.OptunaError) as error:
         raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error
-
-
-def _trial(stored: FrozenTrial) -> Trial:
-    return Trial(stored.number, stored.params, stored.user_attrs.get(FOUND), stored.user_attrs.get(FAILED))

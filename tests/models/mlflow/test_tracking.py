@@ -262,7 +262,7 @@ def test_models_of_others_are_read_from_their_flavor(
     read = from_xgboost if name == "boosted" else from_sklearn
     expected = read(models[name], PAPER_INPUTS)
     for address in (f"runs:/{run_id}/{name}", _logged_model(uri, run_id, name)):
-        loaded = load_ensemble(address, uri, PAPER_INPUTS, allow_pickle=name == "pickled")
+        loaded = load_ensemble(address, uri, features=PAPER_INPUTS, allow_pickle=name == "pickled")
         assert loaded.trees[0].value.tolist() == expected.trees[0].value.tolist()
         assert replace(loaded, origin=expected.origin) == expected
 
@@ -294,7 +294,7 @@ def test_models_of_others_that_cannot_be_read_are_refused(
 ) -> None:
     address = f"runs:/{foreign[0]}/{path}"
     with pytest.raises(ForetailError, match=says) as caught:
-        load_ensemble(address, uri, features)
+        load_ensemble(address, uri, features=features)
     assert address in str(caught.value)
 
 
@@ -304,9 +304,9 @@ def test_the_run_of_an_ensemble_stands_for_it(
     run_id = run[0].run_id
     for address in (f"runs:/{run_id}", f"runs:/{run_id}/model", f"runs:/{run_id}/ensemble.json"):
         assert load_ensemble(address, uri) == trained.ensemble
-    assert load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS) == trained.ensemble
+    assert load_ensemble(f"runs:/{run_id}", uri, features=PAPER_INPUTS) == trained.ensemble
     with pytest.raises(ForetailError, match="its own features"):
-        load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS[::-1])
+        load_ensemble(f"runs:/{run_id}", uri, features=PAPER_INPUTS[::-1])
 
 
 def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
