@@ -158,6 +158,8 @@ class Simulator(ABC):
     """Name of the simulator."""
     words: ClassVar[str]
     """Name of its program, in words."""
+    run: ClassVar[Callable[..., PacketRun]]
+    """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
     def __init__(self) -> None:
         self._executable: Path | None = None
@@ -176,11 +178,6 @@ class Simulator(ABC):
     def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a run with this document depends on."""
         return {"driver": settings_that_matter(document), **self.identity, "driver_code": self.driver_sha256}
-
-    @property
-    @abstractmethod
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
     @abstractmethod
     def build(self, report: Callable[[int, int], None]) -> Path:
@@ -224,17 +221,14 @@ class Native(OwnSimulator):
 
     program = NATIVE
     name = words = NATIVE.words
-
-    @property
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs a document."""
-        return run_native
+    run = staticmethod(run_native)
 
 
 class Ns3(Simulator):
     """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
 
     name, words = "ns-3", "the ns-3 driver"
+    run = staticmethod(run_driver)
 
     def __init__(self, prefix: str | None) -> None:
         super().__init__()
@@ -257,11 +251,6 @@ class Ns3(Simulator):
     def driver_sha256(self) -> str:
         """Digest of the driver's sources, the same for all runs of a stage."""
         return driver_digest()
-
-    @property
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs the driver."""
-        return run_driver
 
     def build(self, report: Callable[[int, int], None]) -> Path:
         """The driver for this ns-3."""

@@ -502,7 +502,7 @@ def test_a_missing_extra_is_named_before_any_work(
 def test_an_error_that_follows_a_signal_is_an_interruption(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def load(arguments: object) -> int:
+    def load() -> int:
         try:
             os.kill(os.getpid(), number)
             time.sleep(10)
