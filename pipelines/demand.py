@@ -300,7 +300,10 @@ def write_predictors(comparison: Comparison, run_dir: Path) -> Path:
 
 def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
-    kind = _kind(f"demand_predictor.{name}", settings)
+    kind = kind_of(str(settings.get("name")))
+    if kind is None:
+        known = ", ".join(PREDICTORS)
+        raise ForetailError(f"demand_predictor.{name}.name = {settings.get('name')} is unknown: choose from {known}")
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
     for key, value in given.items():
         where, constraint = f"demand_predictor.{name}.{key}", kind.constraints().get(key)
@@ -310,14 +313,6 @@ def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
         if not constraint.allows(value):
             raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
     return kind(**given)
-
-
-def _kind(where: str, settings: Mapping[str, Any]) -> type[DemandPredictor]:
-    name = str(settings.get("name"))
-    kind = kind_of(name)
-    if kind is None:
-        raise ForetailError(f"{where}.name = {name} is unknown: choose from {', '.join(PREDICTORS)}")
-    return kind
 
 
 def compare(

@@ -45,7 +45,7 @@ from foretail.models.mlflow.tracking import ENSEMBLE_FILE, OUTCOME_FILE, Registe
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
-from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
 from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.network import decider_of
@@ -364,7 +364,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
     outcome = None if OWN_TAG in run_tags(origin.runs[0], uri) else run_document(origin.runs[0], OUTCOME_FILE, uri)
-    collected, datasets = _held_out(config)
+    collected, datasets = given_runs(config, config.seeds)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
@@ -492,14 +492,6 @@ def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> st
         )
     former: str | None = run_document(gate_run, GATE_FILE, uri)["gate"]["holder_version"]
     return former
-
-
-def _held_out(config: PromoteConfig) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
-    if config.datasets:
-        return (), open_datasets(config.datasets)
-    ((_, policy),) = config.policy.items()
-    collected = collect_runs(config, config.scenario, policy, config.seeds)
-    return collected, [Dataset.open(run.path) for run in collected]
 
 
 def _document(

@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import pandas as pd
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,12 +22,13 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError, without_passwords
 from foretail.core.json_text import flat, parse_json
 from foretail.models.scoring.figure_style import Look, looking, panels, styled
-from foretail.pipelines.comparison.figures import DRAW, FOLDER
-from foretail.pipelines.demand import FIGURE, draw_throughput
 from foretail.pipelines.experiment.catalog import declared, stem_of
 from foretail.pipelines.experiment.declaration import PointExperiment
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.runs.result import RESULT_FILE, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PATH = re.compile(
     r"(?:(?<![\w.:/~@%#…-])|(?<=sqlite:///)|(?<=file://))~?/[^\s/\"'<>|,;:()\[\]{}]+(?:/[^\s/\"'<>|,;:()\[\]{}]+)+"
@@ -336,6 +335,11 @@ def run_figures(folder: Path | str, style: str = "screen", width_mm: float | Non
 
 
 def _figures_of(record: RunRecord, look: Look) -> dict[str, Figure]:
+    import pandas as pd
+
+    from foretail.pipelines.comparison.figures import DRAW, FOLDER
+    from foretail.pipelines.demand import FIGURE, draw_throughput
+
     drawn = {f"{FOLDER}/{name}": name for name in DRAW}
     again = dict(_of_points(record)) if record.stage == RUN else {}
     figures = {}
@@ -361,6 +365,8 @@ def _figures_of(record: RunRecord, look: Look) -> dict[str, Figure]:
 
 def _of_points(record: RunRecord) -> Iterator[tuple[str, Figure]]:
     """The figures of an experiment whose rows are all that it shows."""
+    import pandas as pd
+
     config: dict[str, Any] = dict(record.document["config"])
     experiment = declared(config["experiment"])
     if isinstance(experiment, PointExperiment):

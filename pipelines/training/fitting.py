@@ -21,7 +21,6 @@ from foretail.core.files import write_file
 from foretail.core.plugins import source_sha256
 from foretail.core.summary import Summarised
 from foretail.features.catalog import group_of
-from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Victim
 from foretail.features.rows import splits
 from foretail.features.rows.labelled_rows import ArrivalWindow, Region, Rows, Sampling, read_rows, row_batches
@@ -49,8 +48,8 @@ from foretail.models.scoring.operating_point import (
     require_drops,
 )
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
-from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
-from foretail.pipelines.data.inputs import open_datasets, sees_window, split_datasets
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
+from foretail.pipelines.data.inputs import sees_window, split_datasets
 from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES, say_if_constant, say_if_silent, use_lineage
 from foretail.pipelines.runs.progress import StageProgress
@@ -395,12 +394,8 @@ def train_on(config: TrainConfig, split: splits.Split, collected: tuple[Collecte
 
 def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tuple[CollectedRun, ...], splits.Split]:
     """The split of the datasets or the scenario of `config`, and what of the latter came from the store."""
-    if config.datasets:
-        datasets = open_datasets(config.datasets)
-        return (), split_datasets(config.split, datasets)
-    ((_, policy),) = config.policy.items()
-    collected = collect_runs(config, config.scenario, policy, config.split.all_seeds)
-    return collected, split_datasets(config.split, [Dataset.open(run.path) for run in collected])
+    collected, datasets = given_runs(config, config.split.all_seeds)
+    return collected, split_datasets(config.split, datasets)
 
 
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
