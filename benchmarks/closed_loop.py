@@ -18,7 +18,7 @@ from rich.table import Table
 import foretail.gym  # noqa: F401  # registers the environments
 from benchmarks.native_speed import scenario_of
 from foretail.configs.schema.policies import Policy
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.sim_bridge.native.network import NativeNetwork
 
 TRAFFIC_NS = {

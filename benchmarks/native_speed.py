@@ -27,7 +27,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.native.driver import NATIVE, run_native, write_trace
 from foretail.sim_bridge.ns3.driver import build_driver

@@ -27,7 +27,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.inputs import feature_inputs
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver

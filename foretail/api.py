@@ -29,10 +29,9 @@ from foretail.models.estimator import DropClassifier
 from foretail.models.mlflow.store import use_tracking
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import choose_operating_point
-from foretail.pipelines.comparison.choosing import choose
-from foretail.pipelines.comparison.judging import judge, open_runs
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.reporting.figures import run_figures
+from foretail.pipelines.comparison.choosing import choose, judge, open_runs
+from foretail.pipelines.data.simulation import driver_config
+from foretail.pipelines.reporting.run_record import run_figures
 from foretail.pipelines.training.sending import train_for_sending
 from foretail.sim_bridge.arrivals import workloads
 from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretail.core.errors import ForetailError, printable, without_passwords
@@ -112,8 +113,6 @@ def _run(given: Sequence[str]) -> int:
 
 def _unwritable(arguments: Sequence[str]) -> str | None:
     """Complaint about a folder or an argument that no text holds, as files of Parquet, MLflow and results are."""
-    from pathlib import Path
-
     try:
         here = str(Path.cwd())
     except FileNotFoundError:
@@ -202,7 +201,8 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     from foretail.pipelines.errors import is_bad_input, unreadable_settings
     from foretail.pipelines.stage import application
 
-    overrides, named = _flags_first(overrides), " ".join(command.words)
+    flags, settings = _parted(overrides)
+    overrides, named = [*flags, *settings], " ".join(command.words)  # Hydra takes the flags first
     complaint = _complaint_about(overrides)
     if complaint is not None:
         return _refuse(f"{complaint}: foretail {named} --help lists what it takes.")
@@ -211,9 +211,9 @@ def _run_stage(command: Command, overrides: Sequence[str]) -> int:
     shows_settings = not {"--cfg", "-c", "--info", "-i"}.isdisjoint(overrides)
     try:
         if shows_settings:
-            with contextlib.redirect_stdout(io.StringIO()) as settings:
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
                 application(command)()
-            print(without_passwords(settings.getvalue()), end="")
+            print(without_passwords(printed.getvalue()), end="")
         else:
             application(command)()
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # StageFailed carries those of the stage
@@ -240,8 +240,6 @@ def _without_credentials(override: str) -> str:
     name, _, value = override.partition("=")
     if name.lstrip("+") != "tracking.uri" or "@" not in value:
         return override
-    from pathlib import Path
-
     from hydra.core.override_parser.types import Quote, QuotedString
 
     from foretail.models.mlflow.store import tracking_uri
@@ -273,26 +271,21 @@ def _help(stage: str, arguments: Sequence[str]) -> int:
 
 
 def _run_command(command: str, arguments: Sequence[str]) -> int:
-    runs = {
-        "ui": _ui,
-        "features": _features,
-        "zoo": _zoo,
-        "verify": _verify,
-        "doctor": _doctor,
-        "completion": _completion,
-    }
-    run = runs[command]
-    code = None if {"--help", "-h"} & set(arguments) else run(arguments)
+    with_arguments = {"ui": _ui, "verify": _verify, "completion": _completion}
+    alone = {"features": _features, "zoo": _zoo, "doctor": _doctor}
+    what, given = COMMANDS[command]
+    code, wants_help = None, not {"--help", "-h"}.isdisjoint(arguments)
+    if not wants_help and command in with_arguments:
+        code = with_arguments[command](arguments)
+    elif not arguments:
+        code = alone[command]()
     if code is None:
-        what, given = COMMANDS[command]
         print(f"usage: foretail {command} {given}".rstrip() + f"\n\n{what}")
-        return 0 if {"--help", "-h"} & set(arguments) else EXIT_BAD_INPUT
+        return 0 if wants_help else EXIT_BAD_INPUT
     return code
 
 
 def _ui(arguments: Sequence[str]) -> int | None:
-    from pathlib import Path
-
     from foretail.pipelines.tracking.server import USUAL_PORT, show_pages
 
     port = str(USUAL_PORT) if not arguments else arguments[1] if len(arguments) == 2 else ""
@@ -302,22 +295,18 @@ def _ui(arguments: Sequence[str]) -> int | None:
     return 0
 
 
-def _features(arguments: Sequence[str]) -> int | None:
+def _features() -> int:
     from foretail.pipelines.command.reference import features_table
     from foretail.pipelines.runs.result import show
 
-    if arguments:
-        return None
     show([features_table()])
     return 0
 
 
-def _zoo(arguments: Sequence[str]) -> int | None:
+def _zoo() -> int:
     from foretail.models import zoo
     from foretail.pipelines.runs.result import Table, show
 
-    if arguments:
-        return None
     tagged = [{"rule": name, **asdict(one)} for name, one in zoo.sharing_rules().items()]
     note = "They spare the last packets of a message, which senders have to tag. foretail choose does not choose them."
     show(
@@ -340,21 +329,17 @@ def _verify(paths: Sequence[str]) -> int | None:
     return 0 if verified.is_whole else EXIT_BAD_INPUT
 
 
-def _doctor(arguments: Sequence[str]) -> int | None:
-    from pathlib import Path
-
+def _doctor() -> int:
     from foretail.pipelines.command.doctor import examine, table
     from foretail.pipelines.runs.result import show
 
-    if arguments:
-        return None
     findings = examine(Path.cwd())
     show([table(findings)])
     return EXIT_BAD_INPUT if any(finding.version is None and finding.needed for finding in findings) else 0
 
 
 def _completion(arguments: Sequence[str]) -> int | None:
-    from foretail.pipelines.command.completion import SCRIPTS, words
+    from foretail.pipelines.command.reference import SCRIPTS, words
 
     if len(arguments) == 2 and arguments[0] == "words":  # what the script asks
         print("\n".join(words(arguments[1], tuple(COMMANDS))))
@@ -363,12 +348,6 @@ def _completion(arguments: Sequence[str]) -> int | None:
         return None
     print(SCRIPTS[arguments[0]], end="")
     return 0
-
-
-def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments in the order in which Hydra takes them, wherever the flags stand."""
-    flags, settings = _parted(arguments)
-    return [*flags, *settings]
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -385,8 +364,6 @@ def _complaint_about(overrides: Sequence[str]) -> str | None:
 
     ForetailError on a file of settings whose aliases have no end.
     """
-    from pathlib import Path
-
     from hydra._internal.utils import get_args_parser  # the parser that @hydra.main uses; hydra-core is pinned
 
     from foretail.configs.plugins import check_scalars, check_sizes

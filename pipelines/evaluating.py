@@ -9,8 +9,7 @@ from typing import Protocol
 from foretail.configs.schema.networks import EmulatorNetwork, Ns3Network
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.pipelines.comparison.emulation import EmulationResult, emulate_policies
-from foretail.pipelines.comparison.fidelity import Fidelity
+from foretail.pipelines.comparison.emulation import EmulationResult, Fidelity, emulate_policies
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies, track_flows
 from foretail.pipelines.data.emulation import HostCommand

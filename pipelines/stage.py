@@ -33,8 +33,7 @@ from foretail.models.mlflow.store import sqlite_file, tracking_uri
 from foretail.models.scoring.figure_style import Look, looking
 from foretail.pipelines.runs.ending import StageFailed, results_complete
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.runs.result import COLUMNS, Table, show, write_result
-from foretail.pipelines.runs.versions import versions
+from foretail.pipelines.runs.result import COLUMNS, Table, show, versions, write_result
 from foretail.pipelines.settings.validation import typed
 
 MOST_NAMED = 12

@@ -23,8 +23,13 @@ from omegaconf import DictConfig
 from foretail.configs.plugins import with_policies
 from foretail.configs.schema.stages import STAGES, register
 from foretail.pipelines import cli
-from foretail.pipelines.experiment.catalog import USUAL_SIZE, declared, register_experiment
-from foretail.pipelines.experiment.running import ExperimentResult, run_experiment
+from foretail.pipelines.experiment.catalog import (
+    USUAL_SIZE,
+    ExperimentResult,
+    declared,
+    register_experiment,
+    run_experiment,
+)
 from foretail.pipelines.settings.validation import StageConfig, typed
 
 MANDATORY = {

@@ -34,7 +34,7 @@ from foretail.models.ensemble.frontends import from_sklearn
 from foretail.pipelines.comparison.cost import run_cost
 from foretail.pipelines.comparison.statistics import change_text, paired_difference
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.pipelines.settings.rules import rule_of
+from foretail.pipelines.settings.predictors import rule_of
 from foretail.sim_bridge.native.network import NativeNetwork
 
 FEATURES = ("pressure", "fill", "message_left", "first_rtt")

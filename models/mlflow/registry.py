@@ -1,4 +1,4 @@
-"""The model registry: models by their addresses, and what they were trained on.
+"""The model registry: models by their addresses, their versions and aliases, and what they were trained on.
 
 An address names a model, its content (``Ensemble.sha256``) is its identity: what a model was trained on is what every
 tracked run that made this very ensemble was given.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,14 +21,27 @@ from foretail.core.json_text import parse_json
 from foretail.core.reading import Reading
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.model_files import DEFAULT_LIMITS, Limits, load_model_file
-from foretail.models.mlflow.store import answered, connected, first_line, out_of_reach, store_exists, usable
+from foretail.models.mlflow.store import (
+    answered,
+    connected,
+    first_line,
+    locked,
+    out_of_reach,
+    settled,
+    store_exists,
+    usable,
+)
 from foretail.models.mlflow.tracking import (
+    EMPTY,
     ENSEMBLE_FILE,
     ENSEMBLE_TAG,
     MODEL_NAME,
     NETWORK_FILE,
     NETWORK_TAG,
     TEACHER_TAG,
+    RegisteredModel,
+    create_version,
+    point_alias,
 )
 
 if TYPE_CHECKING:
@@ -75,15 +89,9 @@ class Lineage:
         return next((one for one in same if one.context != "test"), None)
 
 
-def load_ensemble(
-    address: str,
-    uri: str,
-    features: Sequence[FeatureInput] | None = None,
-    allow_pickle: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Ensemble:
-    """Load trees as :func:`load_drop_predictor`; ForetailError also when the address has a network."""
-    model = load_drop_predictor(address, uri, features, allow_pickle, limits)
+def load_ensemble(address: str, uri: str, **reading: Any) -> Ensemble:
+    """Load trees as :func:`load_drop_predictor`, with the same `reading`; ForetailError also on a network."""
+    model = load_drop_predictor(address, uri, **reading)
     if not isinstance(model, Ensemble):
         raise not_trees(address)
     return model
@@ -141,12 +149,9 @@ def load_drop_predictor(
         if path.is_dir():
             path = _model_file(path, address)
         try:
-            if path.name == NETWORK_FILE:
-                from foretail.models.drop.network import Network  # its packages are an extra
-
-                model: Ensemble | Network = Network.load(path)
-            else:
-                model = load_model_file(path, features, allow_pickle, limits)
+            model = (
+                _network(path) if path.name == NETWORK_FILE else load_model_file(path, features, allow_pickle, limits)
+            )
         except ForetailError as error:
             raise ForetailError(str(error).replace(str(path), address)) from None
         if wanted not in (None, model.sha256):
@@ -164,6 +169,12 @@ def _remedy(address: re.Match[str]) -> str:
             "point the alias at a model: foretail train moves tracking.alias, foretail promote champion and challenger"
         )
     return "train and register the model first"
+
+
+def _network(path: Path) -> Network:
+    from foretail.models.drop.network import Network  # its packages are an extra
+
+    return Network.load(path)
 
 
 def _artifact_address(mlflow: ModuleType, store: str, match: re.Match[str]) -> tuple[str, str | None]:
@@ -279,13 +290,6 @@ def run_document(run_id: str, name: str, uri: str) -> Any:
             ) from error
 
 
-def tagged_run(tag: str, value: str, uri: str) -> str | None:
-    """Return the newest finished run of all experiments with a tag; None when there is none."""
-    with mlflow_at(uri) as mlflow:
-        finished = [run for run in _runs_with(mlflow, tag, value) if run.info.status == "FINISHED"]
-    return str(finished[0].info.run_id) if finished else None
-
-
 def _runs_with(mlflow: ModuleType, tag: str, value: str) -> list[Any]:
     """Return the runs of all experiments with a tag, the newest first."""
     runs: list[Any] = mlflow.search_runs(
@@ -317,3 +321,227 @@ def mlflow_at(uri: str) -> Iterator[ModuleType]:
     """Yield MLflow, pointed at a store, and turn whatever the store raises into one sentence."""
     with connected(uri) as mlflow, usable(uri):
         yield mlflow
+
+
+_VERSION_AT_ALIAS = """
+    SELECT version FROM registered_model_aliases JOIN model_versions USING (workspace, name, version)
+    WHERE workspace = 'default' AND name = ? AND alias = ? AND run_id = ? AND current_stage <> 'Deleted_Internal'
+"""
+
+
+def alias_holder(name: str, alias: str, uri: str) -> str | None:
+    """Return the version that an alias of a registered model points at; None when there is no such model or alias.
+
+    ForetailError when the version is deleted, or the registry cannot be used.
+    """
+    if not store_exists(uri):
+        return None
+    with mlflow_at(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        model = _known(client.get_registered_model, name)
+        version = None if model is None else model.aliases.get(alias)
+        if version is None:
+            return None
+        if _known(client.get_model_version, name, version) is None:
+            raise ForetailError(
+                f"models:/{name}@{alias} points at version {version}, which is deleted: delete the alias in MLflow, "
+                f"or point it at another version"
+            )
+        return str(version)
+
+
+def _known(find: Callable[..., Any], *what: str) -> Any:
+    """Return what the registry has; None where there is no such thing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return find(*what)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def version_tags(name: str, version: str, uri: str) -> dict[str, str]:
+    """Return the tags of a version of a registered model."""
+    with mlflow_at(uri) as mlflow:
+        return dict(mlflow.MlflowClient(uri).get_model_version(name, version).tags)
+
+
+def register_model(
+    name: str, alias: str, run_id: str, uri: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
+) -> RegisteredModel:
+    """Point an alias at the version of a run's model, which becomes the newest version when it is none yet.
+
+    ForetailError when the run saved no model, or the registry refuses the name or the alias.
+
+    Parameters
+    ----------
+    name, alias : of the registered model, which is created when missing
+    run_id : a run that saved its model
+    uri : the tracking store
+    description : of a new version
+    tags : of a new version
+    """
+    if rows := answered(uri, _VERSION_AT_ALIAS, name, alias, run_id):
+        version = str(rows[0][0])
+        return RegisteredModel(name, version, alias, version)
+    with mlflow_at(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        try:
+            version = _version_of(client, name, [run_id]) or _new_version(
+                client, name, [run_id], uri, description, tags
+            )
+            return point_alias(client, name, alias, version)
+        except mlflow.exceptions.MlflowException as error:
+            raise ForetailError(
+                f"MLflow refuses to register {name!r} as {alias!r} ({first_line(error)}): "
+                f"choose another tracking.registered_model or tracking.alias"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a registered model and the aliases that point at it."""
+
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+
+
+def versions_of(runs: Sequence[str], uri: str) -> tuple[Version, ...]:
+    """Return the versions of the models that runs saved, the newest first."""
+    with mlflow_at(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        matching = [
+            Version(one.name, str(one.version), tuple(sorted(client.get_model_version(one.name, one.version).aliases)))
+            for run in runs
+            for one in client.search_model_versions(f"run_id = '{run}'")
+        ]
+    return tuple(sorted(matching, key=lambda one: -int(one.version)))
+
+
+@dataclass(frozen=True)
+class NamedVersion:
+    """A version of a registered model that an alias points at."""
+
+    version: str
+    aliases: tuple[str, ...]
+    created: str  #: in UTC, to the minute
+    description: str
+    tags: Mapping[str, str]
+
+
+def named_versions(name: str, uri: str) -> list[NamedVersion]:
+    """Return the versions of a registered model with an alias, the newest first; none where there is no such model."""
+    if not store_exists(uri):
+        return []
+    with mlflow_at(uri) as mlflow:
+        client = mlflow.MlflowClient(uri)
+        model = _known(client.get_registered_model, name)
+        aliases = {} if model is None else model.aliases
+        versions = [client.get_model_version(name, version) for version in sorted(set(map(str, aliases.values())))]
+    return [
+        NamedVersion(
+            str(one.version),
+            tuple(sorted(alias for alias, version in aliases.items() if str(version) == str(one.version))),
+            datetime.fromtimestamp(one.creation_timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
+            one.description or "",
+            dict(one.tags),
+        )
+        for one in sorted(versions, key=lambda one: -int(one.version))
+    ]
+
+
+def give_back(name: str, alias: str, version: str, wanted_tag: str, uri: str) -> RegisteredModel:
+    """Point an alias at a version that has a tag, and ``previous_<alias>`` at the version that held it.
+
+    ForetailError when there is no such version, it lacks the tag, or it holds the alias already.
+    """
+    with mlflow_at(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        try:
+            tags = client.get_model_version(name, version).tags
+        except mlflow.exceptions.MlflowException as error:
+            raise ForetailError(f"models:/{name}/{version} is not there ({first_line(error)}): give another") from error
+        if wanted_tag not in tags:
+            raise ForetailError(
+                f"models:/{name}/{version} never passed a gate: foretail promote model=models:/{name}/{version}"
+            )
+        holder = alias_holder(name, alias, uri)
+        if holder == version:
+            raise ForetailError(f"models:/{name}@{alias} is version {version} already: nothing to give back")
+        if holder is not None:
+            point_alias(client, name, f"previous_{alias}", holder)
+        return point_alias(client, name, alias, version)
+
+
+def move_alias(
+    name: str,
+    alias: str,
+    ensemble: Ensemble,
+    runs: Sequence[str],
+    holder: str | None,
+    tags: Mapping[str, str],
+    uri: str,
+) -> RegisteredModel:
+    """Point an alias at a version that holds `ensemble`, and ``previous_<alias>`` at the version that held it.
+
+    The version is the newest that one of `runs` has, else it is registered now. The alias itself moves last: whatever
+    stops this before, its holder stays. ForetailError when another version holds the alias by now, no version can be
+    made, or the registry refuses.
+
+    Parameters
+    ----------
+    name, alias : of the registered model, which is created when missing
+    runs : ``Lineage.runs``
+    holder : the version that :func:`alias_holder` named when the decision was made
+    tags : tags of the version
+    uri : str
+        The tracking store. Of an SQLite file the lock is held meanwhile; a server has no lock, so that two that move
+        an alias there in the same instant are told apart by their tags only.
+    """
+    with mlflow_at(uri) as mlflow, locked(uri):
+        client = mlflow.MlflowClient(uri)
+        now = alias_holder(name, alias, uri)
+        if now != holder:
+            raise ForetailError(
+                f"models:/{name}@{alias} has moved from version {holder or 'none'} to {now or 'none'} meanwhile: "
+                f"promote against that one"
+            )
+        version = _version_of(client, name, runs) or _new_version(client, name, runs, uri)
+        if load_ensemble(f"models:/{name}/{version}", uri).sha256 != ensemble.sha256:
+            raise ForetailError(
+                f"models:/{name}/{version} no longer holds the ensemble {ensemble.sha256[:12]} that its run made: "
+                f"train the model again"
+            )
+        for key, value in tags.items():
+            settled(client.set_model_version_tag, name, version, key, value)
+        if holder is not None:
+            point_alias(client, name, f"previous_{alias}", holder)
+        return point_alias(client, name, alias, version)
+
+
+def _version_of(client: Any, name: str, runs: Sequence[str]) -> str | None:
+    matching = [
+        int(version.version)
+        for run in runs
+        for version in client.search_model_versions(f"run_id = '{run}'")
+        if version.name == name
+    ]
+    return str(max(matching)) if matching else None
+
+
+def _new_version(
+    client: Any,
+    name: str,
+    runs: Sequence[str],
+    uri: str,
+    description: str | None = None,
+    tags: Mapping[str, str] = EMPTY,
+) -> str:
+    for run in runs:
+        outputs = client.get_run(run).outputs
+        if outputs is not None and outputs.model_outputs:
+            return create_version(client, name, run, outputs.model_outputs[0].model_id, description, tags)
+    raise ForetailError(f"none of the runs {', '.join(runs)} in {uri} saved its model: train it again")

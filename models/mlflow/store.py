@@ -105,17 +105,12 @@ def sqlite_file(address: str) -> Path | None:
         raise ForetailError(
             f"the tracking store {file} is a folder: name a file in tracking.uri, as in {SQLITE}runs.db"
         )
-    require_short_path(file, "set tracking.uri to a file in another folder, or tracking=off")
-    return file
-
-
-def require_short_path(file: Path, remedy: str) -> None:
-    """Raise ForetailError with the `remedy` when the path of an SQLite file is longer than SQLite takes."""
     if (length := len(os.fsencode(file))) > MOST_PATH_BYTES:
         raise ForetailError(
             f"the path of {file.name} below {str(file)[:40]}... has {length} bytes, and SQLite takes at most "
-            f"{MOST_PATH_BYTES}: {remedy}"
+            f"{MOST_PATH_BYTES}: set tracking.uri to a file in another folder, or tracking=off"
         )
+    return file
 
 
 def store_exists(address: str) -> bool:
@@ -147,31 +142,20 @@ def create_store(address: str) -> None:
     file = sqlite_file(address)
     if file is None or store_exists(address):
         return
-    with locked(address):
-        if not file.exists():  # two first runs: the other one was faster
-            with usable(address, ", or choose tracking=off"):
-                make_sqlite_file(file, lambda partial: _fill(partial, file.parent))
+    with locked(address), usable(address, ", or choose tracking=off"):
+        if file.exists():  # two first runs: the other one was faster
+            return
+        partial = file.with_name(f".{file.name}.partial")
+        _remove(partial)  # of a process that was killed: a living one holds the lock
+        try:
+            imported()
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-
-def make_sqlite_file(file: Path, fill: Callable[[str], None]) -> None:
-    """Make a database that has its name only when it is complete; the caller holds the lock of the address.
-
-    `fill` makes the tables in the SQLite address that it is given, and lets go of it.
-    """
-    partial = file.with_name(f".{file.name}.partial")
-    _remove(partial)  # of a process that was killed: a living one holds the lock
-    try:
-        fill(f"{SQLITE}{partial}")
-        partial.replace(file)
-    finally:
-        _remove(partial)
-
-
-def _fill(address: str, folder: Path) -> None:
-    imported()
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    SqlAlchemyStore(address, (folder / _FOLDER).as_uri()).engine.dispose()  # type: ignore[no-untyped-call]
+            artifacts = (file.parent / _FOLDER).as_uri()
+            SqlAlchemyStore(f"{SQLITE}{partial}", artifacts).engine.dispose()  # type: ignore[no-untyped-call]
+            partial.replace(file)
+        finally:
+            _remove(partial)
 
 
 def _remove(database: Path) -> None:

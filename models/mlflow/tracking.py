@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -48,6 +48,124 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from foretail.models.drop.network import Network
+
+
+ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
+OUTCOME_FILE = "outcome.json"
+MODEL_NAME = "model"
+MODEL_SHA256 = "foretail_sha256"
+"""Key of the model's hash in the metadata of MLflow's copy."""
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
+_LOADER = "foretail.models.mlflow.ensemble_flavor"
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version in the model registry, and the alias that points at it now."""
+
+    name: str
+    version: str
+    alias: str
+    before: str | None = None  #: the version that the alias pointed at before, if any; `version` itself when it stayed
+
+    def sentence(self) -> str:
+        """Say where the alias points, and whether it moved."""
+        was = {None: "", self.version: ", as before"}.get(self.before, f"; before: version {self.before}")
+        return f"models:/{self.name}@{self.alias} is version {self.version} now{was}"
+
+
+def save_model(model: Ensemble | Network, file: Path) -> str:
+    """Save a model, which `file` holds, with the active run as an MLflow model, and return its id."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(DataType.long, feature.name) for feature in model.features]),
+        outputs=Schema([ColSpec(DataType.boolean)]),
+    )
+    with warnings.catch_warnings():
+        # MLflow, on the type hints of its own chat types, and on examples, without which a signature will do.
+        warnings.simplefilter("ignore", UserWarning)
+        import mlflow.pyfunc
+
+        return str(
+            mlflow.pyfunc.log_model(
+                name=MODEL_NAME,
+                loader_module=_LOADER,
+                data_path=str(file),
+                signature=signature,
+                metadata={MODEL_SHA256: model.sha256},
+                pip_requirements=[f"foretail=={metadata.version('foretail')}"],
+            ).model_id
+        )
+
+
+def point_alias(client: Any, name: str, alias: str, version: str) -> RegisteredModel:
+    """Point an alias at a version: the one place where aliases move. ``latest`` is MLflow's own, the newest version."""
+    if alias.lower() == "latest":
+        return RegisteredModel(name, version, alias)
+    before = client.get_registered_model(name).aliases.get(alias)
+    if before is None or str(before) != version:
+        settled(client.set_registered_model_alias, name, alias, version)
+    return RegisteredModel(name, version, alias, None if before is None else str(before))
+
+
+def create_version(
+    client: Any, name: str, run_id: str, model_id: str, description: str | None = None, tags: Mapping[str, str] = EMPTY
+) -> str:
+    """Make a logged model a new version of a registered one, which is created when missing; return the version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)  # log_model could, but announces it on stderr
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":  # asking first would race with other jobs of a sweep
+            raise
+    address = f"models:/{model_id}"
+    return str(
+        settled(
+            *(client.create_model_version, name, address, run_id),
+            tags=dict(tags),
+            description=description,
+            await_creation_for=0,
+            model_id=model_id,
+        ).version
+    )
+
+
+@styled
+def write_figures(
+    folder: Path,
+    split: str,
+    region: str,
+    lqd_drop: npt.ArrayLike,
+    predicted_drop: npt.ArrayLike,
+    score: npt.ArrayLike,
+) -> None:
+    """Write both figures and their numbers into a folder.
+
+    Parameters
+    ----------
+    split, region : which rows these are; they name the files ``<split>_<region>_*``
+    lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
+    score : int64 or float64 array [rows], what the predictions were cut from
+    """
+    import pandas as pd
+
+    confusion = Confusion.count(lqd_drop, predicted_drop)
+    ranking = rank(lqd_drop, score)
+    curve = pd.DataFrame({"score": ranking.score, "true_positives": ranking.tp, "false_positives": ranking.fp})
+    drops = confusion.tp + confusion.fn
+    curve["precision"] = curve.true_positives / (curve.true_positives + curve.false_positives)
+    curve["recall"] = curve.true_positives / drops if drops else np.nan
+    title = f"{split}, {region}: {confusion.rows:,} rows, {drops:,} drops"
+    stem = folder / f"{split}_{region}"
+    counts = {"tp": confusion.tp, "fp": confusion.fp, "tn": confusion.tn, "fn": confusion.fn}
+    Path(f"{stem}_confusion.json").write_text(json.dumps(counts) + "\n", encoding="ascii")
+    curve.to_parquet(f"{stem}_precision_recall.parquet", index=False)
+    _confusion_figure(confusion, title).savefig(f"{stem}_confusion.png", dpi=120)
+    _curve_figure(curve, confusion, title).savefig(f"{stem}_precision_recall.png", dpi=120)
 
 
 def _confusion_figure(confusion: Confusion, title: str) -> Figure:
@@ -86,11 +204,6 @@ def _figure(title: str) -> Figure:
     return figure
 
 
-ENSEMBLE_FILE, NETWORK_FILE = "ensemble.json", "model.onnx"
-OUTCOME_FILE = "outcome.json"
-MODEL_NAME = "model"
-MODEL_SHA256 = "foretail_sha256"
-"""Key of the model's hash in the metadata of MLflow's copy."""
 ENSEMBLE_TAG, NETWORK_TAG, TEACHER_TAG = "ensemble_sha256", "network_sha256", "teacher_sha256"
 """Tags of a run: the model that it trained, and the network that this model imitates."""
 
@@ -100,14 +213,20 @@ _DIGEST_LENGTH = 36  # what MLflow's database has room for; the full hash is in 
 _REUSED_TAG = "reused_run_id"
 
 
-@dataclass(eq=False)
 class TrackedRun:
-    """A run in progress, made by :func:`track`."""
+    """A run in progress, made by :func:`track`.
 
-    run_id: str
-    experiment_id: str
-    uri: str  #: of the tracking store
-    model_id: str | None = None  #: MLflow's id of the model that it saved, to which scores logged later belong too
+    Attributes
+    ----------
+    run_id, experiment_id, uri : where MLflow keeps the run
+    model_id : MLflow's id of the model that the run saved, if it has; scores logged later belong to it too
+    """
+
+    def __init__(self, run_id: str, experiment_id: str, uri: str) -> None:
+        self.run_id = run_id
+        self.experiment_id = experiment_id
+        self.uri = uri
+        self.model_id: str | None = None
 
     def log_dataset(
         self,
@@ -211,34 +330,12 @@ class TrackedRun:
             page = runs.token or ""
         return frozenset(values)
 
-    @styled
     def log_figures(
         self, split: str, region: str, lqd_drop: npt.ArrayLike, predicted_drop: npt.ArrayLike, score: npt.ArrayLike
     ) -> None:
-        """Log the figures of a prediction and their numbers, ``figures/<split>_<region>_*``.
-
-        Parameters
-        ----------
-        split, region : which rows these are
-        lqd_drop, predicted_drop : bool array [rows], LQD's decision and the prediction
-        score : int64 or float64 array [rows], what the predictions were cut from
-        """
-        import pandas as pd
-
-        confusion = Confusion.count(lqd_drop, predicted_drop)
-        ranking = rank(lqd_drop, score)
-        curve = pd.DataFrame({"score": ranking.score, "true_positives": ranking.tp, "false_positives": ranking.fp})
-        drops = confusion.tp + confusion.fn
-        curve["precision"] = curve.true_positives / (curve.true_positives + curve.false_positives)
-        curve["recall"] = curve.true_positives / drops if drops else np.nan
-        title = f"{split}, {region}: {confusion.rows:,} rows, {drops:,} drops"
-        counts = {name: getattr(confusion, name) for name in ("tp", "fp", "tn", "fn")}
+        """Log what :func:`write_figures` writes, in ``figures/``."""
         with tempfile.TemporaryDirectory() as folder:
-            stem = f"{folder}/{split}_{region}"
-            Path(f"{stem}_confusion.json").write_text(json.dumps(counts) + "\n", encoding="ascii")
-            curve.to_parquet(f"{stem}_precision_recall.parquet", index=False)
-            _confusion_figure(confusion, title).savefig(f"{stem}_confusion.png", dpi=120)
-            _curve_figure(curve, confusion, title).savefig(f"{stem}_precision_recall.png", dpi=120)
+            write_figures(Path(folder), split, region, lqd_drop, predicted_drop, score)
             imported().log_artifacts(folder, "figures")
 
     def log_model(self, model: Ensemble | Network) -> None:
@@ -246,32 +343,16 @@ class TrackedRun:
 
         It is ``ensemble.json`` or ``model.onnx``, once as an artifact of the run, with the tag ``ensemble_sha256`` or
         ``network_sha256``, and once inside an MLflow model that ``mlflow.pyfunc`` loads where Foretail is installed.
-        :func:`foretail.models.mlflow.versions.register_model` gives it a version.
+        :func:`foretail.models.mlflow.registry.register_model` gives it a version.
         """
-        mlflow = imported()
-        from mlflow.models import ModelSignature
-        from mlflow.types import ColSpec, DataType, Schema
-
         name, tag = (ENSEMBLE_FILE, ENSEMBLE_TAG) if isinstance(model, Ensemble) else (NETWORK_FILE, NETWORK_TAG)
-        inputs = Schema([ColSpec(DataType.long, feature.name) for feature in model.features])
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        mlflow = imported()
+        with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / name
             model.save(file)
             mlflow.log_artifact(str(file))
             mlflow.set_tag(tag, model.sha256)
-            # MLflow, on the type hints of its own chat types, and on examples, without which a signature will do.
-            warnings.simplefilter("ignore", UserWarning)
-            import mlflow.pyfunc
-
-            saved = mlflow.pyfunc.log_model(
-                name=MODEL_NAME,
-                loader_module="foretail.models.mlflow.ensemble_flavor",
-                data_path=str(file),
-                signature=ModelSignature(inputs, Schema([ColSpec(DataType.boolean)])),
-                metadata={MODEL_SHA256: model.sha256},
-                pip_requirements=[f"foretail=={metadata.version('foretail')}"],
-            )
-            self.model_id = str(saved.model_id)
+            self.model_id = save_model(model, file)
 
     def uses_model(self, run_ids: Sequence[str]) -> None:
         """Record the newest model that one of the runs saved as an input of this run, which MLflow shows on both."""
@@ -381,6 +462,19 @@ def run_exists(run_id: str, uri: str) -> bool:
         return str(mlflow.MlflowClient(uri).get_run(run_id).info.lifecycle_stage) == "active"
     except mlflow.exceptions.MlflowException:
         return False
+
+
+def tagged_run(tag: str, value: str, uri: str) -> str | None:
+    """Return the newest finished run of all experiments with a tag; None when there is none."""
+    with connected(uri) as mlflow, usable(uri):
+        runs = mlflow.search_runs(
+            search_all_experiments=True,
+            filter_string=f"tags.{tag} = '{value}' AND attributes.status = 'FINISHED'",
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+            output_format="list",
+        )
+    return str(runs[0].info.run_id) if runs else None
 
 
 def nest(run_id: str, parent_run_id: str, uri: str) -> None:

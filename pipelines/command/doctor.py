@@ -12,8 +12,7 @@ from pathlib import Path
 from foretail.core.errors import ForetailError, install_command
 from foretail.export.c.build import find_compiler
 from foretail.models.mlflow.store import sqlite_file, store_exists, tracking_uri
-from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.versions import version_of
+from foretail.pipelines.runs.result import Table, version_of
 from foretail.pipelines.tracking.server import postgres_programs
 from foretail.sim_bridge.builds import compiler
 from foretail.sim_bridge.ns3.driver import driver_is_built, find_ns3
@@ -48,9 +47,15 @@ def examine(folder: Path) -> tuple[Finding, ...]:
         _tried("C++ compiler", compiler, "install g++ 10 or clang 12, or newer", needed=True),
         _tried("C compiler", lambda: " ".join(find_compiler()), "install gcc or clang", needed=True),
         _tried("ns-3", lambda: find_ns3(None).version, "pip install --no-deps ns3, or ns3_prefix=FOLDER"),
-        _tried("ns-3 driver", _driver, "nothing to do, the first run with network=ns3 builds it in some minutes"),
+        _tried(
+            "ns-3 driver",
+            lambda: "built" if driver_is_built() else None,
+            "nothing to do, the first run with network=ns3 builds it in some minutes",
+        ),
         Finding(
-            "TUN interfaces", _tun(), "for foretail evaluate network=emulator: modprobe tun, or chmod 0666 /dev/net/tun"
+            "TUN interfaces",  # with which the emulator's hosts are made
+            TUN if os.access(TUN, os.R_OK | os.W_OK) else None,
+            "for foretail evaluate network=emulator: modprobe tun, or chmod 0666 /dev/net/tun",
         ),
         *_extras(),
         _tried("PostgreSQL", lambda: str(postgres_programs()), "apt install postgresql"),
@@ -96,15 +101,6 @@ def _outputs(folder: Path) -> Iterator[Finding]:
         yield Finding(
             "tracking", uri if store_exists(uri) else None, "nothing to do, the first training makes the store"
         )
-
-
-def _driver() -> str | None:
-    return "built" if driver_is_built() else None
-
-
-def _tun() -> str | None:
-    """The device that the emulator's hosts are made with, if it may be opened."""
-    return TUN if os.access(TUN, os.R_OK | os.W_OK) else None
 
 
 def _p4_tools() -> str | None:

@@ -15,9 +15,8 @@ from matplotlib.patches import Patch
 
 from foretail.core.files import staged_folder
 from foretail.models.scoring.figure_style import FIGURE_KINDS, legend, panels, styled, with_legend
-from foretail.pipelines.comparison.exchanges import EXCHANGES_FILE, every_exchange
 from foretail.pipelines.comparison.flows import FlowsResult
-from foretail.pipelines.comparison.policy_runs import PolicyRun
+from foretail.pipelines.comparison.policy_runs import EXCHANGES_FILE, PolicyRun, every_exchange
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, flow_groups, mean_interval
 from foretail.sim_bridge.packets.cost import slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun

@@ -21,12 +21,11 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import NoLineage, lineage, tagged_run
+from foretail.models.mlflow.registry import NoLineage, lineage
 from foretail.models.mlflow.store import store_exists, tracking_uri
-from foretail.models.mlflow.tracking import ENSEMBLE_FILE
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, tagged_run
 from foretail.models.scoring.operating_point import constant_decision
-from foretail.pipelines.comparison.exchanges import exchange_table
-from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
+from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, exchange_table, simulate
 from foretail.pipelines.comparison.predictions import ASKED
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
@@ -35,22 +34,16 @@ from foretail.pipelines.comparison.statistics import (
     mean_interval,
     paired_difference,
 )
-from foretail.pipelines.data.simulation import (
-    Simulates,
-    Simulator,
-    simulator_of,
-)
+from foretail.pipelines.data.simulation import Simulates, Simulator, simulator_of
 from foretail.pipelines.exporting.network import NetworkExport, predictor_to_store
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_table
-from foretail.pipelines.runs.jobs import run_jobs
-from foretail.pipelines.runs.notes import say
+from foretail.pipelines.runs.notes import say, say_if_constant, say_if_unasked
+from foretail.pipelines.runs.points import run_jobs
 from foretail.pipelines.runs.result import Cell, Table, plain
 from foretail.pipelines.runs.store import Store, canonical_json
-from foretail.pipelines.runs.zeros import say_if_constant, say_if_unasked
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import load_predictor
-from foretail.pipelines.tracking.runs import run_note, tracked
-from foretail.pipelines.tracking.seen import SEEN, seen_seeds
+from foretail.pipelines.tracking.runs import SEEN, run_note, seen_seeds, tracked
 from foretail.sim_bridge.open_loop.scores import Questions
 from foretail.sim_bridge.policy_settings import policy_words
 from foretail.sim_bridge.python_policies import PythonPolicy

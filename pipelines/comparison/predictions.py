@@ -13,14 +13,12 @@ from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES, FLOW_FEATURES, feature
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of
-from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model
+from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, asked_model
 from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
-from foretail.pipelines.runs.notes import LABELLED_QUEUES, say
+from foretail.pipelines.runs.notes import LABELLED_QUEUES, say, say_if_silent, say_if_unasked
 from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.runs.zeros import say_if_silent, say_if_unasked
-from foretail.pipelines.tracking.baselines import baseline_rows
-from foretail.pipelines.tracking.loading import load_predictor
+from foretail.pipelines.tracking.loading import baseline_rows, load_predictor
 from foretail.sim_bridge.open_loop.scores import SENT, Questions, shown_share, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import Agreement, Labelled, Predicted, Predictions
 from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT

@@ -1,14 +1,19 @@
-"""Datasets of a stage: simulated, drawn or imported unless the store has them."""
+"""Datasets of a stage: simulated, drawn in slots, traced in racks or imported, unless the store has them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES
+from foretail.configs.schema.model_stages import DistillConfig, PromoteConfig, SelectConfig, TrainConfig
+from foretail.configs.schema.network.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
+from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.networks import EmulatorNetwork
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.configs.schema.policies import Policy
@@ -16,29 +21,254 @@ from foretail.configs.schema.scenario import Scenario
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
+from foretail.core.plugins import source_sha256
 from foretail.core.reading import Reading, telling
+from foretail.export.schedule import read_json
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import Run
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
-from foretail.pipelines.data.racks import simulate_rack_dataset, traced_racks
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.data.simulation import (
+    DRIVER_FORMAT,
     KeepsRuns,
     Simulates,
     Simulator,
     counters,
+    driver_config,
     packets_per_cpu_second,
+    reporting,
     settings_that_matter,
     simulate_dataset,
     simulator_of,
 )
-from foretail.pipelines.data.slotted_traffic import slotted_key, write_slotted
-from foretail.pipelines.runs.jobs import Report, run_jobs
+from foretail.pipelines.runs.points import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Entry, Key, Store
+from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted
+from foretail.sim_bridge.arrivals.workloads import Workload, workload_of
+from foretail.sim_bridge.circuits.schedules import Schedule, round_robin
 from foretail.sim_bridge.emulator.emulator import EMULATOR, run_emulator
 from foretail.sim_bridge.native.driver import collect_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
+from foretail.sim_bridge.packets.cost import HEADER_BYTES
 from foretail.sim_bridge.packets.simulation import PacketRun
+
+
+def circuit_schedule(fabric: RackFabric) -> Schedule:
+    """The schedule of a fabric; ForetailError when it cannot be read, or is one of other racks or of several uplinks.
+
+    Without a file it is the round robin over all racks.
+    """
+    if fabric.schedule is None:
+        return round_robin(fabric.racks, 1)
+    try:
+        schedule = read_json(Path(fabric.schedule).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ForetailError(f"cannot read the schedule {fabric.schedule} ({error}): name a schedule.json") from None
+    if schedule.nodes != fabric.racks:
+        raise ForetailError(
+            f"the schedule {fabric.schedule} is one of {schedule.nodes} nodes, and the fabric has {fabric.racks} "
+            "racks: set racks to its number, or schedule for as many"
+        )
+    if schedule.degree != 1:
+        raise ForetailError(
+            f"the schedule {fabric.schedule} has degree {schedule.degree}, and a rack has one circuit at a time: make "
+            "it with degree=1"
+        )
+    return schedule
+
+
+def period_ns(fabric: RackFabric, schedule: Schedule) -> int:
+    """Time in which a schedule passes once."""
+    return schedule.period * (fabric.day_ns + fabric.night_ns)
+
+
+@dataclass(frozen=True)
+class SharedVoqs:
+    """A buffer that all VOQs of a rack share."""
+
+    policy: str  #: of ``SHARED_POLICIES``
+    packets: int  #: its size, in full ones
+    alpha: float  #: of dt
+    library: Path | None = None  #: what ``credence`` asks
+    trace: bool = False  #: whether there is a trace of all arrivals
+
+    def settings(self, packet_bytes: int) -> dict[str, Any]:
+        """The group ``buffer`` of a document."""
+        return {
+            "policy": self.policy.removesuffix("_accept"),
+            "bytes": self.packets * packet_bytes,
+            "alpha": self.alpha,
+            "library": str(self.library.absolute()) if self.library is not None and self.policy == "credence" else None,
+            "tau": None,
+            "trace": self.trace,
+        }
+
+
+def rack_document(
+    traffic: RackTraffic,
+    schedule: Schedule,
+    *,
+    transport: str,
+    weeks: int,
+    seed: int,
+    voq_packets: int | None = None,
+    resize: tuple[int, int] | None = None,
+    shared: SharedVoqs | None = None,
+) -> dict[str, Any]:
+    """The document of one run; ForetailError when it could say nothing about the circuits of its flows.
+
+    Parameters
+    ----------
+    transport : congestion control of simulated hosts
+    weeks : length, in periods of the schedule
+    seed : of the starts of flows
+    voq_packets : capacity of a VOQ; None: they share a buffer
+    resize : it grows to so many packets so many ns before its circuit; None: it stays
+    """
+    fabric = traffic.fabric
+    source, destinations = traffic.source_rack - 1, [rack - 1 for rack in traffic.destination_racks]
+    period = period_ns(fabric, schedule)
+    for destination in destinations:
+        if not schedule.edges[source, destination]:
+            raise ForetailError(
+                f"the schedule never gives rack {source + 1} a circuit to rack {destination + 1}: choose other racks "
+                "or another schedule"
+            )
+    if resize is not None and resize[1] >= period:
+        raise ForetailError(
+            f"a VOQ cannot grow {resize[1]} ns before its circuit, for the schedule comes round in {period} ns: lower "
+            "ahead_ns"
+        )
+    if shared is not None:
+        _require_fits(fabric, shared.packets * traffic.packet_bytes)
+    racks = {name: value for name, value in asdict(fabric).items() if name != "schedule"}
+    return {
+        "format": DRIVER_FORMAT,
+        "racks": racks
+        | {
+            "matchings": schedule.matchings[:, 0].tolist(),
+            "voq_packets": voq_packets,
+            "buffer": None if shared is None else shared.settings(traffic.packet_bytes),
+            "resize": None if resize is None else {"packets": resize[0], "ahead_ns": resize[1]},
+        },
+        "flows": {
+            "source": [source] * len(destinations),
+            "destination": destinations,
+            "flows_per_pair": traffic.flows,
+            "start_within_ns": traffic.start_within_ns,
+            "seed": seed,
+        },
+        "transport": {
+            "name": transport,
+            "segment_bytes": traffic.packet_bytes - HEADER_BYTES,
+            "initial_window_segments": traffic.initial_window_segments,
+            "min_rto_ns": traffic.min_rto_ns,
+            "delayed_ack_segments": traffic.delayed_ack_segments,
+        },
+        "traffic_ns": weeks * period,
+    }
+
+
+def _require_fits(fabric: RackFabric, buffer_bytes: int) -> None:
+    """Raise ForetailError unless a shared buffer, and a day of a circuit, have room for the largest packet."""
+    if not LARGEST_PACKET_BYTES <= buffer_bytes <= LARGEST_BUFFER_BYTES:
+        raise ForetailError(
+            f"a shared buffer has {buffer_bytes} bytes, and a switch {LARGEST_PACKET_BYTES} to {LARGEST_BUFFER_BYTES}: "
+            "change shared_packets or packet_bytes"
+        )
+    if fabric.day_ns * fabric.circuit_bps < LARGEST_PACKET_BYTES * 8 * 10**9:  # it might wait for ever
+        raise ForetailError(
+            f"a circuit of {fabric.circuit_bps} bit/s cannot send a packet of {LARGEST_PACKET_BYTES} bytes in a day of "
+            f"{fabric.day_ns} ns: raise fabric.day_ns"
+        )
+
+
+def traced_racks(traces: RackTraces, seed: int) -> dict[str, Any]:
+    """The document of a run with a trace; ForetailError as :func:`rack_document`."""
+    return rack_document(
+        traces,
+        circuit_schedule(traces.fabric),
+        transport=traces.transport,
+        weeks=traces.weeks,
+        seed=seed,
+        shared=SharedVoqs(traces.policy, traces.shared_packets, traces.alpha, trace=True),
+    )
+
+
+def simulate_rack_dataset(document: Mapping[str, Any], folder: Path, simulator: Simulator, report: Report) -> None:
+    """Simulate it and write the labelled dataset to `folder`."""
+    own = ("voq_packets", "buffer", "resize")  # what switches do with packets, not which are offered
+    flows = document["flows"]
+    scenario = {
+        "name": "racks",
+        "racks": {name: value for name, value in document["racks"].items() if name not in own},
+        "racks_with_hosts": sorted({*flows["source"], *flows["destination"]}),
+        "flows": {name: value for name, value in flows.items() if name != "seed"},
+        "transport": document["transport"],
+        "traffic_ns": document["traffic_ns"],
+        "topology": {"wire_overhead_bytes": 0},
+    }
+    collect_dataset(
+        document,
+        folder,
+        scenario=scenario,
+        progress=reporting(report),
+        executable=simulator.driver(report),
+        simulate=simulator.run,
+    )
+
+
+def slotted_key(settings: SlottedTraffic, seed: int) -> dict[str, Any]:
+    """Everything that the dataset of a seed depends on."""
+    code = code_digest("sim_bridge.arrivals", write_open_loop_dataset, slotted_run)
+    document = {"run": asdict(replace(run_in(settings, seed), versions={})), "code": code}
+    source = source_sha256(type(workload_in(settings)))
+    return document if source is None else {**document, "plugin": source}
+
+
+def write_slotted(settings: SlottedTraffic, seed: int, dataset: Path, report: Report) -> dict[str, int]:
+    """Write the workload's packets as `dataset`; return them by outcome.
+
+    ForetailError if there is no packet.
+    """
+    workload = workload_in(settings)
+    batches = workload.batches(settings.ports, settings.ports * settings.buffer_per_port, settings.slots, seed)
+    first = next(batches, None)
+    if first is None:
+        raise ForetailError(
+            f"slotted.workload = {settings.workload} sends no packet in {settings.slots} slots with seed {seed}: raise "
+            "slotted.slots or its load"
+        )
+
+    def reported() -> Iterator[Slotted]:
+        for batch in chain([first], batches):
+            last = int(batch.slot[-1]) + 1
+            report(last / settings.slots, f"{last:,} of {settings.slots:,} slots")
+            yield batch
+
+    return write_open_loop_dataset(dataset, run_in(settings, seed), arrivals_in_bytes(reported()))
+
+
+def workload_in(settings: SlottedTraffic) -> Workload:
+    """The workload that settings name."""
+    return workload_of(settings.workload, settings.settings)
+
+
+def run_in(settings: SlottedTraffic, seed: int) -> Run:
+    """The description of the run of a seed."""
+    shift = settings.features.average_shift
+    return slotted_run(
+        workload_in(settings),
+        settings.ports,
+        settings.buffer_per_port,
+        settings.slots,
+        seed,
+        cell_bytes=settings.features.cell_bytes,
+        average_shift=AVERAGE_SHIFT if shift is None else shift,
+    )
+
 
 DATASET = "dataset"
 FIGURES_FILE = "figures.json"
@@ -82,6 +312,17 @@ def collect_runs(
         return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, simulator, report)
 
     return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
+
+
+def given_runs(
+    config: TrainConfig | SelectConfig | DistillConfig | PromoteConfig, seeds: Sequence[int]
+) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
+    """The datasets that settings name, else those of their scenario for `seeds`, and what was collected for these."""
+    if config.datasets:
+        return (), open_datasets(config.datasets)
+    ((_, policy),) = config.policy.items()
+    collected = collect_runs(config, config.scenario, policy, seeds)
+    return collected, [Dataset.open(run.path) for run in collected]
 
 
 def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:

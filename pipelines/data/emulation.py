@@ -11,9 +11,8 @@ from foretail.configs.schema.emulation import Emulation
 from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.errors import ForetailError
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import OwnSimulator, reporting
-from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.data.simulation import OwnSimulator, driver_config, reporting
+from foretail.pipelines.runs.points import Report
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator
 from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.packets.simulation import Progress
@@ -48,11 +47,7 @@ class Emulator(OwnSimulator):
 
     program = EMULATOR
     name = words = EMULATOR.words
-
-    @property
-    def run(self) -> Callable[..., EmulatorRun]:
-        """Runs a document, in time or too late."""
-        return run_emulator
+    run = staticmethod(run_emulator)
 
 
 def emulate_dataset(document: Mapping[str, Any], scenario: Scenario, folder: Path, report: Report) -> None:

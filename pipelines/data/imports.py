@@ -14,7 +14,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.code import code_digest
 from foretail.core.reading import Reading as InputReading
 from foretail.features.dataset.schema import Rules, Run, SwitchGeometry
-from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
 from foretail.sim_bridge.imports.credence_artifact import write_artifact_rows

@@ -1,7 +1,8 @@
-"""Runs of the simulators, ns-3 and the native network, as the stages use them."""
+"""Runs of the simulators, ns-3 and the native network: from a scenario to the driver's JSON, and what a run gives."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tempfile
 import threading
@@ -12,21 +13,119 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
+from omegaconf import MISSING
+
 from foretail.configs.schema.networks import NativeNetwork, Network
+from foretail.configs.schema.policies import Policy
 from foretail.configs.schema.scenario import Scenario
 from foretail.core.digest import check_file
+from foretail.core.errors import ForetailError
 from foretail.models import zoo
-from foretail.pipelines.runs.jobs import Report
+from foretail.pipelines.runs.points import Report
 from foretail.pipelines.runs.store import file_digest
 from foretail.sim_bridge.builds import SimulatorProgram, policy_identity
 from foretail.sim_bridge.native.driver import NATIVE, collect_dataset, run_native
 from foretail.sim_bridge.ns3.driver import build_driver, driver_digest, find_ns3, run_driver
+from foretail.sim_bridge.ns3.messages import Message, assigned, collective, columns, elephants, halves, joined
 from foretail.sim_bridge.packets.simulation import PacketRun, Progress
-from foretail.sim_bridge.policies import POLICIES
-from foretail.sim_bridge.policy_settings import heeded_settings
+from foretail.sim_bridge.policies import POLICIES, TAKE_RULES
+from foretail.sim_bridge.policy_settings import heeded_settings, takes_alpha
 
-if TYPE_CHECKING:  # it draws figures too, which a simulation does not
+if TYPE_CHECKING:
     from foretail.pipelines.runs.points import SoFar
+
+DRIVER_FORMAT = 1
+
+
+def driver_config(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    *,
+    trace: bool,
+    counters: bool = False,
+    library: Path | None = None,
+) -> dict[str, Any]:
+    """The driver's document for one run.
+
+    `counters` asks for a log of what switches count for predicted alphas (``features/catalog.py``). `library` is the
+    predictor of a policy that asks the stage's exported model; `policy.library` wins over it. ForetailError if
+    `counters` is asked of a policy whose alphas cannot be predicted, or if the scenario lacks a setting.
+    """
+    if counters and not takes_alpha(policy.name):
+        raise ForetailError(f"'counters' is for a policy whose alphas can be predicted, which {policy.name} is not")
+    document, document_of_policy = dataclasses.asdict(scenario), dataclasses.asdict(policy)
+    del document["name"], document["topology"]["kind"]  # the driver knows a star by its lack of spines
+    del document["elephants"], document["collective"]  # and of these what they send
+    if (missing := _missing(document)) is not None:
+        raise ForetailError(f"the scenario lacks {missing}: give it a value")
+    document["messages"] = columns(messages_of(scenario, seed))
+    own_rules = {name: document_of_policy.pop(name) for name in ("victim", "order")}
+    if policy.name == "lqd":
+        document["rules"] |= {name: chosen for name, chosen in own_rules.items() if chosen is not None}
+    own = policy.library if policy.library is not None else library
+    uses_library = policy.predictor == "library" and own is not None
+    ends = policy.message_end
+    document_of_policy["message_end"] = None if ends is None else str(Path(ends).absolute())
+    document.update(
+        format=DRIVER_FORMAT,
+        seed=seed,
+        policy={
+            **document_of_policy,
+            "library": str(Path(own).absolute()) if uses_library and own else None,
+            "rules": zoo.numbers(policy.rules) if policy.name in TAKE_RULES else [],
+        },
+        trace=trace,
+        counters=counters,
+    )
+    return document
+
+
+def _missing(settings: Mapping[str, Any]) -> str | None:
+    """The first setting that nobody gave, by its path."""
+    for name, value in settings.items():
+        below = _missing(value) if isinstance(value, dict) else None
+        if below is not None or value == MISSING:
+            return name if below is None else f"{name}.{below}"
+    return None
+
+
+def messages_of(scenario: Scenario, seed: int) -> list[Message]:
+    """The messages of elephants and of collectives that a seed gives."""
+    topology, bursts, exchange = scenario.topology, scenario.elephants, scenario.collective
+    planned: list[list[Message]] = []
+    if bursts.flows_per_server > 0:
+        planned.append(
+            elephants(
+                topology.peers(bursts.destinations),
+                bursts.flows_per_server,
+                bursts.burst_bytes,
+                bursts.idle_ns,
+                link_bps=topology.server_link_bps,
+                traffic_ns=scenario.traffic_ns,
+                seed=seed,
+            )
+        )
+    if exchange.kind is not None:
+        members, across = exchange.servers_per_group, topology.across_leaves()
+        groups = [across[group * members : (group + 1) * members] for group in range(exchange.groups)]
+        if exchange.kind == "permutation":
+            groups = [halves(group, seed) for group in groups]
+        equal_flows = collective(
+            exchange.kind,
+            groups,
+            exchange.size_bytes,
+            repeat=exchange.repeat,
+            compute_ns=exchange.compute_ns,
+            traffic_ns=scenario.traffic_ns,
+            seed=seed,
+            channels=exchange.channels,
+            spread_ns=exchange.spread_ns,
+        )
+        if scenario.balancing.name == "ethereal":
+            equal_flows = assigned(equal_flows, topology.spines, topology.servers_per_leaf)
+        planned.append(equal_flows)
+    return joined(*planned)
 
 
 Where = TypeVar("Where")
@@ -59,6 +158,8 @@ class Simulator(ABC):
     """Name of the simulator."""
     words: ClassVar[str]
     """Name of its program, in words."""
+    run: ClassVar[Callable[..., PacketRun]]
+    """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
     def __init__(self) -> None:
         self._executable: Path | None = None
@@ -77,11 +178,6 @@ class Simulator(ABC):
     def depends_on(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that a run with this document depends on."""
         return {"driver": settings_that_matter(document), **self.identity, "driver_code": self.driver_sha256}
-
-    @property
-    @abstractmethod
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs a document, with the parameters of :func:`foretail.sim_bridge.ns3.driver.run_driver`."""
 
     @abstractmethod
     def build(self, report: Callable[[int, int], None]) -> Path:
@@ -125,17 +221,14 @@ class Native(OwnSimulator):
 
     program = NATIVE
     name = words = NATIVE.words
-
-    @property
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs a document."""
-        return run_native
+    run = staticmethod(run_native)
 
 
 class Ns3(Simulator):
     """The ns-3 of a stage: found when its version is asked for, the driver built when the first run needs it."""
 
     name, words = "ns-3", "the ns-3 driver"
+    run = staticmethod(run_driver)
 
     def __init__(self, prefix: str | None) -> None:
         super().__init__()
@@ -158,11 +251,6 @@ class Ns3(Simulator):
     def driver_sha256(self) -> str:
         """Digest of the driver's sources, the same for all runs of a stage."""
         return driver_digest()
-
-    @property
-    def run(self) -> Callable[..., PacketRun]:
-        """Runs the driver."""
-        return run_driver
 
     def build(self, report: Callable[[int, int], None]) -> Path:
         """The driver for this ns-3."""

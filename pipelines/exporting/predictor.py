@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.configs.schema.model_stages import ExportConfig
-from foretail.configs.schema.targets import P4Banks, P4Demo
+from foretail.configs.schema.targets import P4Banks
 from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import TARGET_GROUP, loaded, offered, package_of, running
@@ -212,15 +212,6 @@ def model_rows(features: Sequence[FeatureInput], dataset: Dataset) -> tuple[NDAr
     return frame[columns].to_numpy(np.int64), frame["lqd_drop"].to_numpy(np.bool_)
 
 
-def demo_switch(demo: P4Demo) -> DemoSwitch | None:
-    """The switch of the demo program, if one is wanted."""
-    if demo.buffer_bytes is None:
-        return None
-    return DemoSwitch(
-        demo.buffer_bytes, tuple(demo.port_rates_bps), demo.wire_overhead_bytes, demo.smallest_packet_bytes
-    )
-
-
 def _c(config: ExportConfig, model: Ensemble) -> Target:
     rows = None
     if config.c.tune and config.dataset is not None:
@@ -233,7 +224,10 @@ def _p4(config: ExportConfig, model: Ensemble) -> Target:
     profile = p4.profile or ("tofino" if p4.arch == "tna" else "v1model")
     if p4.arch not in (None, arch := load_profile(profile).arch):
         raise ForetailError(f"p4.arch={p4.arch}, but the P4 profile {profile} is for {arch}: leave one of them out")
-    demo = demo_switch(p4.demo)
+    demo = None
+    if (given := p4.demo).buffer_bytes is not None:
+        rates = tuple(given.port_rates_bps)
+        demo = DemoSwitch(given.buffer_bytes, rates, given.wire_overhead_bytes, given.smallest_packet_bytes)
     frame = None if p4.banks.trees is None else frame_for(model, p4.banks.trees, p4.banks)
     settings = (p4.encoding, p4.decision, p4.entries, profile, demo, p4.bmv2, p4.control, p4.compile, frame)
     return P4(*settings, max_rows=p4.max_rows)  # type: ignore[arg-type]

@@ -22,9 +22,10 @@ from foretail.features.catalog import feature
 from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import drops_of
-from foretail.pipelines.promotion.gate import held_out_table
+from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.training.outcome import SHOWN
+from foretail.pipelines.training.fitting import SHOWN
+from foretail.sim_bridge.open_loop.scores import SENT
 
 CARD_FILE = "model_card.md"
 MOST_SHIFT_ROWS = 2000
@@ -36,6 +37,7 @@ DATASET_COLUMNS = {
     "content_sha256": "SHA-256 of the rows",
 }
 """Entries of a card on a dataset, and their columns."""
+_OF_BASELINE = ("title", "sent_percent_of_lqd", "recovered_loss")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 
 
@@ -157,6 +159,30 @@ def read_shift_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]
         raise ForetailError(f"shift={path} has {len(frame)} rows: give 1 to {MOST_SHIFT_ROWS}")
     plain = frame.astype(object).where(frame.notna(), None)
     return tuple(map(str, frame.columns)), list(plain.itertuples(index=False, name=None))
+
+
+def held_out_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """The held-out runs of a promotion's document, a row each: scores of the model and of the present holder."""
+    shown = ("asked_f1", "sent", "recovered_loss")
+    return Table(
+        "Held-out runs",
+        (
+            *("scenario", "seed", "rows", "drops", "asked F1", "holder's", SENT, "holder's"),
+            *("recovered loss", "holder's", "tuned policy", SENT, "recovered loss"),
+        ),
+        tuple(
+            (
+                run["scenario"],
+                str(run["seed"]),
+                run["rows"],
+                run["drops"],
+                *(run[who] and run[who][name] for name in shown for who in ("candidate", "holder")),
+                *(best[key] for best in run["candidate"]["baselines"][:1] for key in _OF_BASELINE),
+            )
+            for run in runs
+        ),
+        (ASKED, f"F1 is on {LABELLED_QUEUES}; all else is sent while the model decides"),
+    )
 
 
 def markdown(value: Any) -> Any:

@@ -1,50 +1,297 @@
-"""Promoting a model: gate, exports, record, and the alias as the last step."""
+"""Promoting a model: the gate, by scores on unseen runs and proven exports, and the alias as the last step."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretail.configs.schema.model_stages import PromoteConfig
+import numpy as np
+
+from foretail.configs.schema.model_stages import ExportConfig, PromoteConfig
+from foretail.configs.schema.targets import P4Target
+from foretail.configs.schema.tracking import Tracking
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_files
 from foretail.core.summary import Summarised
+from foretail.export.c.build import PredictorLibrary
+from foretail.export.folder import CERTIFICATE
+from foretail.export.proof import Certificate
+from foretail.features.catalog import training_columns
 from foretail.features.dataset.reader import Dataset
+from foretail.features.dataset.schema import traffic_sha256
+from foretail.features.rows.labelled_rows import row_batches
 from foretail.features.rows.splits import Selection
+from foretail.models.ensemble.cells import Cells
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import Lineage, NoLineage, lineage, load_ensemble, run_document, run_tags
+from foretail.models.ensemble.scorers import POLICY
+from foretail.models.mlflow.registry import (
+    Lineage,
+    NoLineage,
+    alias_holder,
+    lineage,
+    load_ensemble,
+    move_alias,
+    run_document,
+    run_tags,
+    version_tags,
+)
 from foretail.models.mlflow.store import tracking_uri
-from foretail.models.mlflow.tracking import OUTCOME_FILE, TrackedRun
-from foretail.models.mlflow.versions import RegisteredModel, alias_holder, move_alias, version_tags
-from foretail.pipelines.data.collecting import CollectedRun, collect_runs, dataset_table
+from foretail.models.mlflow.tracking import ENSEMBLE_FILE, OUTCOME_FILE, RegisteredModel, TrackedRun
+from foretail.models.scoring.metrics import Score
+from foretail.pipelines.comparison.predictions import check_inputs
+from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
 from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused
-from foretail.pipelines.promotion.gate import (
-    Check,
-    Judged,
-    Judging,
-    check_export,
-    compare,
-    compare_with_tuned,
-    held_out_scores,
-    held_out_table,
-    refuse_seen,
-    refuse_unfit,
-)
-from foretail.pipelines.promotion.model_card import CARD_FILE, model_card, read_shift_table, short_card
+from foretail.pipelines.exporting.network import decider_of
+from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
+from foretail.pipelines.promotion.model_card import CARD_FILE, held_out_table, model_card, read_shift_table, short_card
+from foretail.pipelines.runs.notes import say_if_silent
 from foretail.pipelines.runs.result import Table, json_text, plain
-from foretail.pipelines.runs.store import Store
-from foretail.pipelines.runs.zeros import say_if_silent
+from foretail.pipelines.runs.store import Store, file_digest
 from foretail.pipelines.settings.compose import differing
-from foretail.pipelines.tracking.baselines import HERE, TRAINED, chosen_in
-from foretail.pipelines.tracking.datasets import describe_dataset, log_dataset
-from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.runs import address, run_note, tracked
-from foretail.sim_bridge.open_loop.baselines import tuned
+from foretail.pipelines.tracking.loading import HERE, TRAINED, chosen_in, load_model
+from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, run_note, tracked
+from foretail.pipelines.training.scores import judge_run
+from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
+from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
+
+JUDGED_BY = {"asked_f1": "F1 of the asked region", "sent": "bytes sent, in % of LQD's,"}
+P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
+_CELLS = 100_000
+_TIMED_ROWS = 50_000
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition of the gate."""
+
+    name: str  #: such as ``asked_f1`` or ``c``
+    passed: bool  #: whether it holds
+    reason: str  #: what was found, in a sentence
+    difference: PairedDifference | None = None  #: of scores, paired by run, where it judges scores
+    margin: float | None = None  #: how far the difference may lie below 0; None where it has to lie above
+    figures: Mapping[str, Any] | None = None  #: what an export costs, where it judges one
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """A model on one held-out run."""
+
+    asked_f1: float | None  #: by which the gate judges; None of a model that did not learn labels
+    sent: float  #: by which the gate judges: bytes that are sent while the model decides, in % of LQD's
+    accepted: float  #: the same of always accepting
+    recovered_loss: float | None  #: of the same bytes; None where always accepting loses nothing
+    baselines: Sequence[Mapping[str, Any]]  #: tuned policies on this run, the best first
+    scores: Mapping[str, Mapping[str, Score]]  #: by region and name
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Opponents of a judgement: the model that is judged, and the one it is judged against."""
+
+    model: Ensemble  #: the candidate
+    lineage: Lineage  #: what it came from
+    holder: Ensemble | None  #: who holds the alias, if anybody does
+    holder_lineage: Lineage | None  #: what that came from
+    against: str  #: in sentences, such as ``champion, version 3`` or ``always accepting``
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Result of a judge."""
+
+    checks: tuple[Check, ...]  #: of the gate
+    held_out: Sequence[Mapping[str, Any]]  #: a document for every run, JSON-like
+    datasets: Sequence[Dataset]  #: whose rows the exported C decides once more
+    tables: tuple[Table, ...]  #: for the reader
+    card: Callable[[Mapping[str, Any]], str]  #: makes the model card from the document of the promotion
+    collected: tuple[CollectedRun, ...] = ()  #: held-out runs that came from the scenario
+
+
+def refuse_seen(datasets: Sequence[Dataset], lineage: Lineage, whose: str) -> None:
+    """Raise ForetailError when a model was trained or chosen on one of the datasets, or on traffic of one."""
+    for dataset in datasets:
+        used = lineage.given(traffic_sha256(dataset.manifest), dataset.manifest.content_sha256)
+        if used is not None and used.content_sha256 == dataset.manifest.content_sha256:
+            raise ForetailError(
+                f"{dataset.path} is not a held-out run: {whose} was given it as {used.name}: leave it out"
+            )
+        if used is not None:
+            raise ForetailError(
+                f"{dataset.path} is not a held-out run: its scenario and seed are those of {used.name}, which {whose} "
+                f"was given: leave it out"
+            )
+
+
+def refuse_unfit(datasets: Sequence[Dataset]) -> None:
+    """Raise ForetailError unless the datasets are several different runs that can be replayed."""
+    seen: dict[str, Dataset] = {}
+    for dataset in datasets:
+        dataset.require_trace()
+        if not dataset.is_trace:
+            raise ForetailError(
+                f"{dataset.path} has rows without times and sizes, which cannot be replayed: leave it out"
+            )
+        traffic = traffic_sha256(dataset.manifest)
+        if traffic in seen:
+            raise ForetailError(
+                f"{dataset.path} and {seen[traffic].path} are runs of one scenario and seed, which would count twice: "
+                f"name one of them"
+            )
+        seen[traffic] = dataset
+    if len(datasets) < 2:
+        raise ForetailError("one held-out run gives no interval: name at least two datasets, or seeds")
+
+
+def held_out_scores(model: Ensemble, dataset: Dataset, whose: str, baselines: Sequence[Baseline] = ()) -> HeldOutScores:
+    """Score a model on a whole run, in which it decides, and baselines beside it."""
+    manifest = dataset.manifest
+    check_inputs(model, manifest.cell_bytes, manifest.average_shift, f"the dataset {dataset.path} gives {whose}")
+    columns = training_columns([item.name for item in model.features], own_queues=False)
+    judged = judge_run(model, dataset, columns, decider_of(model))
+    scores = judged.rows.scores(max(switch.ports for switch in manifest.switches))
+    replay, learned_labels = judged.replay, POLICY not in model.origin
+    f1, sent = scores["asked"]["f1"] if learned_labels else None, replay.sent_percent_of_lqd
+    if sent is None or (learned_labels and f1 is None):
+        raise ForetailError(
+            f"{dataset.path} cannot tell predictors apart, because Credence never asks where LQD drops: hold out a "
+            "congested run"
+        )
+    beside = baselines_on([dataset], baselines, judged.replay.lqd_bytes, judged.replay.accept_bytes)
+    accepted = 100 * replay.accept_bytes / replay.lqd_bytes
+    return HeldOutScores(f1, sent, accepted, replay.recovered_loss, beside, scores)
+
+
+def compare(
+    name: str, candidate: Sequence[HeldOutScores], holder: Sequence[HeldOutScores] | None, margin: float, against: str
+) -> Check | None:
+    """Compare scores, paired by run, with the holder's; without one they have to be above always accepting.
+
+    Passed is what holds for the whole 95 % interval. None where one of
+    the two models has no such score.
+    """
+    if any(getattr(run, name) is None for run in (*candidate, *(holder or ()))):
+        return None
+    if holder is None:
+        baseline = [run.accepted if name == "sent" else 0.0 for run in candidate]
+    else:
+        baseline = [getattr(run, name) for run in holder]
+    difference = mean_interval([getattr(run, name) - base for run, base in zip(candidate, baseline, strict=True)])
+    low = -np.inf if difference.low is None else difference.low
+    passed = bool(low > 0 if holder is None else low >= -margin)
+    wanted = "has to lie above 0" if holder is None else f"must not lie below {-margin:.3g}"
+    reason = f"{JUDGED_BY[name]} against {against}: {interval_text(difference)}, which {wanted}"
+    return Check(name, passed, reason, difference, None if holder is None else margin)
+
+
+def compare_with_tuned(candidate: Sequence[HeldOutScores], chosen_on: str) -> Check:
+    """Compare what is sent, paired by run, with the best tuned policy, more than which the model has to send."""
+    best = [run.baselines[0] for run in candidate]
+    pairs = zip(candidate, best, strict=True)
+    difference = mean_interval([run.sent - one["sent_percent_of_lqd"] for run, one in pairs])
+    reason = (
+        f"{JUDGED_BY['sent']} against {best[0]['title']}, tuned on {chosen_on}: {interval_text(difference)}, which has "
+        f"to lie above 0"
+    )
+    return Check("tuned_baseline", difference.low is not None and difference.low > 0, reason, difference)
+
+
+def check_export(
+    target: str, model: Ensemble, datasets: Sequence[Dataset], folder: Path, config: PromoteConfig
+) -> Check:
+    """Export a model into ``folder/<target>``, where it is proven, and read, hash and run again what was written."""
+    source, out = folder / ENSEMBLE_FILE, folder / target
+    model.save(source)
+    settings = ExportConfig(
+        model=str(source),
+        target=target,
+        name=NAME,
+        out=str(out),
+        max_cells=config.max_cells,
+        budget_seconds=config.budget_seconds,
+        p4=P4Target(profile=config.p4_profile),
+        tracking=Tracking(enabled=False),
+        store_dir=config.store_dir,
+    )
+    try:
+        result = export_drop_predictor(settings, folder, model)
+        certificate = _verified_certificate(out, model)
+        figures: dict[str, Any] = {
+            "method": certificate.method,
+            "cells": certificate.cells,
+            "trees": result.predictor.trees,
+            "leaves": result.predictor.leaves,
+            "vote_bits": certificate.vote_bits,
+            "order": certificate.order,
+            "rounding": certificate.rounding,
+            "float_decides_otherwise": certificate.float_decides_otherwise,
+            "bytes": {name: (out / name).stat().st_size for name in certificate.outputs},
+            "tool": certificate.tool,
+        }
+        ran = "read back from its text"
+        if target == "c":
+            figures |= _run_c(out, model, datasets)
+            ran = f"run again on {figures['rows_run']:,} rows"
+        elif result.report is not None:
+            chosen = result.report["chosen"]
+            figures |= {name: chosen.get(name) for name in P4_FIGURES}
+            figures["profile"] = result.report["profile"]["name"]
+    except ForetailError as error:
+        return Check(target, False, str(error))
+    return Check(
+        target, True, f"proven equal by {certificate.method} on {certificate.cells:,} cells, and {ran}", figures=figures
+    )
+
+
+def _verified_certificate(folder: Path, model: Ensemble) -> Certificate:
+    """The certificate of an export, once it speaks of this model and of the files that are there."""
+    certificate = Certificate.load(folder / CERTIFICATE)
+    emitted = Ensemble.load(folder / ENSEMBLE_FILE)
+    if (certificate.model_sha256, certificate.ir_sha256) != (model.sha256, emitted.sha256):
+        raise ForetailError(f"{folder / CERTIFICATE} is about another model: report this as a bug")
+    for name, digest in certificate.outputs.items():
+        if file_digest(folder / name) != digest:
+            raise ForetailError(f"{folder / name} is not the file that was proven: report this as a bug")
+    return certificate
+
+
+def _run_c(folder: Path, model: Ensemble, datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Run the library as it lies there on every held-out row and on cells of the model, and time it."""
+    library = PredictorLibrary(folder / f"{NAME}.so")
+    if library.ir_sha256 != Ensemble.load(folder / ENSEMBLE_FILE).sha256:
+        raise ForetailError(f"{library.path} states another ensemble: report this as a bug")
+    columns = training_columns([item.name for item in model.features], own_queues=False)
+    points = Cells.of(model).sample(_CELLS, np.random.default_rng(0))
+    _compare_decisions(library, model, points)
+    rows_run, timed = len(points), points
+    for position, dataset in enumerate(datasets):
+        for rows in row_batches((Selection(dataset),), columns):
+            _compare_decisions(library, model, rows.x)
+            rows_run += len(rows)
+            if position == 0 and timed is points:
+                timed = rows.x[:_TIMED_ROWS].astype(np.int64)
+    times = [library.nanoseconds(timed) for _ in range(_ROUNDS)]
+    single, batch = (statistics.median(kind) for kind in zip(*times, strict=True))
+    return {"rows_run": rows_run, "nanoseconds": {"single": single, "batch": batch}, "timed_rows": len(timed)}
+
+
+def _compare_decisions(
+    library: PredictorLibrary, model: Ensemble, x: np.ndarray[Any, np.dtype[np.integer[Any]]]
+) -> None:
+    expected = model.exceeds(x)
+    for name, score in (("score", library.score_each), ("score_batch", library.score)):
+        wrong = np.flatnonzero((score(x) > library.default_tau) != expected)
+        if wrong.size:
+            point = dict(zip((item.name for item in model.features), x[wrong[0]].tolist(), strict=True))
+            raise ForetailError(f"the exported C ({name}) decides otherwise than the model at {point}")
+
 
 HELD_OUT = "held-out"
 GATE_FILE = "gate.json"
@@ -117,7 +364,7 @@ def judge_by_scores(config: PromoteConfig, store: Store, judging: Judging) -> Ju
     origin, uri = judging.lineage, tracking_uri(config.tracking.uri, store.folder.parent)
     shift = None if config.shift is None else read_shift_table(Path(config.shift))
     outcome = None if OWN_TAG in run_tags(origin.runs[0], uri) else run_document(origin.runs[0], OUTCOME_FILE, uri)
-    collected, datasets = _held_out(config)
+    collected, datasets = given_runs(config, config.seeds)
     refuse_unfit(datasets)
     refuse_seen(datasets, origin, "the model")
     if judging.holder_lineage is not None:
@@ -245,14 +492,6 @@ def _former_holder(held: RegisteredModel, config: PromoteConfig, uri: str) -> st
         )
     former: str | None = run_document(gate_run, GATE_FILE, uri)["gate"]["holder_version"]
     return former
-
-
-def _held_out(config: PromoteConfig) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
-    if config.datasets:
-        return (), open_datasets(config.datasets)
-    ((_, policy),) = config.policy.items()
-    collected = collect_runs(config, config.scenario, policy, config.seeds)
-    return collected, [Dataset.open(run.path) for run in collected]
 
 
 def _document(

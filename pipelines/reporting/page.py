@@ -130,9 +130,13 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
         overview=overview(runs),
         meanings=words.meanings,
         whole=SENTENCE,
-        seed_table=_seed_table,
-        hash_table=_hash_table,
-        version_table=_version_table,
+        seed_table=lambda run: Table(
+            "Seeds", ("setting", "seeds"), tuple((name, _json(value)) for name, value in run.seeds().items())
+        ),
+        hash_table=lambda run: Table(
+            "SHA-256", ("where", "of", "hash"), (("result.json", "file", run.sha256), *run.hashes())
+        ),
+        version_table=lambda run: Table("Versions", ("package", "version"), tuple(run.versions.items())),
         style=Markup(style),
         style_sha256=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -194,19 +198,6 @@ def stacked(runs: Sequence[RunRecord]) -> list[Table]:
         for (title, columns), tables in stacks.items()
         if len({number for number, _ in tables}) > 1
     ]
-
-
-def _seed_table(run: RunRecord) -> Table:
-    return Table("Seeds", ("setting", "seeds"), tuple((name, _json(value)) for name, value in run.seeds().items()))
-
-
-def _hash_table(run: RunRecord) -> Table:
-    rows = (("result.json", "file", run.sha256), *run.hashes())
-    return Table("SHA-256", ("where", "of", "hash"), rows)
-
-
-def _version_table(run: RunRecord) -> Table:
-    return Table("Versions", ("package", "version"), tuple(run.versions.items()))
 
 
 def _values(run: RunRecord, names: Sequence[str]) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""``result.json``, and the tables that a stage prints and writes into it."""
+"""``result.json``, the tables that a stage prints and writes into it, and the versions of what figures depend on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 import json
 import math
 import os
+import platform
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +26,38 @@ from foretail.core.files import write_file
 
 if TYPE_CHECKING:
     import pandas as pd
+
+VERSIONS_OF = (
+    "foretail",
+    "ns3",
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "scikit-learn",
+    "treelite",
+    "xgboost",
+    "xgboost-cpu",
+    "torch",
+    "onnxruntime",
+    "mlflow",
+    "optuna",
+    "hydra-core",
+)
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and the packages that figures depend on; None where one is not installed."""
+    by_package: dict[str, str | None] = {"python": platform.python_version()}
+    return by_package | {package: version_of(package) for package in VERSIONS_OF}
+
+
+def version_of(package: str) -> str | None:
+    """Version of a package; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
 
 RESULT_FILE = "result.json"
 COLUMNS = 80

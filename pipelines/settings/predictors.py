@@ -1,4 +1,4 @@
-"""Drop predictors from their settings: ``_target_`` names the class, which declares and checks the others."""
+"""Drop predictors from their settings, of which ``_target_`` names the class that checks the others; sharing rules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from importlib import import_module
 from typing import Any
 
 from foretail.configs.schema.model_stages import SelectConfig, TrainConfig
+from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.configs.schema.training import Trainer, Window
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import FAILURES, named, running
 from foretail.features.rows.labelled_rows import ArrivalWindow
 from foretail.models.drop.predictor import DropPredictor
+from foretail.models.drop.sharing_rule import HIGHEST, SharingRule
 from foretail.models.drop.weights import checked_drop_weight
+
+LEARNED = "learned"
+"""The policy that asks a sharing rule."""
+
+
+def rule_of(values: Mapping[str, int]) -> SharingRule:
+    """The sharing rule with these numbers, by their names in settings."""
+    more = min(values["pressure"] + values["first_rtt_more"], HIGHEST)
+    others = {name: values.get(name, default) for name, default in RULE_DEFAULTS.items()}
+    return SharingRule(values["message_left"], values["fill"], values["pressure"], more, **others)
+
 
 SEQUENCE_BEHIND = 15
 """Arrivals before this one that a sequence network sees by default."""

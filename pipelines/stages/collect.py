@@ -9,8 +9,8 @@ from typing import Any
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.summary import Summarised
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table, made_runs
+from foretail.pipelines.runs.notes import say_if_no_drops
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.zeros import say_if_no_drops
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretail.configs.schema.network.circuits import DemandConfig
-from foretail.pipelines.demand.comparing import compare_predictors
-from foretail.pipelines.demand.comparison import DemandResult
+from foretail.pipelines.demand import DemandResult, compare_predictors
 
 
 def demand(config: DemandConfig, run_dir: Path) -> DemandResult:

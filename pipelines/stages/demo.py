@@ -27,13 +27,13 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import Outcome
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
 from foretail.models.scoring.figure_style import FIGURE_KINDS, panels, styled, with_legend
+from foretail.pipelines.comparison.choosing import LQD, compared_runs
 from foretail.pipelines.comparison.figures import with_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_policies, track_flows
-from foretail.pipelines.comparison.judging import LQD, compared_runs
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.statistics import PairedDifference, chance_text, interval_text
 from foretail.pipelines.data.collecting import collect_runs, made_runs
-from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.exporting.predictor import NAME, ExportedPredictor, export_table, export_to_store
 from foretail.pipelines.reporting.page import PAGE_FILE, render_page
 from foretail.pipelines.reporting.run_record import RunRecord
@@ -43,8 +43,7 @@ from foretail.pipelines.runs.progress import Steps
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.pipelines.training.fitting import TrainResult, register, train_model
 from foretail.sim_bridge.arrivals.files import SLOT_NS
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
 from foretail.sim_bridge.open_loop.replay import Contender, feed, replay_of
@@ -75,7 +74,7 @@ class DemoResult(Summarised):
     exported: Mapping[str, ExportedPredictor]  #: the C of each, proven
     p4: Certificate  #: of the P4 of the trees trained for packets sent
     tuned: str  #: the policy without a model that sends most on the training runs in slots, with its setting
-    compared: pd.DataFrame  #: packets sent in slots, as :func:`~foretail.pipelines.comparison.judging.judge` has them
+    compared: pd.DataFrame  #: packets sent in slots, as :func:`~foretail.pipelines.comparison.choosing.judge` has them
     flows: FlowsResult  #: policies under TCP, the tuned threshold among them
     threshold: str  #: the policy of `flows` that is that threshold
     referee: PolicyRun | None  #: the first run of `flows` again in ns-3, if it was wanted

@@ -64,12 +64,6 @@ class DemandExport:
         return [Table.of_rows(title, [whole], note, f"folder: {self.folder}")]
 
 
-def is_demand_predictor(model: str) -> bool:
-    """True if `model` is a file that says it holds a demand predictor."""
-    path = Path(model)
-    return path.is_file() and f'"{SCHEMA}"'.encode() in path.read_bytes()
-
-
 def export_demand_predictor(config: ExportConfig, run_dir: Path) -> DemandExport:
     """Export `config.model` into `config.out`, or into a folder of the target's name in the run."""
     given = {"inputs": config.inputs, "columns": config.columns, "dataset": config.dataset, "c.tune": config.c.tune}
@@ -91,7 +85,8 @@ def export_demand_predictor(config: ExportConfig, run_dir: Path) -> DemandExport
 
 def export(config: ExportConfig, run_dir: Path) -> ExportResult | NetworkExport | DemandExport:
     """Export a drop predictor or a demand predictor; a network goes to C alone."""
-    if is_demand_predictor(config.model):
+    path = Path(config.model)
+    if path.is_file() and f'"{SCHEMA}"'.encode() in path.read_bytes():
         return export_demand_predictor(config, run_dir)
     model = given_model(config)
     if isinstance(model, Ensemble):

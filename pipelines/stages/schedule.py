@@ -156,7 +156,7 @@ def schedule(config: ScheduleConfig, run_dir: Path) -> ScheduleResult:
     _write(run_dir, texts)
     drawn: tuple[str, ...] = ()
     if PNG in config.outputs:  # no other output waits for matplotlib
-        from foretail.pipelines.demand.figures import draw_schedule
+        from foretail.pipelines.demand import draw_schedule
         from foretail.pipelines.runs.points import write_files
 
         figure = draw_schedule(made, demand, "forecast" if config.demand is None else "demand")

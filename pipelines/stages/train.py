@@ -8,8 +8,7 @@ from pathlib import Path
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE, NETWORK_FILE
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult, register, say_zeros
+from foretail.pipelines.training.fitting import TrainResult, register, say_zeros, train_model
 
 
 def train(config: TrainConfig, run_dir: Path) -> TrainResult:

@@ -76,7 +76,10 @@ def serve(folder: Path, port: int, say: Callable[[str], None]) -> None:
     itself.
     """
     programs, owner = postgres_programs(), _owner()
-    _require_driver()
+    try:
+        import psycopg2  # noqa: F401
+    except ImportError:
+        raise ForetailError(f"psycopg2 is missing: {install_command('server')}") from None
     _require_free(port)
     folder.mkdir(parents=True, exist_ok=True)
     database, password_file = folder / "postgres", folder / "password"
@@ -136,13 +139,6 @@ def _owner() -> pwd.struct_passwd:
         raise ForetailError(
             f"PostgreSQL does not run as root, and there is no user {POSTGRES_USER}: start it as another user"
         ) from None
-
-
-def _require_driver() -> None:
-    try:
-        import psycopg2  # noqa: F401
-    except ImportError:
-        raise ForetailError(f"psycopg2 is missing: {install_command('server')}") from None
 
 
 def _require_free(port: int) -> None:

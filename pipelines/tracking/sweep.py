@@ -24,13 +24,13 @@ from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
 from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.mlflow.registry import register_model
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.models.mlflow.versions import register_model
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.identity import SHOWN_DIGITS, version_description
+from foretail.pipelines.tracking.loading import SHOWN_DIGITS, version_description
 from foretail.pipelines.tracking.runs import tracked
 from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 
@@ -38,8 +38,6 @@ CLOSE = 0.95
 """Share of the best score that a simpler model may have."""
 CLOSE_SENT = 0.999
 """The same of packets sent, in % of LQD's, where policies without a model differ by a few percent."""
-CLOSE_SENT = 0.999
-"""The same of packets sent, in % of LQD\'s, where policies without a model differ by a few percent."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) ->
         str(score): [job.score(score) if score else None for job in jobs],
         "mean over seeds": _shown_means(jobs, swept, score),
         "leaves": [job.leaves for job in jobs],
-        "ensemble": [_digits(job.document.get("ensemble_sha256")) for job in jobs],
+        "ensemble": [str(job.document.get("ensemble_sha256") or "")[:SHOWN_DIGITS] or None for job in jobs],
         "reused": [{"True": "yes", "False": "no"}.get(str(job.document.get("reused"))) for job in jobs],
     }
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
@@ -226,10 +224,6 @@ def _require_score(name: str, config: DictConfig) -> None:
             f"tracking.best_by = {name} lets models decide in whole runs, and split=by_time cuts them: give "
             "tracking.best_by=validation/asked/f1"
         )
-
-
-def _digits(sha256: Any) -> str | None:
-    return str(sha256)[:SHOWN_DIGITS] if sha256 else None
 
 
 def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, tracking: Tracking | None) -> list[str]:

@@ -13,10 +13,9 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.policy_runs import check_same_flows
-from foretail.pipelines.experiment.catalog import experiments
-from foretail.pipelines.experiment.claims import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
+from foretail.pipelines.experiment.catalog import experiments, run_experiment
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
-from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.experiment.sweep import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
 from foretail.pipelines.runs.points import points_failed
 from foretail.pipelines.runs.store import Store
 from foretail_studies.engines.bootstrap import FLOW_METRICS, Resampled

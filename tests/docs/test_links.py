@@ -23,7 +23,7 @@ import foretail.api
 import foretail.gym
 import foretail.testing
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
+from foretail.pipelines.experiment.sweep import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
 from foretail_studies.systems.experiment import SYSTEMS_BY_NAME
 from tests.docs.pages import PAGES, ROOT, inline_code, name_of, prose
 

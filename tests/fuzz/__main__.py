@@ -118,7 +118,7 @@ def fuzz_settings(folder: Path, seconds: int, seed: int) -> dict[str, Any]:
 def driver_settings() -> list[str]:
     """Settings as the stages write them, one of every policy, and racks with circuits."""
     from foretail.configs.schema.packet_stages import CollectConfig
-    from foretail.pipelines.data.scenario import driver_config
+    from foretail.pipelines.data.simulation import driver_config
     from foretail.sim_bridge.policies import ASKING, OF_ARRIVALS
     from tests.composed import stage_settings
 

@@ -17,7 +17,7 @@ from foretail.features.catalog import CELL_BYTES, FEATURES
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import TERMS
 from foretail.models.ensemble.scorers import asking_policy, scorer_of
-from foretail.pipelines.settings.rules import rule_of
+from foretail.pipelines.settings.predictors import rule_of
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
 

@@ -28,20 +28,19 @@ from foretail.features.dataset.reader import Dataset
 from foretail.gym import BufferEnv, FromDatasets
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.scorers import POLICY
-from foretail.pipelines.comparison.datasets import DatasetsResult
-from foretail.pipelines.comparison.judging import judge, open_runs
+from foretail.pipelines.comparison.choosing import judge, open_runs
 from foretail.pipelines.data.inputs import feature_inputs
-from foretail.pipelines.exporting.deciding import AskedModel, FunctionPredictor, asked_model, decider_of
+from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, asked_model, decider_of
 from foretail.pipelines.exporting.predictor import given_model
-from foretail.pipelines.promotion.gate import held_out_scores
+from foretail.pipelines.promotion.promoting import held_out_scores
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
-from foretail.pipelines.stages.replay import replay
+from foretail.pipelines.stages.replay import DatasetsResult, replay
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
 from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, collect_slots, slotted_run, write_open_loop_dataset

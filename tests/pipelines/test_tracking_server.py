@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from foretail.core.errors import ForetailError, without_passwords
-from foretail.models.mlflow import store, tracking, versions
+from foretail.models.mlflow import store, tracking
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.cli import main
 from foretail.pipelines.tracking import server
@@ -117,17 +117,16 @@ def test_jobs_that_write_the_same_at_once_both_succeed(folder: Path, monkeypatch
             together.wait(60)
             write(noted, client.set_tag, run_id, "a", "b")
             model = client.create_logged_model(experiment, source_run_id=run_id).model_id
-            version = versions.create_version(client, f"model {number}", run_id, model)
+            version = tracking.create_version(client, f"model {number}", run_id, model)
             together.wait(60)
-            versions.point_alias(client, f"model {number}", "candidate", version)
+            tracking.point_alias(client, f"model {number}", "candidate", version)
             together.wait(60)
             write(noted, client.set_model_version_tag, f"model {number}", "1", "same", "value")
             inputs = client.get_run(run_id).inputs
             assert inputs is not None
             assert len(inputs.dataset_inputs) == 2
 
-        for module in (tracking, versions):
-            monkeypatch.setattr(module, "settled", functools.partial(write, noted))
+        monkeypatch.setattr(tracking, "settled", functools.partial(write, noted))
         for number in range(ROUNDS):
             for done in [jobs.submit(job, number) for _ in range(2)]:
                 done.result(120)

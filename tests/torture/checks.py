@@ -16,7 +16,7 @@ from typing import Any
 MARK = "FORETAIL_TORTURE"
 """An environment variable with the case's name, which every process that the command starts inherits."""
 
-_MLFLOW = ("mlartifacts", "mlflow.db", "search.db")
+_MLFLOW = ("mlartifacts", "mlflow.db", "search.journal")
 _TEXT_BYTES = 4_000_000
 
 

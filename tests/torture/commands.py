@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretail.models.mlflow.registry import lineage, load_ensemble
-from foretail.models.mlflow.versions import move_alias
+from foretail.models.mlflow.registry import lineage, load_ensemble, move_alias
 from tests.traces import write_bursts
 
 SEEDS = (1, 2, 3, 5, 6, 7)

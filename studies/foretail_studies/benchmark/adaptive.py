@@ -30,9 +30,9 @@ from foretail.models.ensemble.ensemble import FeatureInput
 from foretail.models.ensemble.scorers import scorer_of
 from foretail.pipelines.comparison.choosing import choose
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
-from foretail.pipelines.data.slotted_traffic import workload_in
+from foretail.pipelines.data.collecting import workload_in
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
-from foretail.pipelines.families.conditions import Condition
+from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest

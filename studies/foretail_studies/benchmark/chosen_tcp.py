@@ -20,12 +20,11 @@ from foretail.models import zoo
 from foretail.pipelines.comparison.statistics import change_text, mean_interval
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
-from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.families import Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED
+from foretail.pipelines.settings.predictors import LEARNED
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT
 from foretail_studies.benchmark.closed_loop import BenchmarkSettings, Field
 

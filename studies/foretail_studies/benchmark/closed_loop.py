@@ -17,22 +17,28 @@ from foretail.configs.schema.fields import setting
 from foretail.configs.schema.policies import ASKING, RULE_DEFAULTS, Policy, policy_name, require_rule
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, percent_change
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Native
-from foretail.pipelines.experiment.cases import measure_cases
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.data.simulation import Native, driver_config
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase, SharingPlan, cost_document
-from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.families import (
+    DEFAULT,
+    Condition,
+    Costs,
+    Rule,
+    SharingCase,
+    SharingPlan,
+    cost_document,
+    measure_rules,
+)
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
-from foretail.pipelines.tracking.seen import refuse_seen
+from foretail.pipelines.tracking.runs import refuse_seen
 from foretail.sim_bridge.native.network import run_live_native
 from foretail.sim_bridge.python_policies import PythonPolicy
 from foretail_studies.benchmark.track import (

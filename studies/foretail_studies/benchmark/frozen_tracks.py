@@ -40,17 +40,15 @@ from foretail.models.demand.predictor_file import to_json
 from foretail.models.demand.scores import score
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.scorers import POLICY, scorer_of
-from foretail.pipelines.data.slotted_traffic import run_in, workload_in
-from foretail.pipelines.demand.comparison import untrained
-from foretail.pipelines.demand.runs import generated
-from foretail.pipelines.experiment.cases import measure_cases
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
-from foretail.pipelines.families.conditions import Condition
+from foretail.pipelines.data.collecting import run_in, workload_in
+from foretail.pipelines.demand import generated, untrained
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
+from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.notes import lineages
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.tracking.loading import is_predictor, load_predictor
-from foretail.pipelines.tracking.seen import refuse_traffic
+from foretail.pipelines.tracking.runs import refuse_traffic
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import Slotted, slots_shift
 from foretail.sim_bridge.arrivals.workloads import Workload, joined

@@ -35,12 +35,11 @@ from foretail.pipelines.comparison.statistics import PairedDifference, change_te
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
-from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.families import Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.benchmark.track import best_by_family, logs_by_family
 
 SENDER, NOBODY, NEVER, ALWAYS, BY_HAND = "sender", "nobody", "never", "always", "by hand"

@@ -24,8 +24,7 @@ import pandas as pd
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.experiment.declaration import Shown
-from foretail.pipelines.families.conditions import Condition, Rule
-from foretail.pipelines.families.costs import Costs
+from foretail.pipelines.families import Condition, Costs, Rule
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.policies import ASKING
 from foretail.sim_bridge.policy_settings import settings_in_name

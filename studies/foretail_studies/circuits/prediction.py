@@ -30,10 +30,8 @@ from foretail.configs.schema.network.circuits import DemandConfig
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.scores import matrix_error
-from foretail.pipelines.demand.comparing import compare_predictors
-from foretail.pipelines.demand.comparison import worth_of
-from foretail.pipelines.experiment.cases import axes
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, PointExperiment, Run, Shown
+from foretail.pipelines.demand import compare_predictors, worth_of
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, PointExperiment, Run, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import all_to_all, chessboard, random_hose, ring, skewed_ring

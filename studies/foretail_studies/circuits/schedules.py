@@ -29,8 +29,7 @@ from foretail.configs.schema.network.messages import FlowSizes
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
-from foretail.pipelines.experiment.cases import axes
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.circuits.demand import permutation

@@ -26,13 +26,13 @@ from foretail.configs.schema.network.racks import MOST_HOSTS, MOST_VOQ_PACKETS, 
 from foretail.core.errors import ForetailError
 from foretail.core.files import staged_folder
 from foretail.models.scoring.figure_style import panels, styled, with_legend
+from foretail.pipelines.data.collecting import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.emulation import Emulator
-from foretail.pipelines.data.racks import SharedVoqs, circuit_schedule, rack_document
 from foretail.pipelines.data.simulation import Ns3, reporting
 from foretail.pipelines.evaluating import asked_predictor
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
-from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import say
+from foretail.pipelines.runs.points import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.circuits.schedules import Schedule
 from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, run_emulator

@@ -35,15 +35,13 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, percent_change
 from foretail.pipelines.data.collecting import DATASET, collect_runs
-from foretail.pipelines.experiment.cases import measure_cases
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Learned, Run, Shown, measure_cases
 from foretail.pipelines.exporting.network import predictor_to_store
-from foretail.pipelines.families.conditions import Condition, Rule, SharingPlan
-from foretail.pipelines.families.costs import CS
+from foretail.pipelines.families import CS, Condition, Rule, SharingPlan
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Key, Store, file_digest
 from foretail.pipelines.settings.compose import compose_policies
-from foretail.pipelines.settings.rules import LEARNED
+from foretail.pipelines.settings.predictors import LEARNED
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail_studies.costs.labels import (

@@ -23,9 +23,8 @@ from foretail.models.drop.predictor import checked_features
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import regressor_from_xgboost
 from foretail.pipelines.comparison.cost import run_cost
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Simulator, scratch_run
-from foretail.pipelines.families.conditions import Condition
+from foretail.pipelines.data.simulation import Simulator, driver_config, scratch_run
+from foretail.pipelines.families import Condition
 from foretail.pipelines.runs.points import SoFar
 
 PLACE = ["arrival", "time_ns", "switch", "port", "size_bytes", "flow", "flow_class", "accepted"]

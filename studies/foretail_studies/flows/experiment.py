@@ -37,7 +37,8 @@ from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
-from foretail.pipelines.experiment.claims import (
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.sweep import (
     CLOSE,
     CLOSE_PERCENT,
     ROUGHLY_PERCENT,
@@ -46,16 +47,14 @@ from foretail.pipelines.experiment.claims import (
     WORSE,
     verdict_of,
 )
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import ExportedPredictor, export_to_store
-from foretail.pipelines.runs.jobs import run_points
+from foretail.pipelines.runs.points import run_points
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_settings, compose_training
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.tracking.seen import seen_seeds
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.tracking.runs import seen_seeds
+from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 from foretail.sim_bridge.policy_settings import policy_words

@@ -22,10 +22,8 @@ from foretail.core.code import code_digest
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.policy_runs import policy_run
 from foretail.pipelines.data.emulation import Emulator, emulated_settings
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Native, Ns3, Simulator, scratch_run, simulate_flows
-from foretail.pipelines.experiment.cases import measure_cases
-from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
+from foretail.pipelines.data.simulation import Native, Ns3, Simulator, driver_config, scratch_run, simulate_flows
+from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown, measure_cases
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest

@@ -33,8 +33,7 @@ from foretail.export.target import export
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold, starting_rule
 from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled
-from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, choose, library, measured
-from foretail.pipelines.comparison.judging import ACCEPT
+from foretail.pipelines.comparison.choosing import ACCEPT, SEARCHED, Candidate, choose, library, measured
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar

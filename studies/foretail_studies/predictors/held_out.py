@@ -31,16 +31,16 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.rows.labelled_rows import read_rows
 from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
+from foretail.models.mlflow.registry import alias_holder
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.models.mlflow.versions import alias_holder
 from foretail.models.scoring.figure_style import panels, styled, with_legend
 from foretail.models.scoring.metrics import Confusion, rank
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.statistics import interval_text, mean_interval
 from foretail.pipelines.data.simulation import KeepsRuns
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
-from foretail.pipelines.exporting.deciding import decider_if_any
+from foretail.pipelines.exporting.network import decider_if_any
 from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
 from foretail.pipelines.runs.points import Point, measure_points
 from foretail.pipelines.runs.result import Cell, Table
@@ -48,8 +48,7 @@ from foretail.pipelines.runs.store import Key, Store
 from foretail.pipelines.settings.compose import compose_settings, compose_training
 from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.pipelines.training.scores import judge_run
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail.sim_bridge.open_loop.scores import SENT

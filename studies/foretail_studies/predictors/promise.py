@@ -34,8 +34,7 @@ from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment,
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.pipelines.training.sending import search_each
 from foretail.sim_bridge._native import Scorer
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES

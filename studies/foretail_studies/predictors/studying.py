@@ -37,8 +37,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
 from foretail.pipelines.settings.predictors import predictor_class, untrained
-from foretail.pipelines.training.fitting import train_model
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.sim_bridge.open_loop.replay import ReplayScores
 from foretail_studies.predictors.held_out import (
     ACCEPT,

@@ -39,14 +39,14 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.frontends import from_sklearn
 from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import change_text, percent_change
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingPlan
+from foretail.pipelines.families import DEFAULT, Rule, SharingPlan
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Table, plain
 from foretail.pipelines.runs.store import Entry, Key, Store
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED
+from foretail.pipelines.settings.predictors import LEARNED
 from foretail_studies.search.trials import (
     PLAYED_ROUND,
     PLAYED_TREE,

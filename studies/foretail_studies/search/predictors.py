@@ -30,15 +30,12 @@ from foretail.models.mlflow.tracking import TrackedRun, run_exists
 from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Table
+from foretail.pipelines.runs.result import Table, versions
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.runs.versions import versions
 from foretail.pipelines.settings.compose import compose_settings, compose_training
-from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.runs import address, tracked
-from foretail.pipelines.training.fitting import find_split, train_model, train_on
-from foretail.pipelines.training.objective import require_runs
-from foretail.pipelines.training.outcome import TrainResult, register
+from foretail.pipelines.tracking.runs import address, describe_split, log_dataset, tracked
+from foretail.pipelines.training.fitting import TrainResult, find_split, register, train_model, train_on
+from foretail.pipelines.training.sending import require_runs
 from foretail.sim_bridge.open_loop.scores import SENT
 from foretail_studies.predictors.held_out import HeldOut, judge_held_out
 from foretail_studies.search.trials import (

@@ -28,11 +28,10 @@ from foretail.models.mlflow.tracking import TrackedRun
 from foretail.models.scoring.figure_style import panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, percent_change
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Learned, Run, Shown
-from foretail.pipelines.families.conditions import DEFAULT, Rule, SharingCase, SharingPlan
-from foretail.pipelines.families.costs import POINT
+from foretail.pipelines.families import DEFAULT, POINT, Rule, SharingCase, SharingPlan
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Key
-from foretail.pipelines.settings.rules import LEARNED, rule_of
+from foretail.pipelines.settings.predictors import LEARNED, rule_of
 from foretail_studies.search.trials import (
     DrawnTrial,
     Simulations,

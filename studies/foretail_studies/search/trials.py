@@ -1,6 +1,6 @@
-"""Trials of a search: settings, what a rule costs in simulations and in a switch, and the file of trials.
+"""Trials of a search: settings, what a rule costs in simulations and in a switch, and the journal of trials.
 
-Trials of a search in an SQLite file: each appears there when it is known, so a killed search leaves none half done.
+A journal of Optuna gets a line for each trial when it is known, so a killed search leaves none half done.
 
 What is drawn depends on the seed, the number of the trial and the trials of earlier batches only: neither an
 interruption nor the number of jobs changes it.
@@ -9,9 +9,10 @@ interruption nor the number of jobs changes it.
 from __future__ import annotations
 
 import hashlib
-import sqlite3
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,28 +22,28 @@ import optuna
 from omegaconf import MISSING
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import TrialState, create_trial
 
 from foretail.configs.schema.experiment import JobSettings
 from foretail.configs.schema.fields import setting
 from foretail.configs.schema.scenario import Scenario
-from foretail.core.errors import ForetailError
+from foretail.core.errors import ForetailError, first_line
+from foretail.core.files import holding_lock
 from foretail.export.p4.planning import plan
 from foretail.export.p4.profile import Profile, load_profile
 from foretail.export.passes import lower
 from foretail.features.catalog import feature, selection_cost
 from foretail.features.dataset.schema import traffic_sha256_of
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.store import first_line, locked, make_sqlite_file, require_short_path
 from foretail.models.mlflow.tracking import TrackedRun
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import Condition, Rule, SharingCase, SharingPlan
-from foretail.pipelines.families.costs import Costs, measure_rules
+from foretail.pipelines.families import Condition, Costs, Rule, SharingCase, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.settings.compose import compose_policy
-from foretail.pipelines.settings.rules import LEARNED
+from foretail.pipelines.settings.predictors import LEARNED
 
 SEARCH_SCORES = ("recovered_loss", "f1", "average_precision")
 """Objectives of a search that are scores on its validation runs, where Credence asks; more is better."""
@@ -63,7 +64,7 @@ class TrialSettings:
         4, "Number of trials drawn before any of them is known, so that jobs change nothing.", at_least=1, at_most=1024
     )
     seed: int = setting(1, "Seed of the draws.", at_least=0, at_most=2**32 - 1)
-    file: str | None = setting(None, "SQLite file of the trials; null means search.db beside the store.")
+    file: str | None = setting(None, "Journal file of the trials; null means search.journal beside the store.")
     name: str | None = setting(
         None, "Name of the search in that file; null makes it of all that decides its trials, so that a search resumes."
     )
@@ -347,7 +348,8 @@ class Trials:
 
     def finished(self) -> list[Trial]:
         """All finished trials, in order."""
-        return [_trial(stored) for stored in self._stored.get_trials(deepcopy=False)]
+        stored = self._stored.get_trials(deepcopy=False)
+        return [Trial(one.number, one.params, one.user_attrs.get(FOUND), one.user_attrs.get(FAILED)) for one in stored]
 
     def batch(self, total: int) -> list[DrawnTrial]:
         """Return the next trials to evaluate, all below `total`; empty when there are none."""
@@ -425,66 +427,39 @@ def open_trials(
     first : values of the first trials, which nobody draws
     """
     name = settings.name or f"{kind}-{hashlib.sha256(canonical_json(searched).encode()).hexdigest()[:12]}"
-    file = Path(settings.file) if settings.file else store.folder.parent / "search.db"
-    require_short_path(file.absolute(), "give a file in another folder")
-    url = f"sqlite:///{file.absolute()}"
-    with locked(url), _readable(file):
-        if not file.exists():
-            make_sqlite_file(file.absolute(), _fill)
-        _require_whole(file)
-        try:
-            storage = optuna.storages.RDBStorage(url)
-        except RuntimeError as error:  # a file of another version
-            raise _no_trials(file, error) from error
-        try:
-            stored = optuna.create_study(
-                storage=storage, study_name=name, directions=list(objectives.values()), load_if_exists=True
+    file = Path(settings.file) if settings.file else store.folder.parent / "search.journal"
+    with holding_lock(file.with_name(f".{file.name}.lock")):
+        stored = _study(file, name, list(objectives.values()))
+        before = stored.user_attrs.get(SEARCHED)
+        if before is None:
+            stored.set_user_attr(SEARCHED, dict(searched))
+        elif canonical_json(before) != canonical_json(searched):
+            differ = [key for key in searched if before.get(key) != searched[key]]
+            raise ForetailError(
+                f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
             )
-            before = stored.user_attrs.get(SEARCHED)
-            if before is None:
-                stored.set_user_attr(SEARCHED, dict(searched))
-            elif canonical_json(before) != canonical_json(searched):
-                differ = [key for key in searched if before.get(key) != searched[key]]
+        for trial in stored.get_trials(deepcopy=False):
+            if not trial.state.is_finished():
                 raise ForetailError(
-                    f"{file} holds another search called {name}, with other {' and '.join(differ)}: give another name"
+                    f"trial {trial.number} of {name} in {file} was begun by another program, which did not end it: "
+                    f"give another name"
                 )
-            for trial in stored.get_trials(deepcopy=False):
-                if not trial.state.is_finished():
-                    raise ForetailError(
-                        f"trial {trial.number} of {name} in {file} was begun by another program, which did not end it: "
-                        f"give another name"
-                    )
-            yield Trials(settings, file, stored, distributions, objectives, sampler, first)
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
+        yield Trials(settings, file, stored, distributions, objectives, sampler, first)
 
 
-@contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def _study(file: Path, name: str, directions: Sequence[str]) -> optuna.Study:
+    """The study of a name in a journal, which is made when missing; its last line goes if it was cut short."""
     try:
-        yield
-    except (SQLAlchemyError, sqlite3.Error, optuna.exceptions.OptunaError) as error:
-        if "database is locked" in str(error):
-            raise ForetailError(f"another program has locked {file}: wait until it ends") from error
-        raise _no_trials(file, error) from error
-
-
-def _no_trials(file: Path, error: Exception) -> ForetailError:
-    return ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file")
-
-
-def _require_whole(file: Path) -> None:
-    with closing(sqlite3.connect(file)) as database:
-        (complaint,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if complaint != "ok":
-        reason = " ".join(complaint.split())
-        raise ForetailError(f"{file} is damaged ({reason}): restore it, or remove it to begin anew")
-
-
-def _fill(url: str) -> None:
-    optuna.storages.RDBStorage(url).engine.dispose()
-
-
-def _trial(stored: FrozenTrial) -> Trial:
-    return Trial(stored.number, stored.params, stored.user_attrs.get(FOUND), stored.user_attrs.get(FAILED))
+        content = file.read_bytes() if file.exists() else b""
+        if content and not content.startswith(b'{"op_code":'):
+            raise ValueError("it is no journal of Optuna")
+        whole = content[: content.rfind(b"\n") + 1]
+        for line in whole.splitlines():  # Optuna would ignore damage of the last one
+            json.loads(line)
+        if whole != content:
+            os.truncate(file, len(whole))
+        lock = JournalFileSymlinkLock(str(file), grace_period=3)  # in seconds: that of a killed process is in the way
+        storage = JournalStorage(JournalFileBackend(str(file), lock))
+        return optuna.create_study(storage=storage, study_name=name, directions=directions, load_if_exists=True)
+    except (IsADirectoryError, ValueError, LookupError, AssertionError, optuna.exceptions.OptunaError) as error:
+        raise ForetailError(f"{file} cannot hold trials ({first_line(error)}): give another file") from error

@@ -24,10 +24,9 @@ from foretail.models.scoring.figure_style import legend, panels, styled
 from foretail.pipelines.comparison.statistics import PairedDifference, change_text, mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.network import predictor_to_store
-from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
-from foretail.pipelines.families.costs import CS, LQD, Costs, measure_rules
+from foretail.pipelines.families import CS, DEFAULT, LQD, Condition, Costs, Rule, SharingPlan, measure_rules
+from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.result import Table
-from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.sim_bridge.policies import PUSHING_OUT
 from foretail.sim_bridge.policy_settings import policy_words, takes_alpha

@@ -30,8 +30,7 @@ from foretail.pipelines.comparison.statistics import PairedDifference, change_te
 from foretail.pipelines.data.collecting import collect_runs
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
 from foretail.pipelines.exporting.predictor import export_to_store
-from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingPlan
-from foretail.pipelines.families.costs import LQD, Costs, measure_rules
+from foretail.pipelines.families import DEFAULT, LQD, Condition, Costs, Rule, SharingPlan, measure_rules
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.settings.compose import compose_policy
 from foretail.sim_bridge.policies import PUSHING_OUT

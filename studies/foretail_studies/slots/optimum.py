@@ -29,8 +29,7 @@ from foretail.configs.schema.experiment import PointSettings
 from foretail.configs.schema.fields import setting
 from foretail.core.errors import ForetailError
 from foretail.models.scoring.figure_style import BLACK, MARKERS, panels, styled, with_legend
-from foretail.pipelines.experiment.cases import axes
-from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
+from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown, axes
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.sim_bridge.builds import policy_identity

@@ -30,8 +30,7 @@ from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent, se
 from foretail.models.scoring.figure_style import MARKERS, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, paired_difference
 from foretail.pipelines.data.collecting import made_runs
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import simulator_of
+from foretail.pipelines.data.simulation import driver_config, simulator_of
 from foretail.pipelines.experiment.declaration import Drawn, PointExperiment, Shown
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table

@@ -47,12 +47,11 @@ from foretail.models.scoring.figure_style import (
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
 from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import mean_interval
-from foretail.pipelines.experiment.cases import axes, measure_cases
-from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown
+from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown, axes, measure_cases
+from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.runs.zeros import say_if_unasked
 from foretail.pipelines.tracking.loading import load_model
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, SLOT_NS, Slotted, slots_shift

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import EvaluateConfig
 from foretail.configs.schema.sweep import Claim, SweepSettings
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import Native, scratch_run
+from foretail.pipelines.data.simulation import Native, driver_config, scratch_run
 from foretail.pipelines.experiment.catalog import listed, settings_of
 from foretail.pipelines.experiment.declaration import Run
 from foretail.pipelines.experiment.sweep import MeasuredRun, Sweep, SweepCase, SweepExperiment, measured, paired

@@ -12,8 +12,8 @@ from foretail.configs.schema.fields import setting
 from foretail.core.code import code_digest
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Native
-from foretail.pipelines.experiment.claims import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
+from foretail.pipelines.experiment.sweep import VERDICTS, verdict_of, verdict_of_value
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail_studies.systems.balancing import ETHEREAL, SIRONA

@@ -23,9 +23,8 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines import cli
 from foretail.pipelines.cli import main
-from foretail.pipelines.data.slotted_traffic import run_in, workload_in
-from foretail.pipelines.families.conditions import DEFAULT, Condition, Rule, SharingCase
-from foretail.pipelines.families.costs import Costs
+from foretail.pipelines.data.collecting import run_in, workload_in
+from foretail.pipelines.families import DEFAULT, Condition, Costs, Rule, SharingCase
 from foretail.pipelines.settings.compose import compose_policy, compose_settings
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark import adaptive, frozen_tracks, track

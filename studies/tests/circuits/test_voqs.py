@@ -9,7 +9,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.export.schedule import PlannedSchedule, schedule_json
-from foretail.pipelines.experiment.running import ExperimentResult
+from foretail.pipelines.experiment.catalog import ExperimentResult
 from foretail.sim_bridge.circuits.schedules import Schedule, round_robin
 from foretail.sim_bridge.emulator.emulator import why_not_here
 from foretail_studies.circuits.voqs import VoqSettings

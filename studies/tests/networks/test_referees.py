@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.data.simulation import Native
-from foretail.pipelines.experiment.catalog import declared
-from foretail.pipelines.experiment.running import run_experiment
+from foretail.pipelines.experiment.catalog import declared, run_experiment
 from foretail.pipelines.experiment.sweep import Sweep
 from foretail_studies.costs.drop_costs import price
 from foretail_studies.networks import referees
@@ -55,6 +54,10 @@ def test_native_and_ns3_end_every_flow_alike(
 
 
 def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slower(document: Any, *arguments: Any, **named: Any) -> Any:
+        topology = {**document["topology"], "link_delay_ns": document["topology"]["link_delay_ns"] + 1}
+        return Native.run({**document, "topology": topology}, *arguments, **named)
+
     class Slower(Native):
         """A native network whose links are one ns longer, under the name of ns-3."""
 
@@ -62,17 +65,7 @@ def test_the_first_event_that_differs_is_in_the_verdict(tmp_path: Path, monkeypa
         def identity(self) -> dict[str, str]:
             return {"network": "slower"}
 
-        @property
-        def run(self) -> Any:
-            simulate = super().run
-
-            def slower(document: Any, *arguments: Any, **named: Any) -> Any:
-                delay_ns = document["topology"]["link_delay_ns"] + 1
-                return simulate(
-                    {**document, "topology": {**document["topology"], "link_delay_ns": delay_ns}}, *arguments, **named
-                )
-
-            return slower
+        run = staticmethod(cast(Any, slower))
 
     monkeypatch.setattr(referees, "Ns3", lambda prefix: Slower())
     settings = experiment_settings("referees", *SMALL, "networks=[native,ns3]", f"store_dir={tmp_path}")

@@ -15,7 +15,7 @@ from foretail.export.p4.encoding import Frame
 from foretail.export.p4.memory import MemorySwitch
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import log_sent
-from foretail.pipelines.comparison.judging import ACCEPT
+from foretail.pipelines.comparison.choosing import ACCEPT
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark.frozen_tracks import open_loop_scores

@@ -24,14 +24,14 @@ from foretail.features.rows.splits import Selection
 from foretail.models.drop.forest import RandomForest
 from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines import cli
+from foretail.pipelines.experiment.catalog import run_experiment
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run, Shown
-from foretail.pipelines.experiment.running import run_experiment
-from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.pipelines.settings.validation import validate
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.arrivals.workloads import workload_of
 from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
 from foretail_studies.predictors.held_out import ACCEPT, SPLITS

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shlex
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +24,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import IntDistribution
 from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.core.errors import ForetailError
@@ -40,10 +40,10 @@ from foretail.features.rows.splits import Selection
 from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.metrics import Confusion
+from foretail.pipelines import families
+from foretail.pipelines.experiment.catalog import ExperimentResult
 from foretail.pipelines.experiment.declaration import Run
-from foretail.pipelines.experiment.running import ExperimentResult
-from foretail.pipelines.families import costs
-from foretail.pipelines.families.conditions import SharingCase, SharingPlan
+from foretail.pipelines.families import SharingCase, SharingPlan
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
@@ -196,20 +196,19 @@ searched(settings(Path(sys.argv[1]), sys.argv[2:], 1000), Path(sys.argv[1]) / "o
 @pytest.mark.slow
 def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[str]) -> None:
     here = folder / "killed"
-    file = here / "search.db"
+    file = here / "search.journal"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(here), *candidate], cwd=Path(__file__).parents[3])
     try:
-        while count(file) < 3:
+        while len(trials_in(file)) < 3:
             assert process.poll() is None
             time.sleep(0.02)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = count(file)
-    with closing(sqlite3.connect(file)) as database:
-        assert database.execute("SELECT DISTINCT state FROM trials").fetchall() == [("COMPLETE",)]
+    kept = len(trials_in(file))
+    assert {line["state"] for line in trials_in(file)} == {TrialState.COMPLETE}
     result = searched(settings(here, candidate, kept + 1), here / "out")
-    assert drawn(result) == drawn(run(folder, candidate, kept + 1, f"file={folder / 'fresh.db'}"))
+    assert drawn(result) == drawn(run(folder, candidate, kept + 1, f"file={folder / 'fresh.journal'}"))
 
     client = mlflow.MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
     (experiment,) = [one for one in client.search_experiments() if one.name == "foretail"]
@@ -231,15 +230,10 @@ def test_a_killed_search_leaves_whole_trials_only(folder: Path, candidate: list[
     assert len(outer.inputs.dataset_inputs) == 4
 
 
-def count(file: Path) -> int:
-    """Trials in a file that another process writes."""
-    if not file.is_file():
-        return 0
-    with closing(sqlite3.connect(file)) as database:
-        try:
-            return int(database.execute("SELECT count(*) FROM trials WHERE state != 'RUNNING'").fetchone()[0])
-        except sqlite3.OperationalError:  # no table yet
-            return 0
+def trials_in(file: Path) -> list[dict[str, Any]]:
+    """Whole lines of trials in a journal that another process may write."""
+    lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
+    return [json.loads(line) for line in lines if '"op_code":4,' in line and line.endswith("\n")]
 
 
 @pytest.mark.nightly
@@ -297,7 +291,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SharingCase]:
             )
         return SimpleNamespace(cases=given, measurements=found, reused=0)
 
-    monkeypatch.setattr(costs, "measure_cases", measure)
+    monkeypatch.setattr(families, "measure_cases", measure)
     monkeypatch.setattr(trials, "export_to_store", lambda *_: SimpleNamespace(library=Path("unused")))
     return cases
 
@@ -375,32 +369,35 @@ def search_of_trials(file: Path, trials: int) -> list[Trial]:
         return kept.finished()
 
 
-def damaged_page(file: Path) -> None:
+def damaged(file: Path) -> None:
     content = bytearray(file.read_bytes())
-    for page in range(4096, len(content), 4096):
-        content[page : page + 64] = b"\xa5" * 64
+    content[-20:-10] = b"\xa5" * 10
     file.write_bytes(content)
 
 
 def left_running(file: Path) -> None:
-    study = optuna.load_study(study_name="mine", storage=f"sqlite:///{file}")
-    study.ask({"x": IntDistribution(0, 9)})
+    storage = JournalStorage(JournalFileBackend(str(file)))
+    optuna.load_study(study_name="mine", storage=storage).ask({"x": IntDistribution(0, 9)})
 
 
 def foreign(file: Path) -> None:
-    file.write_text("not a database, " * 500)
+    file.write_text("no journal, " * 500)
+
+
+def a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
 
 
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
         (left_running, r"trial 2 of mine in .* was begun by another program, which did not end it: give another name"),
-        (damaged_page, r"(is damaged .*: restore it, or remove it|cannot hold trials)"),
-        (foreign, r"cannot hold trials \(.*\): give another file"),
+        *((spoil, r"cannot hold trials \(.*\): give another file") for spoil in (damaged, foreign, a_folder)),
     ],
 )
 def test_a_file_that_another_program_spoiled(tmp_path: Path, spoil: object, sentence: str) -> None:
-    file = tmp_path / "search.db"
+    file = tmp_path / "search.journal"
     first = search_of_trials(file, 2)
     assert search_of_trials(file, 2) == first
     spoil(file)  # type: ignore[operator]
@@ -408,15 +405,13 @@ def test_a_file_that_another_program_spoiled(tmp_path: Path, spoil: object, sent
         search_of_trials(file, 4)
 
 
-def test_a_file_that_another_program_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "search.db"
-    search_of_trials(file, 2)
-    real = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: real(*given, **named | {"timeout": 0.1}))
-    with contextlib.closing(real(file)) as database:
-        database.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(ForetailError, match=r"another program has locked .*: wait until it ends"):
-            search_of_trials(file, 4)
+def test_a_line_that_was_cut_short_is_drawn_again(tmp_path: Path) -> None:
+    file = tmp_path / "search.journal"
+    both = search_of_trials(file, 2)
+    content = file.read_bytes()
+    file.write_bytes(content[:-40])
+    (tmp_path / "search.journal.lock").symlink_to(file)  # as of a process that was killed while it wrote
+    assert search_of_trials(file, 2) == both
     assert len(search_of_trials(file, 4)) == 4
 
 

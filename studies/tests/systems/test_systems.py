@@ -13,7 +13,7 @@ import pytest
 
 from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
-from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
+from foretail.pipelines.experiment.sweep import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
 from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
 from foretail_studies.systems.balancing import (
     COLLISION,

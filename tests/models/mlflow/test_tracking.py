@@ -23,10 +23,16 @@ from foretail.core.errors import ForetailError
 from foretail.core.reading import Reading, telling
 from foretail.models.ensemble import model_files
 from foretail.models.ensemble.frontends import from_sklearn, from_xgboost
-from foretail.models.mlflow.registry import lineage, load_ensemble, run_document
+from foretail.models.mlflow.registry import (
+    alias_holder,
+    lineage,
+    load_ensemble,
+    register_model,
+    run_document,
+    versions_of,
+)
 from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
-from foretail.models.mlflow.tracking import TrackedRun, nest, run_exists, track
-from foretail.models.mlflow.versions import RegisteredModel, alias_holder, register_model, versions_of
+from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, run_exists, track
 from foretail.models.scoring.metrics import scores
 from foretail.testing import synthetic_arrivals
 from tests.forests import PAPER_INPUTS, Trained, paper_forest
@@ -256,7 +262,7 @@ def test_models_of_others_are_read_from_their_flavor(
     read = from_xgboost if name == "boosted" else from_sklearn
     expected = read(models[name], PAPER_INPUTS)
     for address in (f"runs:/{run_id}/{name}", _logged_model(uri, run_id, name)):
-        loaded = load_ensemble(address, uri, PAPER_INPUTS, allow_pickle=name == "pickled")
+        loaded = load_ensemble(address, uri, features=PAPER_INPUTS, allow_pickle=name == "pickled")
         assert loaded.trees[0].value.tolist() == expected.trees[0].value.tolist()
         assert replace(loaded, origin=expected.origin) == expected
 
@@ -288,7 +294,7 @@ def test_models_of_others_that_cannot_be_read_are_refused(
 ) -> None:
     address = f"runs:/{foreign[0]}/{path}"
     with pytest.raises(ForetailError, match=says) as caught:
-        load_ensemble(address, uri, features)
+        load_ensemble(address, uri, features=features)
     assert address in str(caught.value)
 
 
@@ -298,9 +304,9 @@ def test_the_run_of_an_ensemble_stands_for_it(
     run_id = run[0].run_id
     for address in (f"runs:/{run_id}", f"runs:/{run_id}/model", f"runs:/{run_id}/ensemble.json"):
         assert load_ensemble(address, uri) == trained.ensemble
-    assert load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS) == trained.ensemble
+    assert load_ensemble(f"runs:/{run_id}", uri, features=PAPER_INPUTS) == trained.ensemble
     with pytest.raises(ForetailError, match="its own features"):
-        load_ensemble(f"runs:/{run_id}", uri, PAPER_INPUTS[::-1])
+        load_ensemble(f"runs:/{run_id}", uri, features=PAPER_INPUTS[::-1])
 
 
 def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from foretail.core.json_text import flat
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
 from foretail.pipelines import cli
 from foretail.pipelines.command import doctor
-from foretail.pipelines.command.completion import SCRIPTS, words
-from foretail.pipelines.command.reference import WIDTH, features_table, settings_of
+from foretail.pipelines.command.reference import SCRIPTS, WIDTH, features_table, settings_of, words
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import stage_command
@@ -503,7 +502,7 @@ def test_a_missing_extra_is_named_before_any_work(
 def test_an_error_that_follows_a_signal_is_an_interruption(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def load(arguments: object) -> int:
+    def load() -> int:
         try:
             os.kill(os.getpid(), number)
             time.sleep(10)
@@ -533,7 +532,7 @@ AS_COMMAND = "\nfrom foretail.pipelines.cli import main\nsys.exit(main())"
     [
         ("hydra", signal.SIGTERM, 143),
         ("foretail.pipelines.errors", signal.SIGINT, 130),
-        ("foretail.pipelines.data.slotted_traffic", signal.SIGINT, 130),
+        ("foretail.pipelines.data.collecting", signal.SIGINT, 130),
     ],
 )
 def test_a_signal_while_modules_are_imported(number: int, code: int, module: str, tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
-from foretail.pipelines.data.scenario import driver_config
-from foretail.pipelines.data.simulation import rules_in_force
+from foretail.pipelines.data.simulation import driver_config, rules_in_force
 from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.native.driver import run_native

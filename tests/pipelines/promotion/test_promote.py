@@ -22,20 +22,25 @@ from foretail.core.errors import ForetailError
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import UsedDataset, lineage, load_ensemble
-from foretail.models.mlflow.tracking import track
-from foretail.models.mlflow.versions import RegisteredModel, alias_holder, move_alias
+from foretail.models.mlflow.registry import UsedDataset, alias_holder, lineage, load_ensemble, move_alias
+from foretail.models.mlflow.tracking import RegisteredModel, track
 from foretail.pipelines import cli
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.predictor import export_drop_predictor
-from foretail.pipelines.promotion import gate
-from foretail.pipelines.promotion.gate import Check, HeldOutScores, compare, compare_with_tuned
 from foretail.pipelines.promotion.model_card import markdown, read_shift_table
-from foretail.pipelines.promotion.promoting import PromoteResult, promote_model
+from foretail.pipelines.promotion.promoting import (
+    Check,
+    HeldOutScores,
+    PromoteResult,
+    compare,
+    compare_with_tuned,
+    promote_model,
+    refuse_seen,
+)
 from foretail.pipelines.stages.promote import Aliases, promote
 from foretail.pipelines.stages.train import train
-from foretail.pipelines.tracking.baselines import chosen_in
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.tracking.loading import chosen_in
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.open_loop.baselines import Baseline
 from tests.composed import result_in, stage_settings
 from tests.forests import paper_forest
@@ -257,7 +262,7 @@ def test_runs_that_the_model_was_given_are_no_held_out_runs(folder: Path, traine
     ):
         promoted(folder, "seen", STRONG, datasets=("run-5", "other-1"))
     tested = [Dataset.open(folder / name) for name in ("run-3", "run-5")]  # on run-3 it was only scored
-    gate.refuse_seen(tested, lineage(trained["strong"].ensemble.sha256, uri(folder)), "the model")
+    refuse_seen(tested, lineage(trained["strong"].ensemble.sha256, uri(folder)), "the model")
 
 
 def test_runs_that_cannot_judge_are_refused(folder: Path, trained: dict[str, TrainResult]) -> None:
@@ -319,7 +324,7 @@ def test_exports_that_are_not_what_was_proven_or_do_not_fit_do_not_pass(
         library.write_bytes(library.read_bytes() + b"\0")
         return result
 
-    monkeypatch.setattr(gate, "export_drop_predictor", tampered)
+    monkeypatch.setattr("foretail.pipelines.promotion.promoting.export_drop_predictor", tampered)
     result = promoted(folder, "tampered", STRONG, "p4=true", f"p4_profile={tiny_switch(folder)}")
     assert [check.passed for check in result.checks] == [True, True, False, False]
     assert "is not the file that was proven" in result.checks[2].reason
@@ -361,7 +366,6 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
         alias_holder("deleted", "champion", uri(folder))
 
 
-@pytest.mark.nightly
 def test_a_model_of_ones_own_is_registered_with_what_trained_it(
     folder: Path, trained: dict[str, TrainResult], tmp_path: Path
 ) -> None:

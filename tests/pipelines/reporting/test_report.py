@@ -22,9 +22,8 @@ from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.policy_runs import PolicyRun
 from foretail.pipelines.comparison.predictions import PredictionScores, Source
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
-from foretail.pipelines.promotion.gate import Check
 from foretail.pipelines.promotion.model_card import CARD_FILE
-from foretail.pipelines.promotion.promoting import PromoteResult
+from foretail.pipelines.promotion.promoting import Check, PromoteResult
 from foretail.pipelines.reporting.page import glossary, render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result

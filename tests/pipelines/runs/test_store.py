@@ -32,9 +32,8 @@ from foretail.core.files import staged_folder
 from foretail.core.reading import Reading
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.errors import PointsFailed
-from foretail.pipelines.runs.jobs import Report, run_jobs
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.runs.points import Point, SoFar, measure_points
+from foretail.pipelines.runs.points import Point, Report, SoFar, measure_points, run_jobs
 from foretail.pipelines.runs.result import COLUMNS, Cell, Table, blocks, cell_text, show, write_result
 from foretail.pipelines.runs.store import Key, Store, canonical_json
 from tests.examples import draws

@@ -17,10 +17,9 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import Confusion
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines import cli
-from foretail.pipelines.runs.notes import collecting_notes
+from foretail.pipelines.runs.notes import collecting_notes, say_if_no_drops, say_if_silent, say_if_unasked
 from foretail.pipelines.runs.verification import verify
-from foretail.pipelines.runs.zeros import say_if_no_drops, say_if_silent, say_if_unasked
-from foretail.pipelines.training.outcome import say_zeros
+from foretail.pipelines.training.fitting import say_zeros
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.composed import result_in

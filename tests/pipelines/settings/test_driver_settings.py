@@ -13,7 +13,7 @@ import pytest
 from foretail.configs.schema.network.transport import RDMA, TRANSPORTS
 from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.settings.validation import validate
 from foretail.sim_bridge.ns3.driver import build_driver
 from foretail.sim_bridge.policies import ORACLES, ORDERS, POLICIES, VICTIMS

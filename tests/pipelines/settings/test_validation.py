@@ -30,7 +30,7 @@ from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS
 from foretail.models.drop.sharing_rule import SharingRule
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.experiment.catalog import declared, experiments, listed, sizes_of
 from foretail.pipelines.settings.compose import compose_settings, differing
 from foretail.pipelines.settings.predictors import predictor_class

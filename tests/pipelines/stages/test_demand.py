@@ -21,7 +21,7 @@ from foretail.models.demand.averages import LastValue, Seasonal
 from foretail.models.demand.predictor_file import PREDICTORS
 from foretail.models.demand.scores import choose_trust, score
 from foretail.pipelines.comparison.statistics import interval_text
-from foretail.pipelines.demand.comparison import DemandResult
+from foretail.pipelines.demand import DemandResult
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect

@@ -17,8 +17,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import FLOW_DTYPE, read_records
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.cli import main
-from foretail.pipelines.comparison.emulation import EmulationResult
-from foretail.pipelines.comparison.fidelity import Fidelity
+from foretail.pipelines.comparison.emulation import EmulationResult, Fidelity
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect

@@ -22,8 +22,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_records
 from foretail.gym.traffic import FromDatasets
 from foretail.models.ensemble.ensemble import Ensemble
-from foretail.pipelines.data.collecting import CollectedRun
-from foretail.pipelines.data.racks import traced_racks
+from foretail.pipelines.data.collecting import CollectedRun, traced_racks
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train

@@ -17,7 +17,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import scores
 from foretail.pipelines import cli
-from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.network import decider_of
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset

@@ -15,7 +15,7 @@ from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.models.demand.averages import Seasonal
 from foretail.models.demand.predictor_file import save
-from foretail.pipelines.demand.figures import draw_schedule
+from foretail.pipelines.demand import draw_schedule
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.schedule import ScheduleResult, schedule
 from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring

@@ -29,16 +29,15 @@ from foretail.pipelines.comparison.figures import write_figures
 from foretail.pipelines.comparison.flows import FlowsResult, evaluate_flows, evaluate_policies
 from foretail.pipelines.comparison.policy_runs import flows_sha256
 from foretail.pipelines.data.inputs import split_datasets
-from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.exporting.predictor import export_to_store
 from foretail.pipelines.runs.notes import collecting_notes
 from foretail.pipelines.runs.result import figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.stages.distill import distill
+from foretail.pipelines.stages.distill import DistillResult, distill
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.distilling import DistillResult
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.ns3.driver import DriverRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.composed import foretail, result_in, stage_settings

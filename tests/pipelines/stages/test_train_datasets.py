@@ -35,7 +35,7 @@ from foretail.models.mlflow.store import imported
 from foretail.models.mlflow.tracking import run_exists
 from foretail.models.scoring.metrics import rank
 from foretail.pipelines import cli
-from foretail.pipelines.exporting.deciding import decider_of
+from foretail.pipelines.exporting.network import decider_of
 from foretail.pipelines.exporting.predictor import export_drop_predictor
 from foretail.pipelines.runs.result import plain
 from foretail.pipelines.runs.store import Store
@@ -44,8 +44,7 @@ from foretail.pipelines.stages.distill import distill
 from foretail.pipelines.stages.select import select
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.tracking.loading import load_model
-from foretail.pipelines.training.fitting import find_split
-from foretail.pipelines.training.outcome import TrainResult
+from foretail.pipelines.training.fitting import TrainResult, find_split
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
 from foretail.sim_bridge.arrivals.workloads import Incast, OnOff

@@ -30,7 +30,7 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.sim_bridge.native.driver import NativeRun, run_native

@@ -35,7 +35,7 @@ from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.models.scoring.operating_point import choose_operating_point
-from foretail.pipelines.data.scenario import driver_config
+from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import Replay, counter_names, interval_counters
 from foretail.sim_bridge.native.driver import collect_dataset

@@ -32,7 +32,8 @@ from foretail.export.p4.target import P4
 from foretail.export.passes import lower
 from foretail.export.target import export
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
-from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
+from foretail.pipelines.stages.deploy import DeployResult
+from foretail.pipelines.stages.deploy import deploy as deploy_to_switch
 from tests.export.p4.p4_texts import everything, small_ensemble
 from tests.export.p4.runtime.p4runtime import FakeSwitch, info_of, packets_meanwhile, served
 from tests.forests import paper_forest, stump

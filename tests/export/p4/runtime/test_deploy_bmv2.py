@@ -18,7 +18,8 @@ from foretail.export.p4.runtime import tag_of
 from foretail.export.passes import lower
 from foretail.models.drop.forest import RandomForest
 from foretail.models.ensemble.cells import Cells
-from foretail.pipelines.exporting.deploying import DeployResult, deploy_to_switch
+from foretail.pipelines.stages.deploy import DeployResult
+from foretail.pipelines.stages.deploy import deploy as deploy_to_switch
 from tests.export.p4.bmv2 import GrpcSwitch
 from tests.export.p4.runtime.p4runtime import packets_meanwhile
 from tests.forests import PAPER_INPUTS, paper_forest

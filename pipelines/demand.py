@@ -1,23 +1,44 @@
-"""Demand predictors compared: trust chosen on validation runs, scores and schedules on test runs."""
+"""Demand predictors compared: runs of demand, trust chosen on validation runs, scores and schedules on test runs."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
 from foretail.configs.schema.network.circuits import DemandConfig
+from foretail.configs.schema.training import Split
 from foretail.core.errors import ForetailError
 from foretail.core.files import write_file
 from foretail.core.summary import Summarised
-from foretail.features.demand.matrix import DemandSequence, SequenceSplit
-from foretail.features.rows.splits import SIDES
+from foretail.features.dataset.reader import Dataset
+from foretail.features.demand.logs import Steps, read_demand_logs
+from foretail.features.demand.matrix import (
+    DemandMatrix,
+    DemandSequence,
+    Racks,
+    SequenceSplit,
+    carried_demand,
+    is_etalon,
+    logged_demand,
+    offered_demand,
+    refuse_large,
+    split_sequences,
+)
+from foretail.features.records import FLOW_DTYPE, read_records
+from foretail.features.rows.splits import SIDES, listed_sides
 from foretail.models.demand.averages import LastValue
 from foretail.models.demand.predictor import DemandPredictor
 from foretail.models.demand.predictor_file import PREDICTORS, kind_of, to_json
 from foretail.models.demand.scores import Evaluation, ScheduleScore, Score, evaluate
+from foretail.models.scoring.figure_style import BLUE, GREY, ORANGE, panels, styled, with_legend
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     chance_text,
@@ -26,10 +47,95 @@ from foretail.pipelines.comparison.statistics import (
     paired_difference,
 )
 from foretail.pipelines.data.inputs import open_datasets, split_datasets
+from foretail.pipelines.runs.points import write_figure
+from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table, plain, write_result
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.datasets import describe_split, log_dataset
-from foretail.pipelines.tracking.runs import address, run_note, tracked
+from foretail.pipelines.tracking.runs import address, describe_split, log_dataset, run_note, tracked
+from foretail.sim_bridge.circuits.demand import JOBS, mixed, repeated
+from foretail.sim_bridge.circuits.schedules import IDLE, Schedule
+
+DATASETS, LOGS = "datasets", "logs"
+GENERATED_INTERVAL_NS = 1
+"""Generated demand has no time, only steps."""
+GENERATED_STEPS = 24
+
+
+def demand_runs(config: DemandConfig) -> dict[str, SequenceSplit]:
+    """The runs by workload."""
+    if config.logs:
+        return {LOGS: _of_logs(config)}
+    if config.interval_ns is not None:  # generated demand has none
+        return {DATASETS: _of_datasets(config, config.interval_ns)}
+    seeds = config.split.all_seeds
+    return {
+        name: _split({seed: generated(name, seed, config) for seed in seeds}, config.split)
+        for name in config.collectives
+    }
+
+
+def _split(runs: Mapping[int, DemandSequence], split: Split) -> SequenceSplit:
+    """The split of runs that have these numbers."""
+    if split.name == "drawn":
+        return split_sequences(tuple(runs.values()), split.validation_fraction, split.test_fraction, split.seed)
+    sides = listed_sides(split.train, split.validation, split.test, runs)
+    return SequenceSplit(**{side: tuple(runs[number] for number in sorted(of)) for side, of in sides.items()})
+
+
+def _of_datasets(config: DemandConfig, interval_ns: int) -> SequenceSplit:
+    split = split_datasets(config.split, open_datasets(config.datasets))
+    return SequenceSplit(
+        **{side: tuple(_recorded(item.dataset, config, interval_ns) for item in getattr(split, side)) for side in SIDES}
+    )
+
+
+def _of_logs(config: DemandConfig) -> SequenceSplit:
+    steps = Steps(config.interval_ns, config.uplink_bps, config.steps, config.racks)
+    runs = read_demand_logs([Path(path) for path in config.logs], steps)
+    try:
+        return _split(dict(enumerate(runs, 1)), config.split)
+    except ForetailError as error:
+        hint = "" if config.split.name == "drawn" else ", or give split=drawn"
+        raise ForetailError(f"of the logs' runs, numbered 1 to {len(runs)}, {error}{hint}") from None
+
+
+def generated(name: str, seed: int, config: DemandConfig) -> DemandSequence:
+    """The collectives of one run; two that are mixed are placed and disturbed each on its own."""
+    jobs = name.split("+")
+    run, steps = f"{name}, seed {seed}", GENERATED_STEPS if config.steps is None else config.steps
+    refuse_large(run, steps, config.nodes)
+    parts = [
+        repeated(
+            JOBS[job](config.nodes, config.degree, config.job_seed),
+            steps,
+            GENERATED_INTERVAL_NS,
+            run,
+            len(jobs) * seed + position,
+            placed_at_random=config.placed_at_random,
+            noise=config.noise,
+        )
+        for position, job in enumerate(jobs)
+    ]
+    return parts[0] if len(parts) == 1 else mixed(parts[0], parts[1], config.mixture_period_steps, run)
+
+
+def _recorded(dataset: Dataset, config: DemandConfig, interval_ns: int) -> DemandSequence:
+    if is_etalon(dataset):
+        if config.uplink_bps is None or config.demand != "carried":
+            raise ForetailError(
+                f"{dataset.path} is a packet log of Etalon, which knows no flows and no uplinks of one rate: give "
+                "demand=carried and uplink_bps=..."
+            )
+        return logged_demand(dataset, config.uplink_bps, interval_ns, config.steps)
+    if config.uplink_bps is not None:
+        raise ForetailError(f"{dataset.path} is an ns-3 run and knows its uplinks: leave uplink_bps out")
+    if config.demand == "carried":
+        return carried_demand(dataset, interval_ns, config.steps)
+    dataset.require_trace()
+    flows = read_records(dataset.path / "run" / "flows.bin", FLOW_DTYPE)
+    run = f"{dataset.path.name}, seed {dataset.manifest.seed}"
+    return offered_demand(flows, Racks.of_trace(dataset), interval_ns, config.steps, run)
+
 
 PREDICTORS_FOLDER = "predictors"
 
@@ -194,7 +300,10 @@ def write_predictors(comparison: Comparison, run_dir: Path) -> Path:
 
 def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
     """The predictor of these settings; raises ForetailError for one that it does not have, or out of its range."""
-    kind = _kind(f"demand_predictor.{name}", settings)
+    kind = kind_of(str(settings.get("name")))
+    if kind is None:
+        known = ", ".join(PREDICTORS)
+        raise ForetailError(f"demand_predictor.{name}.name = {settings.get('name')} is unknown: choose from {known}")
     given = {key: value for key, value in settings.items() if key != "name" and value is not None}
     for key, value in given.items():
         where, constraint = f"demand_predictor.{name}.{key}", kind.constraints().get(key)
@@ -204,14 +313,6 @@ def untrained(name: str, settings: Mapping[str, Any]) -> DemandPredictor:
         if not constraint.allows(value):
             raise ForetailError(f"{where} = {value} is out of range: it must be {constraint.describe()}")
     return kind(**given)
-
-
-def _kind(where: str, settings: Mapping[str, Any]) -> type[DemandPredictor]:
-    name = str(settings.get("name"))
-    kind = kind_of(name)
-    if kind is None:
-        raise ForetailError(f"{where}.name = {name} is unknown: choose from {', '.join(PREDICTORS)}")
-    return kind
 
 
 def compare(
@@ -308,3 +409,104 @@ def track_comparison(config: DemandConfig, result: DemandResult) -> dict[str, An
                 for file in sorted(write_predictors(comparison, Path(folder)).iterdir()):
                     run.log_file(file, f"{PREDICTORS_FOLDER}/{comparison.workload}")
     return address(run)
+
+
+FIGURE = "throughput"
+HOLLOW = {"marker": "o", "markerfacecolor": "none"}
+CAPTION = (
+    "Throughput on the true demand of the schedules of each predictor, with its k: a small dot is a test run, a large "
+    "one their mean. Hollow: of schedules of the truth with the same k. Dashed: the last value, with its own k."
+)
+
+
+def runs_of(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """A row per workload, predictor and test run with demand."""
+    return pd.DataFrame(
+        [
+            {
+                "workload": comparison.workload,
+                "predictor": name,
+                "k": evaluation.trust,
+                "run": run,
+                "theta": throughput.predicted,
+                "truth": throughput.true,
+                "last_value": worth_of(comparison.last_value).by_run[run].predicted,
+            }
+            for comparison in comparisons
+            for name, evaluation in comparison.evaluations.items()
+            for run, throughput in worth_of(evaluation).by_run.items()
+        ]
+    )
+
+
+@styled
+def draw_throughput(numbers: pd.DataFrame) -> Figure:
+    """A panel per workload, a column per predictor."""
+    groups = list(numbers.groupby("workload", sort=False))
+    width = 1.4 + 0.8 * int(numbers["predictor"].nunique())
+    figure, row = panels(len(groups), inches=(width * len(groups) + 0.6, 3.6), grid="y", sharey=True)
+    for axes, (workload, panel) in zip(row, groups, strict=True):
+        names = list(dict.fromkeys(panel["predictor"]))
+        for place, name in enumerate(names):
+            runs = panel[panel["predictor"] == name]
+            first = place == 0
+            marks: list[tuple[Any, Any, str, dict[str, Any]]] = [
+                ([place] * len(runs), runs["theta"], "a test run", {"marker": ".", "color": GREY, "markersize": 5}),
+                (place, runs["truth"].mean(), "mean, truth known", {**HOLLOW, "color": ORANGE, "markersize": 10}),
+                (place, runs["theta"].mean(), "mean", {"marker": "o", "color": BLUE, "markersize": 6}),
+            ]
+            for x, y, label, look in marks:
+                axes.plot(x, y, linestyle="", label=label if first else None, **look)
+        axes.axhline(
+            panel["last_value"].mean(), color="0.3", linestyle="--", linewidth=0.9, zorder=1, label="last value"
+        )
+        axes.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=30, ha="right")
+        axes.set(title=str(workload).replace("_", " "), xlim=(-0.6, len(names) - 0.4))
+    row[0].set_ylabel("throughput, without duty cycle")
+    return with_legend(figure, row[0], "lower center", ncols=4)
+
+
+MOST_NAMED = 12
+"""Nodes that an axis names."""
+
+
+@styled
+def draw_schedule(made: Schedule, demand: DemandMatrix, called: str = "demand") -> Figure:
+    """Which node every port reaches in every slot, and the demand, as it is called, beside what the circuits carry."""
+    figure, (slots, wanted, served) = panels(3, inches=(13, 4.4), grid="")
+    ports = made.matchings.transpose(2, 1, 0).reshape(-1, made.period)  # the uplinks of a node one below the other
+    reached = slots.imshow(np.ma.masked_equal(ports, IDLE), aspect="auto", interpolation="nearest", cmap="viridis")
+    title = f"{made.nodes} nodes of {made.degree} uplinks; white: idle"
+    slots.set(title=title, xlabel="slot", ylabel="node, a row for each uplink")
+    slots.xaxis.set_major_locator(MaxNLocator(integer=True))
+    named = np.arange(0, made.nodes, -(-made.nodes // MOST_NAMED))
+    slots.set_yticks(named * made.degree, [str(node) for node in named])
+    figure.colorbar(reached, ax=slots, label="reaches node", ticks=MaxNLocator(integer=True))
+    top = max(demand.demand.max(), made.capacity.max())
+    for axes, matrix, title in ((wanted, demand.demand, called), (served, made.capacity, "what circuits carry")):
+        image = axes.imshow(matrix, vmin=0, vmax=top, cmap="Blues", interpolation="nearest")
+        axes.set(title=title, xlabel="to node", ylabel="from node")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(8, integer=True))
+    figure.colorbar(image, ax=(wanted, served), label="capacities of an uplink")
+    return figure
+
+
+def compare_predictors(config: DemandConfig, run_dir: Path) -> DemandResult:
+    """Train, choose the trust, score, and write the predictors into the run as ``predictors/WORKLOAD/NAME.json``."""
+    predictors = {name: untrained(name, settings) for name, settings in config.demand_predictor.items()}
+    splits = demand_runs(config)
+    comparisons = []
+    with StageProgress() as progress:
+        for position, (workload, split) in enumerate(splits.items()):
+            progress.update("demand predictors", position / len(splits), workload)
+            comparisons.append(compare(workload, split, predictors, config))
+    result = DemandResult(config, predictors, tuple(comparisons))
+    if config.tracking.enabled:
+        result = replace(result, tracked=track_comparison(config, result))
+    for comparison in result.comparisons:
+        write_predictors(comparison, run_dir)
+    numbers = runs_of(comparisons)
+    return replace(
+        result, files=write_figure(run_dir, FIGURE, draw_throughput(numbers), numbers), captions={FIGURE: CAPTION}
+    )

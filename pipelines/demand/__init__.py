@@ -1,1 +1,0 @@
-"""Demand predictors: the runs they learn from, and what the schedules of their predictions are worth."""
