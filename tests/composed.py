@@ -69,7 +69,9 @@ def hydra_composed(config: str, overrides: Sequence[str]) -> DictConfig:
     store = ConfigStore.instance().repo
     groups = FOLDERS | {name for name, node in store.items() if isinstance(node, dict)}
     names = [override.partition("=")[0].lstrip("+") for override in overrides]
-    of_groups = [name in groups or not name.replace(".", "_").isidentifier() for name in names]
+    of_groups = [
+        name in groups or name.startswith("hydra.") or not name.replace(".", "_").isidentifier() for name in names
+    ]
     choices = tuple(override for override, is_choice in zip(overrides, of_groups, strict=True) if is_choice)
     values = [override for override, is_choice in zip(overrides, of_groups, strict=True) if not is_choice]
     registered = str(store[f"{config}.yaml"].node) if f"{config}.yaml" in store else ""  # experiments differ by size
