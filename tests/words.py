@@ -52,13 +52,22 @@ def refused(source: str, file: str) -> Iterator[tuple[int, str]]:
             yield line, word
 
 
+def refused_in_cpp(source: str, file: str) -> Iterator[tuple[int, str]]:
+    """The same of names in C++, whose records have a field `asked`."""
+    for number, line in enumerate(source.splitlines(), 1):
+        code = re.sub(r'"(\\.|[^"])*"|//.*', "", line)
+        yield from ((number, word) for word in sorted(NAMES - {"asked"}) if re.search(rf"\b{word}\b", code))
+
+
 def main() -> int:
     """Print what is refused in the rooms; 1 when there is any."""
+    checks = {".py": refused, **dict.fromkeys((".h", ".hpp", ".cc", ".cpp"), refused_in_cpp)}
     lines = [
         f"{file.relative_to(ROOT)}:{line}: {word}"
         for room in ROOMS
-        for file in sorted((ROOT / room).rglob("*.py"))
-        for line, word in sorted(refused(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()))
+        for file in sorted((ROOT / room).rglob("*.*"))
+        if (check := checks.get(file.suffix))
+        for line, word in sorted(check(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()))
     ]
     print("\n".join(lines) or "words: nothing refused")
     return 1 if lines else 0
