@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.claims import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
 from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
+from foretail_studies.engines.erasure_codes import CodedLink
 from foretail_studies.systems.balancing import (
     COLLISION,
     ETHEREAL,
@@ -24,6 +26,7 @@ from foretail_studies.systems.balancing import (
     collision_loads,
     uplink_loads,
 )
+from foretail_studies.systems.causes import CAUSES, KINDS, cause_of
 from foretail_studies.systems.comparisons import change_percent, completion_times_us
 from foretail_studies.systems.experiment import OURS, SYSTEMS_BY_NAME
 from foretail_studies.systems.scheduling import _TABLE, DEFAULT, RC3, UNIVERSAL
@@ -55,6 +58,26 @@ def test_every_published_figure_is_there_once() -> None:
         quantities = [figure.quantity for figure in system.published]
         assert len(quantities) == len(set(quantities)), system.name
         assert all(np.isfinite(figure.value) for figure in system.published)
+
+
+def test_every_cause_is_of_a_published_figure_that_has_no_other() -> None:
+    causes = [(cause.system, quantity) for cause in CAUSES for quantity in cause.quantities]
+    published = {(name, figure.quantity) for name, system in SYSTEMS_BY_NAME.items() for figure in system.published}
+    assert len(causes) == len(set(causes))
+    assert set(causes) <= published
+    assert {cause.kind for cause in CAUSES} <= set(KINDS)
+    assert all(re.search(r"\d", cause.words) for cause in CAUSES)
+
+
+def test_a_code_of_the_printed_rate_leaves_packets_to_send_again_by_the_formula_of_its_source() -> None:
+    """A packet of a block is lost for good where fewer than k of the n came: no retransmissions need n / k of 1.26."""
+    lost = {
+        n: sum(math.comb(n - 1, j) * 0.1 ** (j + 1) * 0.9 ** (n - 1 - j) for j in range(n - 50, n)) for n in (59, 63)
+    }
+    assert 100 * lost[59] == pytest.approx(1.21, abs=0.005)
+    assert 100 * lost[63] < 0.1
+    assert CodedLink(0.1, 50, 59).residual_loss == pytest.approx(lost[59])
+    assert cause_of("linc", "packets sent again at n / k = 1.18, %") is not None
 
 
 @pytest.mark.nightly
