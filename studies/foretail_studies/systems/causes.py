@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SCALE, UNKNOWN_SETTING, SOURCE, OURS = "scale", "unknown setting", "source", "ours"
@@ -48,10 +47,9 @@ CAUSES = (
     ),
     Cause(
         "nona",
-        tuple(
-            name
-            for of in ("mean", "p99")
-            for name in _each(of + " completion time, {} over Nona, most over loads", "Spark", "Spark that spreads")
+        (
+            *_each("mean completion time, {} over Nona, most over loads", "Spark", "Spark that spreads"),
+            *_each("p99 completion time, {} over Nona, most over loads", "Spark", "Spark that spreads"),
         ),
         UNKNOWN_SETTING,
         "The rate of a server is not printed. With 600 jobs they are, in order, 65 [50, 81] at 3e14 operations/s, 54 "
@@ -90,10 +88,7 @@ CAUSES = (
     ),
     Cause(
         "vermilion",
-        (
-            "long p99, permutation, 10 %, against VLB, change in %",
-            "delivered, permutation, 40 %, against VLB, change in %",
-        ),
+        _each("{}, against VLB, change in %", "long p99, permutation, 10 %", "delivered, permutation, 40 %"),
         UNKNOWN_SETTING,
         "Buffers are not printed, ours have no bound: with 8 packets a port the first is -77.1 [-81.1, -73.0], with "
         "24 the second is +78.7 [+45.7, +111.8].",
@@ -122,6 +117,6 @@ CAUSES = (
 )
 
 
-def cause_of(system: str, quantity: str, causes: Sequence[Cause] = CAUSES) -> Cause | None:
+def cause_of(system: str, quantity: str) -> Cause | None:
     """The cause of a figure, None where it has none."""
-    return next((cause for cause in causes if cause.system == system and quantity in cause.quantities), None)
+    return next((cause for cause in CAUSES if cause.system == system and quantity in cause.quantities), None)

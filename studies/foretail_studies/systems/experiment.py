@@ -130,12 +130,6 @@ def _rows_of(name: str, size: str, measured: pd.DataFrame) -> list[dict[str, obj
     return rows
 
 
-def _causes(rows: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Each cause once, with its system and kind."""
-    known = rows[["system", "cause", "cause_words"]].dropna().drop_duplicates()
-    return [(str(system), str(kind), str(words)) for system, kind, words in known.to_numpy()]
-
-
 def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
     """The table, and how many figures have which verdict."""
     rows = pd.DataFrame(
@@ -147,11 +141,12 @@ def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
     )
     columns = ("system", "quantity", "published", "ours", "low", "high", "verdict", "cause")
     cells = tuple(tuple(None if pd.isna(value) else value for value in row) for row in rows[list(columns)].to_numpy())
+    causes = rows[["system", "cause", "cause_words"]].dropna().drop_duplicates()
     notes = (
         "low and high: 95 % t interval over seeds. A number is reproduced where the interval has the published one or "
         "the mean is within 5 %, in shape within a factor of two. A change in % whose sign is sure is reproduced "
         "within its interval or 5 points, in shape from half of the published one on, and else weaker.",
-        *(f"{system}, {kind}: {words}" for system, kind, words in _causes(rows)),
+        *(f"{system}, {kind}: {words}" for system, kind, words in causes.to_numpy()),
     )
     counts = rows["verdict"].value_counts()
     words = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
