@@ -24,6 +24,7 @@ import foretail.gym
 import foretail.testing
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.sweep import IN_SHAPE, NOT, REPRODUCED, WEAKER, verdict_of, verdict_of_value
+from foretail_studies.systems.causes import CAUSES, Cause, cause_of
 from foretail_studies.systems.experiment import SYSTEMS_BY_NAME
 from tests.docs.pages import PAGES, ROOT, inline_code, name_of, prose
 
@@ -189,17 +190,25 @@ def test_the_page_has_every_published_figure_and_its_verdict(name: str) -> None:
     system = SYSTEMS_BY_NAME[name]
     rows = rows_of(system.name)
     assert [row[0] for row in rows] == [figure.quantity for figure in system.published]
-    for (_, says, here, verdict, source), figure in zip(rows, system.published, strict=True):
+    for (_, says, here, cell, source), figure in zip(rows, system.published, strict=True):
+        verdict, _, kind = cell.partition(": ")
+        cause = cause_of(name, figure.quantity) if verdict in (WEAKER, NOT) else None
+        assert kind == (cause.kind if cause else "")
         assert number(says) == pytest.approx(figure.value, rel=0.005, abs=0.05 if figure.change else 0)
         assert source == figure.source
         judge = verdict_of if figure.change else verdict_of_value
         assert verdict == judge(figure.value, interval(here)), figure.quantity
 
 
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_page_says_what_every_cause_came_to(cause: Cause) -> None:
+    assert " ".join(PAGE.split()).count(f"- *{cause.kind}*: {cause.words}") == 1  # and figures follow
+
+
 def test_the_page_counts_its_verdicts_and_names_a_command_for_each_system() -> None:
     total: Counter[str] = Counter()
     for name, system in SYSTEMS_BY_NAME.items():
-        found = Counter(row[3] for row in rows_of(system.name))
+        found = Counter(row[3].partition(": ")[0] for row in rows_of(system.name))
         counts = " | ".join(str(found[verdict]) for verdict in VERDICTS)
         assert f"| {system.name} | `{name}` | {counts} |" in PAGE
         command = f"`foretail run systems size=medium 'systems=[{name}]'`"

@@ -13,10 +13,11 @@ from foretail.core.code import code_digest
 from foretail.pipelines.comparison.statistics import PairedDifference, mean_interval
 from foretail.pipelines.data.simulation import Native
 from foretail.pipelines.experiment.declaration import PointExperiment, Shown
-from foretail.pipelines.experiment.sweep import VERDICTS, verdict_of, verdict_of_value
+from foretail.pipelines.experiment.sweep import NOT, VERDICTS, WEAKER, verdict_of, verdict_of_value
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Table
 from foretail_studies.systems.balancing import ETHEREAL, SIRONA
+from foretail_studies.systems.causes import cause_of
 from foretail_studies.systems.comparisons import ABM, CREDENCE, IRN, POWERTCP, REVERIE, TIMELY, Published, System
 from foretail_studies.systems.designs import LINC, MARS, NONA, ROTORNET, VERMILION
 from foretail_studies.systems.scheduling import RC3, UNIVERSAL
@@ -108,6 +109,8 @@ def _rows_of(name: str, size: str, measured: pd.DataFrame) -> list[dict[str, obj
     for quantity in [*known, *(quantity for quantity in by_quantity if quantity not in known)]:
         ours = mean_interval(by_quantity.get(quantity, []))
         figure = known.get(quantity)
+        verdict = _verdict(figure, ours) if figure else OURS
+        cause = cause_of(name, quantity) if verdict in (NOT, WEAKER) else None
         rows.append(
             {
                 "system": system.name,
@@ -116,7 +119,9 @@ def _rows_of(name: str, size: str, measured: pd.DataFrame) -> list[dict[str, obj
                 "ours": ours.mean,
                 "low": ours.low,
                 "high": ours.high,
-                "verdict": _verdict(figure, ours) if figure else OURS,
+                "verdict": verdict,
+                "cause": cause.kind if cause else None,
+                "cause_words": cause.words if cause else None,
                 "source": f"{system.source}, {figure.source}" if figure else None,
                 "seeds": ours.pairs,
                 "command": f"foretail run systems size={size} 'systems=[{name}]'",
@@ -134,12 +139,14 @@ def show(measured: pd.DataFrame, settings: SystemsSettings) -> Shown:
             for row in _rows_of(name, settings.size, measured[measured["system"] == name])
         ]
     )
-    columns = ("system", "quantity", "published", "ours", "low", "high", "verdict")
+    columns = ("system", "quantity", "published", "ours", "low", "high", "verdict", "cause")
     cells = tuple(tuple(None if pd.isna(value) else value for value in row) for row in rows[list(columns)].to_numpy())
+    causes = rows[["system", "cause", "cause_words"]].dropna().drop_duplicates()
     notes = (
         "low and high: 95 % t interval over seeds. A number is reproduced where the interval has the published one or "
         "the mean is within 5 %, in shape within a factor of two. A change in % whose sign is sure is reproduced "
         "within its interval or 5 points, in shape from half of the published one on, and else weaker.",
+        *(f"{system}, {kind}: {words}." for system, kind, words in causes.to_numpy()),
     )
     counts = rows["verdict"].value_counts()
     words = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)

@@ -15,6 +15,7 @@ from foretail.core.errors import ForetailError
 from foretail.pipelines.comparison.statistics import PairedDifference
 from foretail.pipelines.experiment.sweep import IN_SHAPE, NOT, REPRODUCED, UNKNOWN, verdict_of_value
 from foretail.sim_bridge.ns3.messages import Message, assigned, pieces
+from foretail_studies.engines.erasure_codes import CodedLink
 from foretail_studies.systems.balancing import (
     COLLISION,
     ETHEREAL,
@@ -24,6 +25,7 @@ from foretail_studies.systems.balancing import (
     collision_loads,
     uplink_loads,
 )
+from foretail_studies.systems.causes import CAUSES, KINDS
 from foretail_studies.systems.comparisons import change_percent, completion_times_us
 from foretail_studies.systems.experiment import OURS, SYSTEMS_BY_NAME
 from foretail_studies.systems.scheduling import _TABLE, DEFAULT, RC3, UNIVERSAL
@@ -55,6 +57,22 @@ def test_every_published_figure_is_there_once() -> None:
         quantities = [figure.quantity for figure in system.published]
         assert len(quantities) == len(set(quantities)), system.name
         assert all(np.isfinite(figure.value) for figure in system.published)
+
+
+def test_every_cause_is_of_a_published_figure_that_has_no_other() -> None:
+    causes = [(cause.system, quantity) for cause in CAUSES for quantity in cause.quantities]
+    published = {(name, figure.quantity) for name, system in SYSTEMS_BY_NAME.items() for figure in system.published}
+    assert len(causes) == len(set(causes))
+    assert set(causes) <= published
+    assert {cause.kind for cause in CAUSES} <= set(KINDS)
+
+
+def test_a_code_of_the_printed_rate_leaves_packets_to_send_again_by_the_formula_of_its_source() -> None:
+    """A packet of a block is lost for good where fewer than k of the n came: no retransmissions need n / k of 1.26."""
+    for n, percent in ((59, 1.215), (62, 0.165), (63, 0.076)):
+        lost = sum(math.comb(n - 1, j) * 0.1 ** (j + 1) * 0.9 ** (n - 1 - j) for j in range(n - 50, n))
+        assert 100 * lost == pytest.approx(percent, abs=0.001)
+        assert CodedLink(0.1, 50, n).residual_loss == pytest.approx(lost)
 
 
 @pytest.mark.nightly

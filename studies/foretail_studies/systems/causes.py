@@ -1,0 +1,112 @@
+"""Causes, as measured, of published figures that do not come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCALE, UNKNOWN_SETTING, SOURCE, OURS = "scale", "unknown setting", "source", "ours"
+KINDS = {
+    SCALE: "a larger network, a longer run or more load gives the published figure",
+    UNKNOWN_SETTING: "the source does not print a setting, of which some value gives the published figure",
+    SOURCE: "the statement of the source cannot be had",
+    OURS: "our implementation is wrong",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of one or several figures of a system, which was measured by changing one thing."""
+
+    system: str  #: by its name in settings
+    quantities: tuple[str, ...]
+    kind: str  #: one of `KINDS`
+    words: str  #: how the source differs, without a full stop; docs/reports/systems.md says what changing it gave
+
+
+def _each(pattern: str, *values: str) -> tuple[str, ...]:
+    return tuple(pattern.format(value) for value in values)
+
+
+CAUSES = (
+    Cause(
+        "timely",
+        ("p99 round trip of an incast, TIMELY against DCTCP",),
+        SCALE,
+        "The thesis runs for ten minutes",
+    ),
+    Cause(
+        "nona",
+        (
+            *_each("{} completion time, Random over Nona, most over loads", "mean", "p99"),
+            "p99 completion time, Opportunistic over Nona, most over loads",
+        ),
+        UNKNOWN_SETTING,
+        "The number of jobs is not printed, and under overload factors grow with it",
+    ),
+    Cause(
+        "nona",
+        (
+            *_each("mean completion time, {} over Nona, most over loads", "Spark", "Spark that spreads"),
+            *_each("p99 completion time, {} over Nona, most over loads", "Spark", "Spark that spreads"),
+        ),
+        UNKNOWN_SETTING,
+        "The rate of a server is not printed",
+    ),
+    Cause(
+        "universal",
+        (
+            *_each("overdue, load {} %", "30", "70", "90"),
+            "overdue, FQ",
+            *_each("overdue by more than T, {}", "SJF", "LIFO", "I2 / 10"),
+        ),
+        UNKNOWN_SETTING,
+        "Sizes and numbers of flows are not printed",
+    ),
+    Cause(
+        "universal",
+        ("overdue by more than T, I2 10G-10G",),
+        UNKNOWN_SETTING,
+        "T is printed for 1 Gbit/s",
+    ),
+    Cause(
+        "sirona",
+        _each("web search: mean FCT, Sirona against {}, %", "ECMP", "Flowbender"),
+        UNKNOWN_SETTING,
+        "The network of this section is not printed",
+    ),
+    Cause(
+        "vermilion",
+        ("delivered, permutation, 40 %, against RotorNet, change in %",),
+        SCALE,
+        "It grows with the load",
+    ),
+    Cause(
+        "vermilion",
+        _each("{}, against VLB, change in %", "long p99, permutation, 10 %", "delivered, permutation, 40 %"),
+        UNKNOWN_SETTING,
+        "Buffers are not printed, ours have no bound",
+    ),
+    Cause(
+        "mars",
+        _each("short p99, {}, 5 %, against Opera, change in %", "permutation", "all to all"),
+        UNKNOWN_SETTING,
+        "How long Opera keeps a matching is not printed",
+    ),
+    Cause(
+        "mars",
+        _each("delivered, all to all, 20 %, against {}, change in %", "Opera", "expander"),
+        SCALE,
+        "Rooms are whole cells of 19 packets, and it grows with them",
+    ),
+    Cause(
+        "linc",
+        ("packets sent again at n / k = 1.18, %",),
+        SOURCE,
+        "The formula of the thesis leaves more",
+    ),
+)
+
+
+def cause_of(system: str, quantity: str) -> Cause | None:
+    """The cause of a figure, None where it has none."""
+    return next((cause for cause in CAUSES if cause.system == system and quantity in cause.quantities), None)
