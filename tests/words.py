@@ -21,7 +21,6 @@ DATA = frozenset(
     for file in (
         "features/rows/labelled_rows.py",
         "models/scoring/metrics.py",
-        "pipelines/stages/replay.py",
         "pipelines/comparison/policy_runs.py",
         "pipelines/training/scores.py",
         *(f"sim_bridge/native/{name}.py" for name in ("driver", "network")),

@@ -61,7 +61,7 @@ from foretail.api import compare_replays
 told = dataset.frame(["lqd_drop"])["lqd_drop"].to_numpy() != 0
 for what, predictions in (("perfect", told), ("none", np.zeros(len(told), np.bool_))):
     compared = compare_replays(dataset, ("lqd", "credence", "dt"), predictions)
-    print(f"predictions {what}: { ({name: sent.packets for name, sent in compared.transmitted.items()}) }")
+    print(f"predictions {what}: {compared.transmitted}")
 scratch.cleanup()
 
 # %%

@@ -30,10 +30,9 @@ from foretail.models.drop.predictor import TreePredictor
 from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold, search_threshold
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.ensemble.frontends import from_estimator, is_tree_model, named_columns
-from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval, percent_change
 from foretail.pipelines.data.inputs import column_inputs, open_datasets
-from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, asked_model, decider_of
+from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, asked_model, check_inputs, decider_of
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.tracking.loading import load_predictor

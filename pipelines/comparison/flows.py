@@ -26,7 +26,6 @@ from foretail.models.mlflow.store import store_exists, tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE, tagged_run
 from foretail.models.scoring.operating_point import constant_decision
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, exchange_table, simulate
-from foretail.pipelines.comparison.predictions import ASKED
 from foretail.pipelines.comparison.statistics import (
     PairedDifference,
     chance_text,
@@ -44,7 +43,7 @@ from foretail.pipelines.runs.store import Store, canonical_json
 from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import load_predictor
 from foretail.pipelines.tracking.runs import SEEN, run_note, seen_seeds, tracked
-from foretail.sim_bridge.open_loop.scores import Questions
+from foretail.sim_bridge.open_loop.scores import ASKED, Questions
 from foretail.sim_bridge.policy_settings import policy_words
 from foretail.sim_bridge.python_policies import PythonPolicy
 

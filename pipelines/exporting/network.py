@@ -228,6 +228,24 @@ def asked_model(model: Ensemble | Network, store: Store) -> Ensemble | NetworkIn
     return NetworkInC(model, exported)
 
 
+def check_inputs(model: AskedModel, cell_bytes: int, average_shift: int, given_by: str) -> None:
+    """Refuse a model whose features have another arithmetic than those of `given_by`."""
+    if isinstance(model, FunctionPredictor):  # it takes features as they come
+        return
+    for item in model.features:
+        params = feature(item.name).params(cell_bytes, average_shift)
+        if item.params != params:
+            raise ForetailError(
+                f"the model reads feature {item.name} with {item.params or 'no constants'}, and {given_by} it with "
+                f"{params or 'no constants'}: "
+                + (
+                    "export it with dataset=FOLDER, which fills them in"
+                    if not item.params
+                    else "train on such features"
+                )
+            )
+
+
 def decider_of(predictor: AskedModel, policy: str | None = None) -> Decider:
     """Return a predictor as it decides in a replay, under `policy` or the one for which it was made.
 

@@ -43,12 +43,11 @@ from foretail.models.mlflow.registry import (
 from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE, OUTCOME_FILE, RegisteredModel, TrackedRun
 from foretail.models.scoring.metrics import Score
-from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
 from foretail.pipelines.data.inputs import dataset_columns, open_datasets
 from foretail.pipelines.errors import GateRefused
-from foretail.pipelines.exporting.network import decider_of
+from foretail.pipelines.exporting.network import check_inputs, decider_of
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor
 from foretail.pipelines.promotion.model_card import CARD_FILE, held_out_table, model_card, read_shift_table, short_card
 from foretail.pipelines.runs.notes import say_if_silent
@@ -58,8 +57,7 @@ from foretail.pipelines.settings.compose import differing
 from foretail.pipelines.tracking.loading import HERE, TRAINED, chosen_in, load_model
 from foretail.pipelines.tracking.runs import address, describe_dataset, log_dataset, run_note, tracked
 from foretail.pipelines.training.scores import judge_run
-from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
-from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
+from foretail.sim_bridge.open_loop.baselines import Baseline, sent_by, tuned, worth_of
 
 JUDGED_BY = {"asked_f1": "F1 of the asked region", "sent": "bytes sent, in % of LQD's,"}
 P4_FIGURES = ("rows", "expanded_rows", "tcam_bits", "sram_bits", "stages")
@@ -164,8 +162,8 @@ def held_out_scores(model: Ensemble, dataset: Dataset, whose: str, baselines: Se
             f"{dataset.path} cannot tell predictors apart, because Credence never asks where LQD drops: hold out a "
             "congested run"
         )
-    beside = baselines_on([dataset], baselines, judged.replay.lqd_bytes, judged.replay.accept_bytes)
-    accepted = 100 * replay.accept_bytes / replay.lqd_bytes
+    beside = worth_of(baselines, sent_by(baselines, [dataset]), replay.lqd, replay.accept)
+    accepted = 100 * replay.accept / replay.lqd
     return HeldOutScores(f1, sent, accepted, replay.recovered_loss, beside, scores)
 
 

@@ -46,7 +46,7 @@ from foretail.pipelines.settings.compose import compose_settings, compose_traini
 from foretail.pipelines.training.fitting import TrainResult, register, train_model
 from foretail.sim_bridge.arrivals.files import SLOT_NS
 from foretail.sim_bridge.open_loop.baselines import Baseline, tuned
-from foretail.sim_bridge.open_loop.replay import Contender, feed, replay_of
+from foretail.sim_bridge.open_loop.replay import Contender, replay_of
 from foretail.sim_bridge.policy_settings import policy_words
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _write_burst(run_dir: Path, run: Dataset, threshold: Baseline, trees: Conten
     parts = []
     for name, (policy, parameters, scorer) in contenders.items():
         replay = replay_of(policy, run.manifest, features=True, parameters=parameters, scorer=scorer)
-        seen = feed(replay, arrivals)
+        seen = replay.feed(arrivals)
         lost = np.cumsum(seen["lqd_drop"] if name == LQD else seen["outcome"] != Outcome.ACCEPTED)
         columns = {"slot": arrivals["time_ns"] // SLOT_NS, "buffer_percent": of_buffer * seen["features"][:, place]}
         parts.append(pd.DataFrame({"policy": name, **columns, "lost": lost}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,44 +13,43 @@ from numpy.typing import NDArray
 
 from foretail.configs.schema.packet_stages import ReplayConfig
 from foretail.configs.schema.policies import OF_ARRIVALS
+from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.catalog import arithmetic_of, training_columns
+from foretail.features.catalog import FEATURES, FLOW_FEATURES, arithmetic_of, training_columns
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Rules, traffic_sha256
+from foretail.features.rows.splits import Selection
 from foretail.models import zoo
+from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import UsedDataset
-from foretail.models.scoring.metrics import scores
+from foretail.models.scoring.metrics import Confusion, Ranking, Score, drops_of, predicted_drops_of, scores
 from foretail.pipelines import stage
-from foretail.pipelines.comparison.predictions import (
-    ASKED,
-    PredictionScores,
-    Source,
-    asked_document,
-    check_inputs,
-    described,
-    model_of,
-    model_predictions,
-    policies_table,
-    region_scores,
-    say_zeros,
-    shown_questions,
-    source_of,
-)
 from foretail.pipelines.data.imports import reported
 from foretail.pipelines.data.inputs import open_datasets
-from foretail.pipelines.exporting.network import AskedModel, FunctionPredictor, NetworkInC, decider_of
-from foretail.pipelines.runs.notes import say
+from foretail.pipelines.exporting.network import (
+    AskedModel,
+    FunctionPredictor,
+    NetworkInC,
+    asked_model,
+    check_inputs,
+    decider_of,
+)
+from foretail.pipelines.runs.notes import ASKED as ASKED_MEANS
+from foretail.pipelines.runs.notes import LABELLED_QUEUES, say, say_if_silent, say_if_unasked
 from foretail.pipelines.runs.progress import StageProgress
-from foretail.pipelines.runs.result import Cell, Table
+from foretail.pipelines.runs.result import Cell, Table, figure_text
 from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import HERE, TRAINED, known_baselines
+from foretail.pipelines.tracking.loading import HERE, TRAINED, baseline_rows, known_baselines, load_predictor
 from foretail.pipelines.tracking.runs import SEEN, given_to_models
-from foretail.sim_bridge.arrivals.files import ArrivalFile, Slotted
-from foretail.sim_bridge.open_loop.baselines import Baseline, best_of, candidates_for, judged, worth_of
-from foretail.sim_bridge.open_loop.replay import ReplayComparison, ReplayScores, Sent, compare_replays, queues_of
-from foretail.sim_bridge.open_loop.scores import Decider, Questions
+from foretail.pipelines.training.scores import judge_side
+from foretail.sim_bridge.arrivals.files import ArrivalFile
+from foretail.sim_bridge.open_loop.baselines import Baseline, best_of, candidates_for, sent_by, worth_of
+from foretail.sim_bridge.open_loop.replay import compare_replays, queues_of
+from foretail.sim_bridge.open_loop.scores import ASKED, SENT, Comparison, Questions, shown_share, worth_in_words
 from foretail.sim_bridge.open_loop.slotted import (
-    Comparison,
+    Agreement,
+    Labelled,
+    Predicted,
     Predictions,
     accept,
     compare,
@@ -59,46 +58,136 @@ from foretail.sim_bridge.open_loop.slotted import (
     packets_sent,
     perfect,
 )
+from foretail.sim_bridge.policies import ASKING, POLICIES, PUSHING_OUT
+from foretail.sim_bridge.policy_settings import SlotParameters, policy_words
+from foretail.sim_bridge.python_policies import PythonPolicy
 
-OF_DATASETS = {
-    "transmitted": "packets sent",
-    "dropped": "dropped",
-    **ASKED,
-    "transmitted_bytes": "bytes sent",
-    "dropped_bytes": "dropped bytes",
-    "throughput_ratio_to_lqd": "bytes, ratio to LQD",
+SHOWN = ("precision", "recall", "f1", "average_precision", "accuracy", "closed_form_eta")
+TITLES = {
+    "packets": {
+        "transmitted": "transmitted",
+        "dropped": "dropped",
+        **ASKED,
+        "throughput_ratio_to_lqd": "ratio to LQD",
+    },
+    "bytes": {
+        "transmitted": "packets sent",
+        "dropped": "dropped",
+        **ASKED,
+        "transmitted_bytes": "bytes sent",
+        "dropped_bytes": "dropped bytes",
+        "throughput_ratio_to_lqd": "bytes, ratio to LQD",
+    },
 }
+"""Columns of the table of policies by the unit of the scores: the title of each figure."""
+Scores = Mapping[str, Mapping[str, Score]]
+"""Region (whole, asked) to name to score."""
 
 
-@dataclass(frozen=True, repr=False)
-class DatasetsResult(Summarised):
-    """Policies and predictions on datasets, all of them together."""
+@dataclass(frozen=True)
+class Source:
+    """Source of predictions; what does not apply is None."""
 
-    datasets: tuple[Mapping[str, Any], ...]  #: path, content hash, seed, rows and drops of each
-    offered: Sent  #: data that arrived
-    transmitted: Mapping[str, Sent]  #: data that every policy sent
-    worth: PredictionScores  #: what the predictions are worth
-    questions: Mapping[str, Questions]  #: of the policies that may ask
+    source: str  #: perfect, flipped, column, model or accept
+    flip_probability: float | None = None  #: of flipped predictions
+    seed: int | None = None  #: of flipped predictions
+    column: str | None = None  #: name of the file's column
+    ensemble_sha256: str | None = None  #: identity of a model of trees
+    network_sha256: str | None = None  #: identity of a neural network
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ReplayResult(Summarised):
+    """Policies and predictions on a file of arrivals, or on datasets, all of them together."""
+
+    given: Mapping[str, Any]  #: what arrived, as ``result.json`` describes it
+    note: str  #: the same in words
+    compared: Comparison  #: what the policies did
+    source: Source  #: where the predictions come from
+    scores: Scores  #: of the predictions
+    policy: str  #: that asks
+    #: of a policy that decides by one rule at a time: from which slots on which does; None in bytes
+    turns: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    datasets: tuple[Mapping[str, Any], ...] = ()  #: path, content hash, seed, rows and drops of each
+    seen: ReplayResult | None = None  #: the same of the datasets that the model has seen, which are not in the above
     baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
     chosen_on: str = ""  #: where their settings were chosen
-    seen: DatasetsResult | None = None  #: the same of the datasets that the model has seen, which are not in the above
 
     def document(self) -> dict[str, Any]:
         return {
-            "datasets": self.datasets,
-            "seen": None if self.seen is None else self.seen.document(),
-            "arrivals": self.offered.packets,
-            "arrived_bytes": self.offered.bytes,
-            "policies": self._policies(),
-            "predictions": self.worth.document(),
+            **self.given,
+            **({} if self.seen is None else {"seen": self.seen.document()}),
+            "policies": self.policies(),
+            **({} if self.turns is None else {"turns": self.turns}),
+            "predictions": self.predictions(),
             "baselines": self.baselines,
+        }
+
+    @property
+    def questions(self) -> dict[str, Questions]:
+        """Questions of the policies; none of one from outside that never asked, which may have no predictor."""
+        asking = {policy: self.compared.questions.get(policy) for policy in self.compared.transmitted}
+        return {policy: one for policy, one in asking.items() if one and (policy in POLICIES or one.asked)}
+
+    def policies(self) -> dict[str, dict[str, Cell]]:
+        """Figures of every policy, by name; None for questions of one that asks nobody."""
+        compared, sent, questions = self.compared, self.compared.transmitted_bytes, self.questions
+        policies: dict[str, dict[str, Cell]] = {}
+        for policy, packets in compared.transmitted.items():
+            figures: dict[str, Cell] = {"transmitted": packets, "dropped": compared.arrivals - packets}
+            if sent is not None and compared.arrived_bytes is not None:
+                figures["transmitted_bytes"] = sent[policy]
+                figures["dropped_bytes"] = compared.arrived_bytes - sent[policy]
+            figures["throughput_ratio_to_lqd"] = compared.ratio_to_lqd(policy)
+            if sent is None:
+                figures["throughput_ratio_to_optimum"] = packets / compared.optimum if compared.optimum else None
+            policies[policy] = figures | {name: getattr(questions.get(policy), name, None) for name in ASKED}
+        return policies
+
+    @property
+    def inverse_eta(self) -> float | None:
+        """1 / eta."""
+        return self.compared.followlqd / self.compared.lqd if self.compared.lqd else None
+
+    def predictions(self) -> dict[str, Any]:
+        """Return what is known of the predictions."""
+        compared, unit = self.compared, self.compared.unit
+        return {
+            **vars(self.source),
+            f"lqd_{unit}": compared.lqd,
+            f"followlqd_{unit}": compared.followlqd,
+            f"accept_{unit}": compared.accept,
+            "policy": self.policy,
+            f"sent_{unit}": compared.sent,
+            "eta": compared.eta,
+            "inverse_eta": self.inverse_eta,
+            "closed_form_eta": self.scores["whole"]["closed_form_eta"],
+            "recovered_loss": compared.recovered_loss,
+            "sent_percent_of_lqd": compared.sent_percent_of_lqd,
+            "scores": self.scores,
         }
 
     def verdict(self) -> list[str]:
         """Sentences: what the model has seen, who sends most beside LQD, and what the predictions are worth."""
-        return self.seen_sentences() + self.worth.verdict(
-            {policy: sent.bytes for policy, sent in self.transmitted.items()}, self.baselines, self.chosen_on
-        )
+        compared, sent, decides = self.compared, self.compared.scored, self.source.source == "model"
+        sends = compared.recovered_loss, compared.sent_percent_of_lqd
+        worth = worth_in_words(*sends, self.baselines, self.chosen_on, policy=self.policy, decides=decides)
+        others = {policy_words(name): count for name, count in sent.items() if name not in PUSHING_OUT}
+        kind = "push nothing out"
+        if self.source.source == "perfect" and compared.sent_percent_of_lqd is not None:
+            others = {policy_words(name): sent[name] for name in sent if name not in {*PUSHING_OUT, *ASKING}}
+            kind += " and ask no predictor"
+            worth = (
+                "Credence was told what LQD drops, which no switch knows, and sends "
+                f"{compared.sent_percent_of_lqd:.4g} %: model=MODEL judges a model."
+            )
+        if not others or not compared.lqd:
+            return [*self.seen_sentences(), worth]
+        shares = {name: 100 * count / compared.lqd for name, count in others.items()}
+        shares |= {str(one["title"]): one["sent_percent_of_lqd"] for one in self.baselines}
+        best = max(shares, key=lambda name: shares[name])
+        most = f"{best} sends most, {shares[best]:.4g} % of what LQD sends"
+        return [*self.seen_sentences(), f"Of the policies that {kind} {most}.", worth]
 
     def seen_sentences(self) -> list[str]:
         """On which datasets the model was trained or tuned, in a sentence; none where it was on none of them."""
@@ -111,49 +200,135 @@ class DatasetsResult(Summarised):
 
     @property
     def _is_seen(self) -> bool:
-        return all(one["seen"] for one in self.datasets)
+        return bool(self.datasets) and all(one["seen"] for one in self.datasets)
 
     def tables(self) -> list[Table]:
-        """Policies, the scores of the predictions, and both of datasets that the model has seen."""
-        note = f"{self.offered.packets:,} data packets, {self.offered.bytes:,} bytes, of {len(self.datasets)} datasets"
-        policies = policies_table(self._policies(), OF_DATASETS, note)
-        worth = self.worth.table()
+        """Policies, scores of the predictions, a model beside tuned policies; then of datasets that it has seen."""
+        policies, worth = self._policies_table(), self._predictions_table()
         if self._is_seen:
             policies, worth = (replace(one, title=f"{one.title}, {SEEN}") for one in (policies, worth))
-        tables = [policies, worth, *self.worth.beside(self.baselines, self.chosen_on)]
+        tables = [policies, worth]
+        if self.baselines:
+            model = ("the model", shown_share(self.compared.recovered_loss), self.compared.sent_percent_of_lqd)
+            notes = (
+                f"The model decides in the switch, under {POLICIES[self.policy].title}.",
+                f"Settings were chosen on {self.chosen_on}.",
+            )
+            rows = (model, *baseline_rows(self.baselines))
+            tables.append(Table("Next to tuned policies", ("who", "recovered loss", SENT), rows, notes))
         if self.seen is None:
             return tables
-        datasets = [*self.datasets, *self.seen.datasets]
         columns = ("path", "rows", "drops", "seen")
-        rows = tuple((str(one["path"]), one["rows"], one["drops"], one["seen"]) for one in datasets)
+        datasets = [[one[name] for name in columns] for one in (*self.datasets, *self.seen.datasets)]
+        rows = tuple((str(path), *figures) for path, *figures in datasets)
         return [Table("Datasets", columns, rows), *tables, *self.seen.tables()]
 
-    def _policies(self) -> dict[str, dict[str, Cell]]:
-        lqd = self.transmitted["lqd"].bytes
-        return {
-            policy: {
-                "transmitted": sent.packets,
-                "dropped": self.offered.packets - sent.packets,
-                "transmitted_bytes": sent.bytes,
-                "dropped_bytes": self.offered.bytes - sent.bytes,
-                "throughput_ratio_to_lqd": sent.bytes / lqd if lqd else None,
-                **asked_document(self.questions.get(policy)),
+    def _policies_table(self) -> Table:
+        compared, policies, titles = self.compared, self.policies(), TITLES[self.compared.unit]
+        if compared.optimum is not None:
+            titles = {**titles, "throughput_ratio_to_optimum": "ratio to optimum"}
+            policies["optimum"] = {
+                "transmitted": compared.optimum,
+                "dropped": compared.arrivals - compared.optimum,
+                "throughput_ratio_to_lqd": compared.optimum / compared.lqd,
+                "throughput_ratio_to_optimum": 1.0,
             }
-            for policy, sent in self.transmitted.items()
-        }
+        rows = tuple((policy, *map(figures.get, titles)) for policy, figures in policies.items())
+        return Table("Policies", ("policy", *titles.values()), rows, (self.note,))
+
+    def _predictions_table(self) -> Table:
+        compared = self.compared
+        rows = [
+            {
+                "region": region,
+                "rows": named["rows"],
+                "drops": drops_of(named),
+                "predicted drops": predicted_drops_of(named),
+                **{name.replace("_", " "): named.get(name) for name in SHOWN},
+            }
+            for region, named in self.scores.items()
+        ]
+        notes = [
+            *([ASKED_MEANS] if "asked" in self.scores else []),
+            f"{self.source.source} predictions on {LABELLED_QUEUES}, in {compared.unit}: eta "
+            f"{figure_text(compared.eta, '.4f')}, 1/eta {figure_text(self.inverse_eta, '.4f')}",
+            f"{POLICIES[self.policy].title} with them: recovered loss {figure_text(compared.recovered_loss, '.4f')}, "
+            f"{SENT} {figure_text(compared.sent_percent_of_lqd, '.4f')}",
+        ]
+        return Table.of_rows("Predictions", rows, *notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Labelled rows with their predictions: bool[rows] each, and the model's float64[rows] score, if there is one."""
+def say_notes(result: ReplayResult, model: AskedModel | None) -> None:
+    """Say where C decides otherwise than its network, and who predicts no drop at all, never asked or never dropped."""
+    if isinstance(model, NetworkInC):
+        model.say_difference()
+    if result.source.source == "accept":  # which is what was wanted
+        return
+    if model is not None:
+        say_if_silent("the model", "these arrivals", result.scores["whole"])
+    say_if_unasked({policy: (one.asked, one.predicted_drops) for policy, one in result.questions.items()})
 
-    lqd_drop: NDArray[np.bool_]
-    asked: NDArray[np.bool_]
-    predicted: NDArray[np.bool_]
-    score: NDArray[np.float64] | None
+
+def source_of(config: ReplayConfig, has_column: bool = False) -> str:
+    """The kind of predictions: as set, else the model's if there is one, else the file's, else perfect ones."""
+    if config.predictions is not None:
+        return config.predictions
+    if config.model is not None:
+        return "model"
+    return "column" if has_column else "perfect"
 
 
-def replay_datasets(config: ReplayConfig) -> DatasetsResult:
+def described(config: ReplayConfig, source: str, model: AskedModel | None) -> Source:
+    """The source with the settings that belong to it."""
+    flips = source == "flipped"
+    return Source(
+        source=source,
+        flip_probability=config.flip_probability if flips else None,
+        seed=config.prediction_seed if flips else None,
+        column=config.prediction_column if source == "column" else None,
+        ensemble_sha256=model.sha256 if isinstance(model, Ensemble) else None,
+        network_sha256=None if isinstance(model, Ensemble | FunctionPredictor | None) else model.sha256,
+    )
+
+
+def model_of(config: ReplayConfig) -> AskedModel:
+    """Return ``config.model`` as it decides: trees, a network as its C, or the function of FILE.py:FUNCTION."""
+    if config.model is None:
+        raise ForetailError("predictions=model asks a model and there is none: give model=FILE")
+    if (policy := PythonPolicy.of(config.model)) is not None:
+        say(policy.note)
+        return FunctionPredictor.of_file(policy)
+    store = Store(config.store_dir)
+    return asked_model(load_predictor(config.model, config.tracking, store), store)
+
+
+def _beside(
+    config: ReplayConfig,
+    model: AskedModel | None,
+    queues: int,
+    sent: Callable[[Sequence[Baseline]], Sequence[int]],
+    compared: Comparison,
+) -> dict[str, Any]:
+    """Fields of a result with a model: tuned policies on the same arrivals, and where their settings were chosen.
+
+    `queues`: of a port. `sent`: what tuned policies send.
+    """
+    if model is None:
+        return {}
+    known = known_baselines(config.tracking, Store(config.store_dir))
+    tried = known or candidates_for(queues)
+    counts = sent(tried)
+    worth = worth_of(tried, counts, compared.lqd, compared.accept)
+    if known:
+        return {"baselines": worth, "chosen_on": TRAINED}
+    return {"baselines": [worth[place] for place in best_of(tried, counts)], "chosen_on": HERE}
+
+
+def _parameters(config: ReplayConfig) -> SlotParameters:
+    return replace(config.parameters, rules=zoo.numbers(config.parameters.rules))
+
+
+def replay_datasets(config: ReplayConfig) -> ReplayResult:
     """Replay ``config.datasets`` under ``config.policies``."""
     datasets = open_datasets(config.datasets)
     for dataset in datasets:
@@ -166,114 +341,80 @@ def replay_datasets(config: ReplayConfig) -> DatasetsResult:
                 model, dataset.manifest.cell_bytes, dataset.manifest.average_shift, f"the dataset {dataset.path} gives"
             )
     seen = [dataset for dataset in datasets if model is not None and _given(dataset)]
-    known = () if model is None else known_baselines(config.tracking, Store(config.store_dir))
-    result = _replayed(config, source, [one for one in datasets if one not in seen] or seen, model, known)
+    result = _replayed(config, source, [one for one in datasets if one not in seen] or seen, model)
     if seen and len(seen) < len(datasets):
-        result = replace(result, seen=_replayed(config, source, seen, model, known))
+        result = replace(result, seen=_replayed(config, source, seen, model))
     for sentence in result.seen_sentences():
         say(sentence)
-    if isinstance(model, NetworkInC):
-        model.say_difference()
-    say_zeros(source, result.worth.scores, result.questions)
+    say_notes(result, model)
     return result
 
 
-def _replayed(
-    config: ReplayConfig,
-    source: str,
-    datasets: Sequence[Dataset],
-    model: AskedModel | None,
-    known: tuple[Baseline, ...],
-) -> DatasetsResult:
-    """All policies on all of some datasets, and baselines beside a model; `known`: those tuned when it was trained."""
+def _replayed(config: ReplayConfig, source: str, datasets: Sequence[Dataset], model: AskedModel | None) -> ReplayResult:
+    """All policies on all of some datasets, and baselines beside a model."""
     flips = np.random.default_rng(config.prediction_seed)
     decider = None if model is None else decider_of(model)
-    rows: list[_Rows] = []
-    compared: list[ReplayComparison] = []
+    rows: list[tuple[NDArray[Any], ...]] = []
+    parts: list[Comparison] = []
     with StageProgress() as progress:
         for dataset in datasets:
             rows.append(_rows(config, source, dataset, model, flips))
-            compared.append(
+            parts.append(
                 compare_replays(
                     dataset,
                     config.policies or OF_ARRIVALS,
-                    rows[-1].predicted,
-                    parameters=replace(config.parameters, rules=zoo.numbers(config.parameters.rules)).in_network(),
+                    rows[-1][2],
+                    parameters=_parameters(config).in_network(),
                     threads=config.jobs,
                     report=partial(progress.update, dataset.path.name),
                     decider=decider,
                 )
             )
-    total = ReplayScores.together([one.scores for one in compared])
-    queues = max(queues_of(dataset.manifest).count for dataset in datasets)
-    tried = known or (() if model is None else candidates_for(queues))
-    beside = judged(datasets, tried, total.lqd_bytes, total.accept_bytes)
-    transmitted = {
-        policy: Sent.together([one.transmitted[policy] for one in compared]) for policy in compared[0].transmitted
-    }
-    questions = {
-        policy: sum((one.questions[policy] for one in compared), Questions()) for policy in compared[0].questions
-    }
-    return DatasetsResult(
-        datasets=tuple(_described(dataset, model is not None) for dataset in datasets),
-        offered=Sent.together([one.offered for one in compared]),
-        transmitted=transmitted,
-        questions=shown_questions(questions, transmitted),
-        baselines=beside if known else [beside[place] for place in best_of(tried, [one["sent"] for one in beside])],
-        chosen_on=TRAINED if known else HERE,
-        worth=PredictionScores(
-            described(config, source, model),
-            "bytes",
-            total.lqd_bytes,
-            total.followlqd_bytes,
-            total.accept_bytes,
-            total.sent_bytes,
-            total.eta,
-            total.recovered_loss,
-            total.sent_percent_of_lqd,
-            scores(
-                np.concatenate([part.lqd_drop for part in rows]),
-                np.concatenate([part.predicted for part in rows]),
-                ports=max(switch.ports for dataset in datasets for switch in dataset.manifest.switches),
-                score=None
-                if model is None
-                else np.concatenate([part.score for part in rows if part.score is not None]),
-                asked=np.concatenate([part.asked for part in rows]),
-            ),
-            "credence" if decider is None else decider.policy,
+    compared = Comparison.together(parts)
+    described_datasets = tuple(_described(dataset, model is not None) for dataset in datasets)
+    lqd_drop, asks, predicted, *score = map(np.concatenate, zip(*rows, strict=True))
+    return ReplayResult(
+        given={
+            "datasets": described_datasets,
+            "seen": None,
+            "arrivals": compared.arrivals,
+            "arrived_bytes": compared.arrived_bytes,
+        },
+        note=f"{compared.arrivals:,} data packets, {compared.arrived_bytes:,} bytes, of {len(datasets)} datasets",
+        datasets=described_datasets,
+        compared=compared,
+        source=described(config, source, model),
+        policy="credence" if decider is None else decider.policy,
+        scores=scores(
+            lqd_drop,
+            predicted,
+            ports=max(switch.ports for dataset in datasets for switch in dataset.manifest.switches),
+            score=score[0] if score else None,
+            asked=asks,
+        ),
+        **_beside(
+            config,
+            model,
+            max(queues_of(dataset.manifest).count for dataset in datasets),
+            partial(sent_by, datasets=datasets),
+            compared,
         ),
     )
 
 
 def _rows(
     config: ReplayConfig, source: str, dataset: Dataset, model: AskedModel | None, flips: np.random.Generator
-) -> _Rows:
-    columns: tuple[str, ...] = ()
+) -> tuple[NDArray[Any], ...]:
+    """Labels of all rows, those at which Credence asks, and predictions: bool[rows]; of a model also its score."""
     if model is not None:
         columns = training_columns([item.name for item in model.features], config.own_queues)
-    labels, where_asked, predicted, score = [], [], [], []
-    for batch in dataset.rows([*columns, "lqd_drop", "shadow_asked"]):
-        values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-        labels.append(values["lqd_drop"])
-        where_asked.append(values["shadow_asked"])
-        if model is not None:
-            x = np.stack([values[name] for name in columns], axis=1)
-            predicted.append(model.exceeds(x))
-            score.append(model.probability(x))
-        elif source == "flipped":
-            predicted.append(values["lqd_drop"] ^ (flips.random(batch.num_rows) < config.flip_probability))
-        else:
-            predicted.append(values["lqd_drop"] & (source == "perfect"))
-    return _Rows(
-        lqd_drop=_joined(labels),
-        asked=_joined(where_asked),
-        predicted=_joined(predicted),
-        score=np.concatenate([*score, np.empty(0)]) if model is not None else None,
-    )
-
-
-def _joined(parts: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    return np.concatenate([*parts, np.empty(0, np.bool_)])
+        side = judge_side(model, (Selection(dataset),), columns)
+        assert side.asked is not None  # in a trace
+        return side.lqd_drop, side.asked, side.predicted, side.probability
+    lqd_drop, asks = dataset.frame(["lqd_drop", "shadow_asked"]).to_numpy(np.bool_).T
+    if source == "flipped":
+        return lqd_drop, asks, lqd_drop ^ (flips.random(len(lqd_drop)) < config.flip_probability)
+    return lqd_drop, asks, lqd_drop & (source == "perfect")
 
 
 def _given(dataset: Dataset) -> UsedDataset | None:
@@ -294,116 +435,24 @@ def _described(dataset: Dataset, is_judged: bool) -> dict[str, Any]:
     }
 
 
-COLUMNS = {"transmitted": "transmitted", "dropped": "dropped", **ASKED, "throughput_ratio_to_lqd": "ratio to LQD"}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ArrivalsResult(Summarised):
-    """Policies and predictions on one file."""
-
-    path: Path  #: the file
-    source: Source  #: where the predictions come from
-    comparison: Comparison  #: what the policies did
-    baselines: Sequence[Mapping[str, Any]] = ()  #: policies without a predictor beside a model, the best first
-    chosen_on: str = ""  #: where their settings were chosen
-    policy: str = "credence"  #: that asks
-    rules: Sequence[str] = ()  #: among which the policy ``chosen`` chooses
-
-    def document(self) -> dict[str, Any]:
-        compared = self.comparison
-        return {
-            "file": self.path,
-            "ports": compared.ports,
-            "buffer": compared.buffer,
-            "arrivals": compared.arrivals,
-            "optimum": compared.optimum,
-            "policies": self._policies(),
-            "turns": {
-                policy: [{"slot": start, "rule": self.rules[place]} for start, place in turns]
-                for policy, turns in compared.turns.items()
-            },
-            "predictions": self.worth().document(),
-            "baselines": self.baselines,
-        }
-
-    def questions(self) -> dict[str, Questions]:
-        """Questions that the policies of the table asked."""
-        return shown_questions(self.comparison.questions, self.comparison.transmitted)
-
-    def worth(self) -> PredictionScores:
-        """Scores of the predictions."""
-        compared = self.comparison
-        scores = {name: region_scores(getattr(compared, name), compared.ports) for name in ("whole", "asked")}
-        return PredictionScores(
-            self.source,
-            "packets",
-            compared.lqd,
-            compared.followlqd,
-            compared.accept,
-            compared.sent,
-            compared.eta,
-            compared.recovered_loss,
-            compared.sent_percent_of_lqd,
-            scores,
-            self.policy,
-        )
-
-    def verdict(self) -> list[str]:
-        """Sentences that tell which policy sends most beside LQD, and what the predictions are worth."""
-        return self.worth().verdict(self.comparison.transmitted, self.baselines, self.chosen_on)
-
-    def tables(self) -> list[Table]:
-        """Policies, and the scores of the predictions."""
-        comparison, policies, titles = self.comparison, self._policies(), COLUMNS
-        if comparison.optimum is not None:
-            titles = {**COLUMNS, "throughput_ratio_to_optimum": "ratio to optimum"}
-            policies["optimum"] = {
-                "transmitted": comparison.optimum,
-                "dropped": comparison.arrivals - comparison.optimum,
-                "throughput_ratio_to_lqd": comparison.optimum / comparison.lqd,
-                "throughput_ratio_to_optimum": 1.0,
-            }
-        note = (
-            f"{comparison.arrivals:,} packets to {comparison.ports} ports that share {comparison.buffer:,} packets of "
-            "buffer"
-        )
-        worth = self.worth()
-        return [policies_table(policies, titles, note), worth.table(), *worth.beside(self.baselines, self.chosen_on)]
-
-    def _policies(self) -> dict[str, dict[str, Cell]]:
-        comparison, questions = self.comparison, self.questions()
-        return {
-            policy: {
-                "transmitted": transmitted,
-                "dropped": comparison.arrivals - transmitted,
-                "throughput_ratio_to_lqd": comparison.ratio_to_lqd(policy),
-                "throughput_ratio_to_optimum": transmitted / comparison.optimum if comparison.optimum else None,
-                **asked_document(questions.get(policy)),
-            }
-            for policy, transmitted in comparison.transmitted.items()
-        }
-
-
-def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
+def replay_arrivals(config: ReplayConfig) -> ReplayResult:
     """Run ``config.policies`` over the file ``config.arrivals``."""
     assert config.arrivals is not None and config.ports is not None and config.buffer is not None  # noqa: PT018
     file = ArrivalFile(Path(config.arrivals), config.prediction_column)
     source = source_of(config, file.has_predictions)
-    model: AskedModel | None = None
-    decider: Decider | None = None
+    model = model_of(config) if source == "model" else None
+    decider = None if model is None else decider_of(model)
     predictions: Predictions
     arithmetic: dict[str, int] = {}
-    if source == "model":
-        model = model_of(config)
+    if model is not None:
         if not isinstance(model, FunctionPredictor):
             arithmetic = arithmetic_of({item.name: item.params for item in model.features})
         predictions = model_predictions(model)
-        decider = decider_of(model)
     elif source == "flipped":
         predictions = flipped(config.flip_probability, config.prediction_seed)
     else:
         predictions = {"perfect": perfect, "accept": accept, "column": in_file}[source]
-    parameters = replace(config.parameters, rules=zoo.numbers(config.parameters.rules))
+    parameters, rules = _parameters(config), Rules(**vars(config.rules))
     read = partial(
         file.batches,
         config.ports,
@@ -412,43 +461,84 @@ def replay_arrivals(config: ReplayConfig) -> ArrivalsResult:
     )
     with StageProgress() as progress:
         report = partial(progress.update, file.path.name)
-        comparison = compare(
+        compared = compare(
             reported(read(predictions=source == "column"), file, report),
             config.ports,
             config.buffer,
             config.policies or OF_ARRIVALS,
             predictions,
-            rules=Rules(**vars(config.rules)),
+            rules=rules,
             parameters=parameters,
             seed=config.rules_seed,
-            features=source == "model",
+            features=model is not None,
             own_queues=config.own_queues,
             **arithmetic,
             optimum=config.optimum,
             threads=config.jobs,
             decider=decider,
         )
-        policy = "credence" if decider is None else decider.policy
-        rules = config.parameters.rules or zoo.names()
-        result = ArrivalsResult(file.path, described(config, source, model), comparison, policy=policy, rules=rules)
-        if model is not None:
-            rows, chosen_on = _beside(config, reported(read(), file, report), comparison)
-            result = replace(result, baselines=rows, chosen_on=chosen_on)
-    if isinstance(model, NetworkInC):
-        model.say_difference()
-    say_zeros(source, result.worth().scores, result.questions())
+
+        def sent(tried: Sequence[Baseline]) -> list[int]:
+            own = config.parameters
+            alphas = [own.alpha if one.alpha is None else [one.alpha] for one in tried]
+            policies = [(one.policy, replace(own, alpha=alpha)) for one, alpha in zip(tried, alphas, strict=True)]
+            arrivals = reported(read(), file, report)
+            return packets_sent(
+                arrivals, compared.ports, compared.buffer, policies, rules=rules, seed=config.rules_seed
+            )
+
+        beside = _beside(config, model, parameters.count, sent, compared)
+    names = config.parameters.rules or zoo.names()
+    result = ReplayResult(
+        given={
+            "file": file.path,
+            "ports": compared.ports,
+            "buffer": compared.buffer,
+            "arrivals": compared.arrivals,
+            "optimum": compared.optimum,
+        },
+        note=f"{compared.arrivals:,} packets to {config.ports} ports that share {config.buffer:,} packets of buffer",
+        compared=compared,
+        turns={
+            policy: [{"slot": start, "rule": names[place]} for start, place in turns]
+            for policy, turns in compared.turns.items()
+        },
+        source=described(config, source, model),
+        policy="credence" if decider is None else decider.policy,
+        scores={name: region_scores(getattr(compared, name), compared.ports) for name in ("whole", "asked")},
+        **beside,
+    )
+    say_notes(result, model)
     return result
 
 
-def _beside(config: ReplayConfig, batches: Iterator[Slotted], compared: Comparison) -> tuple[list[dict[str, Any]], str]:
-    """Rows of tuned policies on the same arrivals, the best first, and where their settings were chosen."""
-    parameters, rules = config.parameters, Rules(**vars(config.rules))
-    known = known_baselines(config.tracking, Store(config.store_dir))
-    tried = known or candidates_for(parameters.count)
-    own = [(one.policy, parameters if one.alpha is None else replace(parameters, alpha=[one.alpha])) for one in tried]
-    sent = packets_sent(batches, compared.ports, compared.buffer, own, rules=rules, seed=config.rules_seed)
-    worth = worth_of(tried, sent, compared.lqd, compared.accept)
-    return (worth, TRAINED) if known else ([worth[place] for place in best_of(tried, sent)], HERE)
+def model_predictions(model: AskedModel) -> Predictions:
+    """Predictions of a model from the features of the labelling run."""
+    names = [item.name for item in FEATURES]
+    for item in model.features:
+        if item.name not in names or item.name in FLOW_FEATURES:
+            raise ForetailError(
+                f"the model reads feature {item.name}, which slotted arrivals do not tell: evaluate it on datasets"
+            )
+    columns = [names.index(item.name) for item in model.features]
+
+    def predict(batch: Labelled) -> Predicted:
+        if batch.features is None:
+            raise TypeError("a model needs batches with features")
+        x = batch.features[:, columns]
+        return Predicted(model.exceeds(x).view(np.uint8), model.probability(x))
+
+    return predict
+
+
+def region_scores(agreement: Agreement, ports: int) -> dict[str, Score]:
+    """The counts of a region and every score of them; `ports` is the N of the closed form."""
+    scores = Confusion(agreement.tp, agreement.fp, agreement.tn, agreement.fn).scores(ports)
+    if agreement.score is not None and agreement.drops is not None and agreement.rows is not None:
+        tp = np.cumsum(agreement.drops[::-1])
+        fp = np.cumsum(agreement.rows[::-1]) - tp
+        scores["average_precision"] = Ranking(agreement.score[::-1], tp, fp).average_precision
+    return scores
 
 
 def replay(config: ReplayConfig, run_dir: Path) -> stage.StageResult:

@@ -27,11 +27,10 @@ from foretail.models.scoring.metrics import (
     scores,
 )
 from foretail.pipelines.data.inputs import feature_inputs, in_window
-from foretail.sim_bridge.open_loop.baselines import judged as baselines_on
-from foretail.sim_bridge.open_loop.baselines import tuned
+from foretail.sim_bridge.open_loop.baselines import sent_by, tuned, worth_of
 from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs
-from foretail.sim_bridge.open_loop.replay import ReplayScores, queues_of, replay_scores
-from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider
+from foretail.sim_bridge.open_loop.replay import queues_of, replay_scores
+from foretail.sim_bridge.open_loop.scores import SENT_SCORES, Decider, SentScores
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -196,7 +195,7 @@ class JudgedRun:
 
     rows: JudgedSide  #: what it says of every row
     asked: NDArray[np.bool_]  #: bool[rows], where a Credence asks that is told the true labels
-    replay: ReplayScores  #: data bytes that are sent while it decides
+    replay: SentScores  #: data bytes that are sent while it decides
 
 
 def judge_run(
@@ -244,22 +243,22 @@ def _replayed(
         return None
     ends = np.cumsum([selection.dataset.manifest.rows for selection in side])[:-1]
     predictions = zip(side, np.split(predicted, ends), strict=True)
-    total = ReplayScores.together([_sent(one.dataset, drops, decider) for one, drops in predictions])
+    total = SentScores.together([_sent(one.dataset, drops, decider) for one, drops in predictions])
     beside = tuned([item.dataset for item in others]) if _are_whole_traces(others) else ()
-    return asdict(total) | {
+    return {f"{name}_bytes": count for name, count in asdict(total).items()} | {
         "eta": total.eta,
         "inverse_eta": None if total.eta is None else 1 / total.eta,
         "recovered_loss": total.recovered_loss,
         "sent_percent_of_lqd": total.sent_percent_of_lqd,
         "policy": None if decider is None else decider.policy,
-        "baselines": baselines_on([item.dataset for item in side], beside, total.lqd_bytes, total.accept_bytes),
+        "baselines": worth_of(beside, sent_by(beside, [item.dataset for item in side]), total.lqd, total.accept),
     }
 
 
-def _sent(dataset: Dataset, predicted: NDArray[np.bool_], decider: Decider | None) -> ReplayScores:
+def _sent(dataset: Dataset, predicted: NDArray[np.bool_], decider: Decider | None) -> SentScores:
     """Return what a model is worth on a run; without a decider nobody knows what it sends."""
     scores = replay_scores(dataset, predicted, decider)
-    return scores if decider is not None else replace(scores, sent_bytes=None)
+    return scores if decider is not None else replace(scores, sent=None)
 
 
 def _are_whole_traces(side: splits.Side) -> bool:

@@ -61,6 +61,13 @@ class Slotted:
     def __len__(self) -> int:
         return len(self.slot)
 
+    def __getitem__(self, rows: NDArray[np.bool_]) -> Slotted:
+        """The packets where `rows`, bool[n], is true."""
+        columns: dict[str, Any] = {
+            name: None if column is None else column[rows] for name, column in vars(self).items()
+        }
+        return Slotted(**columns)
+
 
 BATCH_ROWS = 1 << 20
 CSV_BLOCK_BYTES = 1 << 21  # arrow reads up to 32 of them ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ def tuned(datasets: Sequence[Dataset]) -> tuple[Baseline, ...]:
     rows = frozenset(dataset.manifest.content_sha256 for dataset in datasets)
     if rows not in _TUNED:
         candidates = candidates_for(max(queues_of(dataset.manifest).count for dataset in datasets))
-        sent = [sum(of_one) for of_one in _columns(datasets, candidates)]
+        sent = sent_by(candidates, datasets)
         _TUNED[rows] = tuple(candidates[place] for place in best_of(candidates, sent))
     return _TUNED[rows]
 
@@ -77,11 +77,10 @@ def best_of(candidates: Sequence[Baseline], sent: Sequence[int]) -> list[int]:
     return sorted(best.values(), key=lambda place: -sent[place])
 
 
-def judged(
-    datasets: Sequence[Dataset], baselines: Sequence[Baseline], lqd_bytes: int, accept_bytes: int
-) -> list[dict[str, Any]]:
-    """Return :func:`worth_of` the baselines on other datasets, in bytes."""
-    return worth_of(baselines, [sum(sent) for sent in _columns(datasets, baselines)], lqd_bytes, accept_bytes)
+def sent_by(baselines: Sequence[Baseline], datasets: Sequence[Dataset]) -> list[int]:
+    """Return the bytes that each baseline sends of all datasets."""
+    contenders = [one.contender for one in baselines]
+    return [sum(sent) for sent in zip(*(bytes_sent(dataset, contenders) for dataset in datasets), strict=True)]
 
 
 def worth_of(baselines: Sequence[Baseline], sent: Sequence[int], lqd: int, accept: int) -> list[dict[str, Any]]:
@@ -96,9 +95,3 @@ def worth_of(baselines: Sequence[Baseline], sent: Sequence[int], lqd: int, accep
         }
         for one, count in zip(baselines, sent, strict=True)
     ]
-
-
-def _columns(datasets: Sequence[Dataset], baselines: Sequence[Baseline]) -> Iterator[tuple[int, ...]]:
-    """Yield the bytes that each baseline sends, by dataset."""
-    contenders = [one.contender for one in baselines]
-    return zip(*(bytes_sent(dataset, contenders) for dataset in datasets), strict=True)

@@ -23,7 +23,7 @@ from foretail.features.dataset.writer import write_dataset
 from foretail.features.records import ARRIVAL_DTYPE, Asked, FlowClass, Outcome, Records
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, PACKET_BYTES, SLOT_NS, Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload
-from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, feed, replay_of, shadow_credence, shadow_of
+from foretail.sim_bridge.open_loop.replay import MESSAGE_LEFT, replay_of, shadow_credence, shadow_of
 from foretail.sim_bridge.open_loop.slotted import DEFAULT_RULES
 
 WINDOW_ARRIVALS = 1 << 17
@@ -88,8 +88,8 @@ def labelled_records(run: Run, arrivals: Iterable[Records]) -> Iterator[Records]
     windows = chain(_windows(map(_without_messages, arrivals), stay_ns), [np.empty(0, ARRIVAL_DTYPE)])
     for number, (window, following) in enumerate(pairwise(windows)):
         if number == 0:
-            feed(replays[1], window)
-        seen = feed(replays[number % 2], np.concatenate([window, following]))
+            replays[1].feed(window)
+        seen = replays[number % 2].feed(np.concatenate([window, following]))
         records = window.copy()
         data = records["flow_class"] != FlowClass.CONTROL
         for name in ("outcome", "lqd_drop", "exposed", "features"):

@@ -40,7 +40,6 @@ from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge import _native
 from foretail.sim_bridge.open_loop.replay import (
     arrivals_with,
-    feed,
     message_left,
     replay_of,
     require_one_queue,
@@ -217,7 +216,7 @@ def relabelled(dataset: Dataset, victim: Victim) -> RelabelledRows:
     shadow = replay_of("credence", run, pauses=dataset.pauses(), features=True)
     features, asked = [], []
     for arrivals, is_data, drop in arrivals_with(dataset, labels.view(np.uint8), of_control=0):
-        seen = feed(shadow, arrivals, drop)
+        seen = shadow.feed(arrivals, drop)
         features.append(seen["features"][is_data])
         asked.append(seen["asked"][is_data] != 0)
     return RelabelledRows(np.concatenate(features), labels, np.concatenate(asked))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
-from foretail.core.summary import Summarised
 from foretail.features.catalog import FEATURES, REAL_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import LosslessQueues, Run
-from foretail.features.records import FlowClass, Outcome, Records
+from foretail.features.records import FlowClass, Records
 from foretail.sim_bridge._native import Replay, Scorer
 from foretail.sim_bridge.builds import native_policy
-from foretail.sim_bridge.open_loop.scores import Decider, Questions, SentScores
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, TAKE_RULES, may_ask, policy_name
+from foretail.sim_bridge.open_loop.scores import (
+    Comparison,
+    Decider,
+    SentScores,
+    SideBySide,
+    Work,
+    in_threads,
+    sent_in_one_pass,
+)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES, POLICIES, TAKE_RULES
 from foretail.sim_bridge.policy_settings import NetworkParameters
 
 MESSAGE_LEFT = [feature.name for feature in FEATURES].index("message_left")
@@ -80,62 +86,31 @@ class RunReplay:
     native: Replay
     queues: RunQueues  #: of its ports
 
+    def feed(self, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
+        """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
+
+        Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while
+        the fate is not known at the end of the batch) and ``features`` (n, features) int32.
+        """
+        return self.native.feed(
+            np.ascontiguousarray(arrivals["time_ns"]),
+            np.ascontiguousarray(arrivals["switch"]),
+            np.ascontiguousarray(arrivals["port"]),
+            np.ascontiguousarray(arrivals["size_bytes"]),
+            (arrivals["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
+            np.ascontiguousarray(arrivals["first_rtt"]),
+            predictions,
+            self.queues.of_class[arrivals["flow_class"]],
+            message_left(arrivals),
+            np.ascontiguousarray(arrivals["ingress"]),
+        )
+
     def finish(self) -> dict[str, Any]:
         """Send what is still queued; return what was sent, and the threshold deficits."""
         return self.native.finish()
 
 
-@dataclass(frozen=True, repr=False)
-class ReplayScores(SentScores):
-    """Data bytes sent by four replays of one trace, all switches together."""
-
-    lqd_bytes: int  #: by LQD
-    followlqd_bytes: int  #: by FollowLQD without the recorded packets that are predicted to drop
-    accept_bytes: int  #: by FollowLQD on all packets, which is what an always-accept predictor gives
-    #: by the policy that asks the predictor, which decides meanwhile; None where nobody can say
-    sent_bytes: int | None
-
-    @property
-    def counts(self) -> tuple[int, int, int, int | None]:
-        """Bytes as of :class:`SentScores`."""
-        return self.lqd_bytes, self.followlqd_bytes, self.accept_bytes, self.sent_bytes
-
-    @classmethod
-    def together(cls, parts: Sequence[ReplayScores]) -> ReplayScores:
-        """Add up several traces."""
-        sent = [part.sent_bytes for part in parts if part.sent_bytes is not None]
-        return cls(
-            sum(part.lqd_bytes for part in parts),
-            sum(part.followlqd_bytes for part in parts),
-            sum(part.accept_bytes for part in parts),
-            sum(sent) if len(sent) == len(parts) else None,
-        )
-
-
-@dataclass(frozen=True)
-class Sent:
-    """Data packets and their bytes."""
-
-    packets: int
-    bytes: int
-
-    @classmethod
-    def together(cls, parts: Sequence[Sent]) -> Sent:
-        """Add up several traces."""
-        return cls(sum(part.packets for part in parts), sum(part.bytes for part in parts))
-
-
-@dataclass(frozen=True, repr=False)
-class ReplayComparison(Summarised):
-    """Results of policies on the arrivals of one trace, all switches together; control packets are not counted."""
-
-    offered: Sent  #: data that arrived
-    transmitted: dict[str, Sent]  #: by every policy, LQD always among them
-    scores: ReplayScores  #: what the predictions are worth
-    questions: dict[str, Questions]  #: of the policies that may ask
-
-
-def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_], decider: Decider | None = None) -> ReplayScores:
+def replay_scores(dataset: Dataset, predicted_drop: NDArray[np.bool_], decider: Decider | None = None) -> SentScores:
     """Return what predictions are worth on a dataset; parameters as of :func:`compare_replays`."""
     return compare_replays(dataset, (), predicted_drop, decider=decider).scores
 
@@ -149,7 +124,7 @@ def compare_replays(
     threads: int = 2,
     report: Callable[[float], None] | None = None,
     decider: Decider | None = None,
-) -> ReplayComparison:
+) -> Comparison:
     """Replay a dataset under policies, and under those that judge one prediction per labelled row.
 
     ForetailError if the number of predictions is not the number of rows.
@@ -166,52 +141,28 @@ def compare_replays(
     decider : whom policies ask while they run, and which of them is judged; by default Credence, which is told the
         predictions. Eta always judges the predictions
     """
+
+    def begin(policy: str, scorer: Scorer | None) -> RunReplay:
+        if policy in POLICIES and policy not in KNOW_PRIORITIES:
+            require_one_queue(dataset.manifest, policy)
+        return replay_over(policy, dataset, parameters=parameters, scorer=scorer)
+
     dataset.require_trace()
-    manifest = dataset.manifest
-    shown = policies if decider is None else (*policies, decider.policy)
-    decider = decider or Decider("credence")
-    scorer = decider.scorer
-    ran = dict.fromkeys((*policies, decider.policy, "lqd", "followlqd"))
-    for policy in set(POLICIES) - set(KNOW_PRIORITIES):
-        if policy in ran:
-            require_one_queue(manifest, policy)
-    replays = {
-        policy_name(policy): replay_over(
-            policy, dataset, parameters=parameters, scorer=scorer if may_ask(policy) else None
-        )
-        for policy in ran
-    }
-    reduced = replay_over("followlqd", dataset, parameters=parameters)
-    questions = {policy: Questions() for policy in replays if may_ask(policy)}
-    arrived = offered_bytes = 0
+    rows, packets = dataset.manifest.rows, dataset.manifest.rows + dataset.manifest.control_rows
+    beside = SideBySide(policies, decider, begin)
+    arrived = arrived_bytes = 0
 
-    def pass_on(policy: str, arrivals: Records, drop: NDArray[np.uint8], is_data: NDArray[np.bool_]) -> None:
-        asks = policy in questions
-        seen = feed(replays[policy], arrivals, drop if asks else None)
-        if asks:
-            answers = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
-            questions[policy] = questions[policy].and_more(seen["asked"][is_data], answers[is_data])
-
-    with ThreadPoolExecutor(threads) as pool:
-        at_work: list[Future[Any]] = []
+    def work() -> Iterator[list[Work]]:
+        nonlocal arrived, arrived_bytes
         for arrivals, is_data, drop in arrivals_with(dataset, predicted_drop.view(np.uint8), of_control=0):
-            offered_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
-            _wait(at_work)  # so far the policies were busy with the arrivals before
-            at_work = [pool.submit(feed, reduced, arrivals[drop == 0])]
-            at_work += [pool.submit(pass_on, policy, arrivals, drop, is_data) for policy in replays]
+            yield beside.work(arrivals, drop, is_data)
             arrived += len(arrivals)
+            arrived_bytes += int(arrivals["size_bytes"][is_data].sum(dtype=np.int64))
             if report is not None:
-                report(arrived / (manifest.rows + manifest.control_rows))
-        _wait(at_work)
-    sent = {policy: data_sent(one) for policy, one in replays.items()}
-    return ReplayComparison(
-        offered=Sent(manifest.rows, offered_bytes),
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, shown), "lqd"))},
-        scores=ReplayScores(
-            sent["lqd"].bytes, data_sent(reduced).bytes, sent["followlqd"].bytes, sent[decider.policy].bytes
-        ),
-        questions=questions,
-    )
+                report(arrived / packets)
+
+    in_threads(work(), threads)
+    return Comparison(**beside.finish("bytes"), arrivals=rows, arrived_bytes=arrived_bytes)
 
 
 Contender = tuple[str, NetworkParameters | None, Scorer | None]
@@ -226,10 +177,7 @@ def bytes_sent(dataset: Dataset, contenders: Sequence[Contender], threads: int =
     replays = [
         replay_over(policy, dataset, parameters=parameters, scorer=scorer) for policy, parameters, scorer in contenders
     ]
-    with ThreadPoolExecutor(threads) as pool:
-        for arrivals in dataset.arrivals():
-            list(pool.map(feed, replays, [arrivals] * len(replays)))
-    return [data_sent(replay).bytes for replay in replays]
+    return sent_in_one_pass(replays, dataset.arrivals(), "bytes", threads)
 
 
 def arrivals_with(
@@ -319,42 +267,11 @@ def _native_pauses(lossless: LosslessQueues) -> tuple[Any, ...]:
     )
 
 
-def feed(replay: RunReplay, arrivals: Records, predictions: NDArray[np.uint8] | None = None) -> dict[str, NDArray[Any]]:
-    """Replay the next arrivals: records of ARRIVAL_DTYPE or REPLAY_DTYPE, a prediction (1 = drop) for each or none.
-
-    Returns per arrival ``outcome``, ``asked``, ``exposed`` (uint8) and, with features, ``lqd_drop`` (uint8; 0 while the
-    fate is not known at the end of the batch) and ``features`` (n, features) int32.
-    """
-    return replay.native.feed(
-        np.ascontiguousarray(arrivals["time_ns"]),
-        np.ascontiguousarray(arrivals["switch"]),
-        np.ascontiguousarray(arrivals["port"]),
-        np.ascontiguousarray(arrivals["size_bytes"]),
-        (arrivals["flow_class"] != FlowClass.CONTROL).astype(np.uint8),
-        np.ascontiguousarray(arrivals["first_rtt"]),
-        predictions,
-        replay.queues.of_class[arrivals["flow_class"]],
-        message_left(arrivals),
-        np.ascontiguousarray(arrivals["ingress"]),
-    )
-
-
 def message_left(arrivals: Records) -> NDArray[np.uint8]:
     """Cells of its message that come after each packet, as its tag says it: uint8 [rows]."""
     if "message_left" in (arrivals.dtype.names or ()):
         return np.ascontiguousarray(arrivals["message_left"])
     return arrivals["features"][:, MESSAGE_LEFT].astype(np.uint8)
-
-
-def data_sent(replay: RunReplay) -> Sent:
-    """Send what is still queued; return the data packets that a replay sent, and their bytes."""
-    finished = replay.finish()
-    return Sent(finished["transmitted_packets"], finished["transmitted_bytes"])
-
-
-def _wait(futures: Iterable[Future[Any]]) -> None:
-    for future in futures:
-        future.result()
 
 
 _THRESHOLDS = ("threshold", "thresholds_sum", "threshold_max")
@@ -371,7 +288,7 @@ def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int
 
     ForetailError if the replay does not reproduce the thresholds of the next `records`.
     """
-    seen = feed(shadow, records, np.ascontiguousarray(records["lqd_drop"]))
+    seen = shadow.feed(records, np.ascontiguousarray(records["lqd_drop"]))
     data = records["flow_class"] != FlowClass.CONTROL
     if any((data & (seen["features"][:, k] != records["features"][:, k])).any() for k in _CHECKED):
         raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")

@@ -7,9 +7,9 @@ final only when LQD has sent or dropped it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,19 @@ from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
 from foretail.features.catalog import CELL_BYTES, REAL_FEATURES
 from foretail.features.dataset.schema import Rules
-from foretail.features.records import Outcome
-from foretail.sim_bridge._native import SlottedRun, late_qd
+from foretail.sim_bridge._native import Scorer, SlottedRun, late_qd
 from foretail.sim_bridge.arrivals.files import AVERAGE_SHIFT, Slotted, slots_shift
 from foretail.sim_bridge.builds import native_policy
-from foretail.sim_bridge.open_loop.scores import Decider, Questions, SentScores
-from foretail.sim_bridge.policies import KNOW_PRIORITIES, may_ask, policy_name
+from foretail.sim_bridge.open_loop.scores import (
+    Comparison,
+    Decider,
+    Questions,
+    SideBySide,
+    Work,
+    in_threads,
+    sent_in_one_pass,
+)
+from foretail.sim_bridge.policies import KNOW_PRIORITIES
 from foretail.sim_bridge.policy_settings import SlotParameters
 
 DEFAULT_RULES = Rules("counted", "lowest_port", "tail")
@@ -139,33 +146,14 @@ class Agreement(Summarised):
         return merged, both[0], both[1]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(SentScores):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SlottedComparison(Comparison):
     """Results of policies on one sequence; all counts in packets, those still buffered after the last slot included."""
 
     ports: int  #: of the switch
     buffer: int  #: of the switch, in packets
-    arrivals: int  #: packets of the sequence
-    transmitted: dict[str, int]  #: by every policy, LQD always among them
-    lqd: int  #: transmitted by LQD
-    followlqd: int  #: by FollowLQD without the packets predicted to drop
-    accept: int  #: by FollowLQD on all packets
-    sent: int  #: by the policy that asks the predictor, which decides meanwhile
-    optimum: int | None  #: the most that any policy could transmit, if that was computed
     whole: Agreement  #: predictions against labels, for all packets
     asked: Agreement  #: for those at which a Credence that is told the true labels asks
-    questions: dict[str, Questions]  #: of the policies that may ask
-    #: of a policy that decides by one rule at a time, the slots from which on each does, and its place among the rules
-    turns: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-
-    @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """Packets as of :class:`SentScores`."""
-        return self.lqd, self.followlqd, self.accept, self.sent
-
-    def ratio_to_lqd(self, policy: str) -> float | None:
-        """Return what a policy transmits over what LQD transmits."""
-        return self.transmitted[policy] / self.lqd if self.lqd else None
 
 
 def labelled(
@@ -196,14 +184,12 @@ def labelled(
     cell_bytes, average_shift : arithmetic of the features, as of a dataset of these packets
     """
     parameters = parameters or SlotParameters()
-    run = _Switch(ports, buffer, rules, parameters, seed).run(
-        "lqd", labels=True, features=features, **_in_slots(cell_bytes, average_shift)
-    )
+    switch = _Switch(ports, buffer, rules, parameters, seed)
+    run = switch.run("lqd", labels=True, features=features, **_in_slots(cell_bytes, average_shift))
     waiting: deque[tuple[int, Labelled]] = deque()  # with the number of its first row
     rows = 0
     for arrivals in batches:
-        priority = _priority(arrivals, parameters.count)
-        seen = run.feed(arrivals.slot, arrivals.port, first_rtt=arrivals.first_rtt, priority=priority)
+        seen = run.feed(arrivals, columns=True)
         _relabel(waiting, seen["late_drops"])
         waiting.append((rows, Labelled(arrivals, seen["lqd_drop"], seen.get("features"))))
         rows += len(arrivals)
@@ -231,7 +217,7 @@ def compare(
     optimum: bool = False,
     threads: int = 2,
     decider: Decider | None = None,
-) -> Comparison:
+) -> SlottedComparison:
     """Run policies over one sequence of arrivals, and judge predictions by the labels of LQD.
 
     Memory does not depend on the length of the sequence, unless `optimum` is wanted. ForetailError on an unknown policy
@@ -251,51 +237,22 @@ def compare(
     threads : policies run side by side on so many threads
     decider : as :func:`~foretail.sim_bridge.open_loop.replay.compare_replays` says
     """
-    parameters = parameters or SlotParameters()
-    queues = parameters.count
-    switch = _Switch(ports, buffer, rules, parameters, seed)
+    switch = _Switch(ports, buffer, rules, parameters or SlotParameters(), seed)
     observed = {"cell_bytes": cell_bytes, "average_shift": average_shift}
-    shown = policies if decider is None else (*policies, decider.policy)
-    decider = decider or Decider("credence")
-    scorer = decider.scorer
-    asking = {} if scorer is None else {"scorer": scorer, **_in_slots(**observed)}
-    runs = {
-        policy_name(policy): switch.run(policy, **(asking if may_ask(policy) else {}))
-        for policy in dict.fromkeys((*policies, decider.policy, "followlqd"))
-        if policy != "lqd"
-    }
+
+    def begin(policy: str, scorer: Scorer | None) -> _PolicyInSlots:
+        return switch.run(policy, **({} if scorer is None else {"scorer": scorer, **_in_slots(**observed)}))
+
+    beside = SideBySide(policies, decider, begin)
+    del beside.runs["lqd"]  # which labels
     # Credence that is told the labels runs already.
-    shadow_is_credence = predictions is perfect and scorer is None and runs.pop("credence", None) is not None
-    reduced = switch.run("followlqd")
+    truth = predictions is perfect and (decider is None or decider.scorer is None)
+    shadow_is_credence = truth and beside.runs.pop("credence", None) is not None
     shadowed = features and not own_queues
     shadow = switch.run("credence", labels=shadowed, features=shadowed, **_in_slots(**observed))
     whole = asked = Agreement()
     arrivals = lqd_drops = 0
-    questions = {policy: Questions() for policy in runs if may_ask(policy)}
     sequence: list[Slotted] = []
-
-    def feed(policy: str, batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        priority = _priority(batch, queues if policy in KNOW_PRIORITIES else 1)
-        asks = policy in questions
-        given = drop if asks else None
-        seen = runs[policy].feed(batch.slot, batch.port, given, batch.first_rtt, priority, columns=asks)
-        if asks:
-            answers = drop if scorer is None else (seen["outcome"] == Outcome.PREDICTED).view(np.uint8)
-            questions[policy] = questions[policy].and_more(seen["asked"], answers)
-
-    def feed_reduced(batch: Slotted, drop: NDArray[np.uint8]) -> None:
-        accepted = drop == 0
-        priority = _priority(batch, queues)
-        of_kept = None if priority is None else priority[accepted]
-        reduced.feed(batch.slot[accepted], batch.port[accepted], priority=of_kept, columns=False)
-
-    def feed_shadow(batch: Labelled) -> dict[str, Any]:
-        arrivals = batch.arrivals
-        priority = _priority(arrivals, queues)
-        seen = shadow.feed(arrivals.slot, arrivals.port, batch.lqd_drop, arrivals.first_rtt, priority)
-        if batch.features is not None and shadowed:
-            batch.features[:, : len(REAL_FEATURES)] = seen["features"][:, : len(REAL_FEATURES)]
-        return seen
 
     def judge(batch: Labelled, predicted: Predicted, asks: NDArray[np.bool_]) -> None:
         nonlocal whole, asked
@@ -303,44 +260,35 @@ def compare(
         score = None if predicted.score is None else predicted.score[asks]
         asked = asked.with_rows(batch.lqd_drop[asks], Predicted(predicted.drop[asks], score))
 
-    with ThreadPoolExecutor(threads) as pool:
-        at_work: list[Future[None]] = []
-        for batch in labelled(batches, ports, buffer, rules, features, seed=seed, parameters=parameters, **observed):
-            seen = feed_shadow(batch)
+    def work() -> Iterator[list[Work]]:
+        nonlocal arrivals, lqd_drops
+        for batch in labelled(
+            batches, ports, buffer, rules, features, seed=seed, parameters=switch.parameters, **observed
+        ):
+            seen = shadow.feed(batch.arrivals, batch.lqd_drop)
+            if batch.features is not None and shadowed:
+                batch.features[:, : len(REAL_FEATURES)] = seen["features"][:, : len(REAL_FEATURES)]
             predicted = predictions(batch)
-            _wait(at_work)  # so far the policies were busy with the batch before
-            asks = seen["asked"].view(np.bool_)
-            at_work = [
-                pool.submit(judge, batch, predicted, asks),
-                pool.submit(feed_reduced, batch.arrivals, predicted.drop),
-            ]
-            at_work += [pool.submit(feed, policy, batch.arrivals, predicted.drop) for policy in runs]
+            judging = partial(judge, batch, predicted, seen["asked"].view(np.bool_))
+            yield [judging, *beside.work(batch.arrivals, predicted.drop)]
             arrivals += len(batch.arrivals)
             lqd_drops += int(np.count_nonzero(batch.lqd_drop))
             if optimum:
                 sequence.append(batch.arrivals)
-        _wait(at_work)
 
-    finished = {policy: run.finish() for policy, run in runs.items()}
-    sent: dict[str, int] = {policy: totals["transmitted"] for policy, totals in finished.items()}
-    sent |= {"lqd": arrivals - lqd_drops}
+    in_threads(work(), threads)
+    elsewhere: dict[str, Mapping[str, Any]] = {"lqd": {"transmitted_packets": arrivals - lqd_drops}}
     if shadow_is_credence:
-        sent["credence"] = shadow.finish()["transmitted"]
-        questions["credence"] = Questions(asked.tp + asked.fp + asked.tn + asked.fn, asked.tp + asked.fp)
-    return Comparison(
+        elsewhere["credence"] = shadow.finish()
+        beside.questions["credence"] = Questions(asked.tp + asked.fp + asked.tn + asked.fn, asked.tp + asked.fp)
+    return SlottedComparison(
+        **beside.finish("packets", **elsewhere),
+        arrivals=arrivals,
         ports=ports,
         buffer=buffer,
-        arrivals=arrivals,
-        transmitted={name: sent[name] for name in dict.fromkeys((*map(policy_name, shown), "lqd"))},
-        lqd=sent["lqd"],
-        followlqd=reduced.finish()["transmitted"],
-        accept=sent["followlqd"],
-        sent=sent[decider.policy],
         optimum=_optimum(sequence, ports, buffer) if optimum else None,
         whole=whole,
         asked=asked,
-        questions=questions,
-        turns={policy: totals["turns"] for policy, totals in finished.items() if totals["turns"]},
     )
 
 
@@ -357,14 +305,30 @@ def packets_sent(
 
     Other parameters are those of :func:`compare`.
     """
-    runs = [
-        (_Switch(ports, buffer, rules, own, seed).run(policy), own.count if policy in KNOW_PRIORITIES else 1)
-        for policy, own in policies
-    ]
-    for batch in batches:
-        for run, queues in runs:
-            run.feed(batch.slot, batch.port, None, batch.first_rtt, _priority(batch, queues), columns=False)
-    return [run.finish()["transmitted"] for run, _ in runs]
+    runs = [_Switch(ports, buffer, rules, own, seed).run(policy) for policy, own in policies]
+    return sent_in_one_pass(runs, batches, "packets")
+
+
+@dataclass(frozen=True, eq=False)
+class _PolicyInSlots:
+    """A run of a policy in slots."""
+
+    native: SlottedRun
+    queues: int  #: of a port
+
+    def feed(
+        self, arrivals: Slotted, predictions: NDArray[np.uint8] | None = None, *, columns: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Decide the next arrivals; without `columns` nothing is returned of a policy that is told nothing."""
+        priority = arrivals.priority if self.queues > 1 else None
+        columns = columns or predictions is not None
+        return self.native.feed(
+            arrivals.slot, arrivals.port, predictions, arrivals.first_rtt, priority, columns=columns
+        )
+
+    def finish(self) -> dict[str, Any]:
+        totals = self.native.finish()
+        return {"transmitted_packets": totals["transmitted"], **totals}
 
 
 @dataclass(frozen=True)
@@ -375,14 +339,15 @@ class _Switch:
     parameters: SlotParameters
     seed: int
 
-    def run(self, policy: str, **observed: Any) -> SlottedRun:
+    def run(self, policy: str, **observed: Any) -> _PolicyInSlots:
         """Begin a run of a policy, which has one queue for each port if it knows no more."""
         self.rules.require_lqd("the slotted model")
         settings = vars(self.parameters) | {"queues": self.parameters.count}
         if policy not in KNOW_PRIORITIES:
             settings |= {"queues": 1, "scheduler": "round_robin", "quanta": [], "alpha": self.parameters.alpha[:1]}
-        return SlottedRun(
-            native_policy(policy), self.ports, self.buffer, seed=self.seed, **observed, **vars(self.rules), **settings
+        settings |= observed | vars(self.rules) | {"seed": self.seed}
+        return _PolicyInSlots(
+            SlottedRun(native_policy(policy), self.ports, self.buffer, **settings), int(settings["queues"])
         )
 
 
@@ -391,21 +356,11 @@ def _in_slots(cell_bytes: int, average_shift: int) -> dict[str, int]:
     return {"cell_bytes": cell_bytes, "average_shift": slots_shift(average_shift)}
 
 
-def _priority(arrivals: Slotted, queues: int) -> NDArray[np.uint8] | None:
-    """The queue of each arrival, where a port has several."""
-    return arrivals.priority if queues > 1 else None
-
-
 def _relabel(waiting: Iterable[tuple[int, Labelled]], late_drops: NDArray[np.int64]) -> None:
     """Label packets of earlier batches that LQD dropped since; `late_drops` counts rows of the whole sequence."""
     for first, batch in waiting:
         mine = (late_drops >= first) & (late_drops < first + len(batch.arrivals))
         batch.lqd_drop[late_drops[mine] - first] = 1
-
-
-def _wait(futures: Iterable[Future[None]]) -> None:
-    for future in futures:
-        future.result()
 
 
 def _optimum(sequence: Sequence[Slotted], ports: int, buffer: int) -> int:

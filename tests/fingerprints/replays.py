@@ -24,9 +24,11 @@ def replayed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
     wrong = np.random.default_rng(1).random(len(frame)) < 0.1
     told = frame["lqd_drop"].to_numpy() ^ wrong
     found = compare_replays(dataset, POLICIES, told, parameters=NetworkParameters(alpha=0.75, first_rtt_alpha=16.0))
-    yield Fingerprint("sent", parameters, fingerprint(found.transmitted))
-    scores = (found.offered, found.scores, found.scores.eta, found.scores.recovered_loss)
-    yield Fingerprint("predictions", parameters, fingerprint(scores))
+    counts = {policy: {"packets": found.transmitted[policy], "bytes": found.scored[policy]} for policy in POLICIES}
+    yield Fingerprint("sent", parameters, fingerprint(counts))
+    offered = {"packets": found.arrivals, "bytes": found.arrived_bytes}
+    worth = {f"{name}_bytes": count for name, count in vars(found.scores).items()}
+    yield Fingerprint("predictions", parameters, fingerprint((offered, worth, found.eta, found.recovered_loss)))
 
 
 def freed(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:

@@ -10,7 +10,7 @@ import numpy as np
 from foretail.features.dataset.schema import Rules
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
-from foretail.sim_bridge.open_loop.slotted import Comparison, compare, flipped, labelled, perfect
+from foretail.sim_bridge.open_loop.slotted import SlottedComparison, compare, flipped, labelled, perfect
 from foretail.sim_bridge.policies import KNOW_PRIORITIES
 from foretail.sim_bridge.policy_settings import SlotParameters
 from tests.fingerprints.book import Fingerprint, Group
@@ -35,7 +35,7 @@ def with_classes(batch: Slotted) -> Slotted:
     return Slotted(batch.slot, batch.port, None, first_rtt, priority)
 
 
-def figures(found: Comparison) -> str:
+def figures(found: SlottedComparison) -> str:
     """Return the fingerprint of what a comparison says of predictions."""
     counts = (found.optimum, found.lqd, found.followlqd, found.accept)
     return fingerprint(found.eta, found.recovered_loss, counts, found.whole, found.asked)

@@ -34,7 +34,7 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.arrivals.workloads import PoissonBursts
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import replay_of
 from tests.docs.pages import ROOT
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet
@@ -175,7 +175,7 @@ def test_in_bytes_it_is_the_replay(policy: str, unit: Any, case: tuple[Geometry,
     records["lqd_drop"] = np.arange(len(packets)) % 3 == 0  # any labels will do
     replay = replay_of(policy, run)
     data = records["flow_class"] != FlowClass.CONTROL
-    outcome = feed(replay, records, np.ascontiguousarray(records["lqd_drop"]))["outcome"]
+    outcome = replay.feed(records, np.ascontiguousarray(records["lqd_drop"]))["outcome"]
     traffic = Given((RecordedEpisode(run, 0, records),), has_bytes=True)
     env = BufferEnv(traffic, LENGTHS, Reward(unit=unit), labels=True)
     rule = always if policy == "cs" else credence(lambda observed, info: info["lqd_drop"])

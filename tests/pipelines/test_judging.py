@@ -38,7 +38,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
-from foretail.pipelines.stages.replay import DatasetsResult, replay
+from foretail.pipelines.stages.replay import ReplayResult, replay
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
@@ -113,8 +113,8 @@ def test_a_score_is_what_a_slow_switch_sends_for_any_trees_on_any_features(
         wrong = np.zeros(dataset.manifest.rows, np.bool_)
         scores = replay_scores(dataset, wrong, decider_of(model))
         sent = slow_sent(dataset, policy, answers_of(model))
-        assert scores.sent_bytes == PACKET_BYTES * sent
-        assert replay_scores(dataset, ~wrong, decider_of(model)).sent_bytes == scores.sent_bytes
+        assert scores.sent == PACKET_BYTES * sent
+        assert replay_scores(dataset, ~wrong, decider_of(model)).sent == scores.sent
         if policy == "learned":
             assert played(dataset, model) == sent
 
@@ -160,7 +160,7 @@ def replay_document(folder: Path, model: str, runs: list[Dataset]) -> dict[str, 
     datasets, store = [str(run.path) for run in runs], str(folder / "store")
     config = ReplayConfig(model=model, datasets=datasets, store_dir=store, tracking=Tracking(enabled=False))
     result = replay(config, folder / "replay")
-    assert isinstance(result, DatasetsResult)
+    assert isinstance(result, ReplayResult)
     return result.document()
 
 

@@ -33,7 +33,6 @@ from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.scoring.figure_style import MARKERS, panels, plain_ticks, styled, with_legend
 from foretail.pipelines.comparison.flows import say_unasked
 from foretail.pipelines.comparison.policy_runs import PolicyRun, Simulation, check_same_flows, simulate
-from foretail.pipelines.comparison.predictions import ASKED_COLUMNS
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, PairedDifference, interval_text, mean_interval
 from foretail.pipelines.data.simulation import Simulator, simulators_of
 from foretail.pipelines.errors import PointsFailed
@@ -55,6 +54,7 @@ from foretail.pipelines.settings.compose import compose_policies, compose_settin
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.tracking.runs import seen_seeds
 from foretail.pipelines.training.fitting import TrainResult, train_model
+from foretail.sim_bridge.open_loop.scores import ASKED
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail.sim_bridge.policies import policy_name
 from foretail.sim_bridge.policy_settings import policy_words
@@ -435,7 +435,7 @@ class FlowFindings:
         titles = [title for title, _ in MEASURES]
         return Table(
             f"{self.experiment.experiment}: FCT slowdown by {self.experiment.axis}",
-            ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished", *ASKED_COLUMNS),
+            ("condition", "policy", *titles, *(f"{title} - LQD" for title in titles), "unfinished", *ASKED.values()),
             tuple(rows),
             (
                 f"Means over seeds {', '.join(map(str, self.experiment.seeds))}, the same flows under every policy; "

@@ -50,8 +50,8 @@ from foretail.pipelines.settings.predictors import window_of
 from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.fitting import TrainResult, train_model
 from foretail.pipelines.training.scores import judge_run
-from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
-from foretail.sim_bridge.open_loop.scores import SENT
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.scores import SENT, SentScores
 
 POINT = "held_out"
 ACCEPT = "always_accept"
@@ -69,7 +69,7 @@ class HeldOut:
     whole: Confusion  #: counts of all rows
     asked: Confusion  #: of those where Credence asks
     average_precision: float | None  #: of the asked region; None without drops in it
-    replay: ReplayScores  #: data bytes that are sent while it decides
+    replay: SentScores  #: data bytes that are sent while it decides
 
     @staticmethod
     def together(runs: Sequence[HeldOut]) -> dict[str, Cell]:
@@ -78,7 +78,7 @@ class HeldOut:
             Confusion(*(sum(getattr(getattr(run, region), name) for run in runs) for name in ("tp", "fp", "tn", "fn")))
             for region in ("whole", "asked")
         )
-        replay = ReplayScores.together([run.replay for run in runs])
+        replay = SentScores.together([run.replay for run in runs])
         eta = replay.eta
         return {
             "precision": asked.precision,
@@ -129,7 +129,7 @@ def judge_held_out(
             Confusion(**one.figures["whole"]),
             Confusion(**one.figures["asked"]),
             one.figures["average_precision"],
-            ReplayScores(**one.figures["replay"]),
+            SentScores(**one.figures["replay"]),
         )
         for (dataset, name), one in zip(pairs, measured, strict=True)
     ]
@@ -166,7 +166,7 @@ class Promotion:
     """The candidates that fit the budget, and what the gate said of the best."""
 
     #: by candidate, what is sent of the validation runs while it decides
-    validation: Mapping[str, ReplayScores]
+    validation: Mapping[str, SentScores]
     chosen: str  #: the best of them
     gate: PromoteResult | None  #: None when it was champion already
 
@@ -209,7 +209,7 @@ def promote_best(
     held_out : runs that none of them saw, for the gate, which proves C and P4 as well
     """
     scores = {
-        name: ReplayScores.together([run.replay for run in validation if run.candidate == name]) for name in candidates
+        name: SentScores.together([run.replay for run in validation if run.candidate == name]) for name in candidates
     }
     recovered = {name: one.recovered_loss for name, one in scores.items()}
     chosen = max(scores, key=lambda name: -math.inf if recovered[name] is None else float(recovered[name] or 0))
@@ -294,7 +294,7 @@ class ShiftMatrix:
 
     def matrices(self) -> dict[str, Matrix]:
         """Return the matrices that are shown, by title."""
-        replays = {pair: ReplayScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
+        replays = {pair: SentScores.together([run.replay for run in runs]) for pair, runs in self.held_out.items()}
         matrices: dict[str, Matrix] = {
             F1: {pair: _f1(runs) for pair, runs in self.held_out.items()},
             RECOVERED: {pair: matrices.recovered_loss for pair, matrices in replays.items()},

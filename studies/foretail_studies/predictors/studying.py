@@ -38,7 +38,7 @@ from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_policies, compose_policy, compose_settings, compose_training
 from foretail.pipelines.settings.predictors import predictor_class, untrained
 from foretail.pipelines.training.fitting import TrainResult, train_model
-from foretail.sim_bridge.open_loop.replay import ReplayScores
+from foretail.sim_bridge.open_loop.scores import SentScores
 from foretail_studies.predictors.held_out import (
     ACCEPT,
     SHOWN,
@@ -225,7 +225,7 @@ class Studied:
         """Name the best candidate on held-out runs, in seen and in new conditions, and the verdict of the gate."""
         replays = {
             seen: {
-                name: ReplayScores.together([run.replay for run in runs])
+                name: SentScores.together([run.replay for run in runs])
                 for name in self.trained
                 if (runs := [run for run in self.held_out if run.candidate == name and run.seen == seen])
             }

@@ -40,7 +40,7 @@ from foretail.sim_bridge.arrivals.workloads import WORKLOAD_KINDS, Workload, wor
 from foretail.sim_bridge.open_loop.baselines import ALPHAS, Baseline
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, labelled_records, slotted_run
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import compare_replays, data_sent, feed, replay_of
+from foretail.sim_bridge.open_loop.replay import compare_replays, replay_of
 from foretail.sim_bridge.open_loop.slotted import compare
 
 LARGEST_BYTES = 1500
@@ -127,8 +127,8 @@ class TwoSizes(InSlots):
         run = self.described(seed)
         replay = replay_of("credence", run)
         for records in labelled_records(run, self.records(seed)):
-            feed(replay, records, records["lqd_drop"].astype(np.uint8))
-        return data_sent(replay).bytes
+            replay.feed(records, records["lqd_drop"].astype(np.uint8))
+        return int(replay.finish()["transmitted_bytes"])
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,7 @@ class Recorded(Traffic):
         """Return the bytes of data that Credence sends with perfect predictions."""
         dataset = self.dataset(seed)
         drops = [batch["lqd_drop"][batch["flow_class"] != FlowClass.CONTROL] for batch in dataset.arrivals()]
-        sent = compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).scores.sent_bytes
-        assert sent is not None  # a Credence that is told the truth sends
-        return sent
+        return compare_replays(dataset, (), np.concatenate(drops).astype(np.bool_), threads=1).sent
 
 
 POLICY = "learned"

@@ -45,9 +45,9 @@ from foretail.models.scoring.figure_style import (
     with_legend,
 )
 from foretail.models.scoring.operating_point import at_probability, threshold_probability
-from foretail.pipelines.comparison.predictions import check_inputs
 from foretail.pipelines.comparison.statistics import mean_interval
 from foretail.pipelines.experiment.declaration import Drawn, FunctionExperiment, Run, Shown, axes, measure_cases
+from foretail.pipelines.exporting.network import check_inputs
 from foretail.pipelines.runs.notes import say_if_unasked
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.result import Cell, Table

@@ -33,7 +33,8 @@ from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.train import train
 from foretail.pipelines.training.fitting import TrainResult
 from foretail.sim_bridge.arrivals.workloads import workload_of
-from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.scores import SentScores
 from foretail_studies.predictors.held_out import ACCEPT, SPLITS
 from foretail_studies.predictors.label_study import (
     LabelStudy,
@@ -120,7 +121,7 @@ def test_the_threshold_by_recovered_loss_is_no_worse_than_accepting_where_it_was
     rows = read_rows((Selection(dataset),), ours.outcome["columns"])
     never = ours.ensemble.with_threshold(Fraction(10**6))
     predicted = ours.model.exceeds(rows.x)
-    sent, accepted = (replay_scores(dataset, predicted, decider_of(one)).sent_bytes for one in (ours.ensemble, never))
+    sent, accepted = (replay_scores(dataset, predicted, decider_of(one)).sent for one in (ours.ensemble, never))
     assert sent is not None
     assert accepted is not None
     assert sent >= accepted
@@ -153,7 +154,7 @@ def test_closed_loop_shift_and_leakage_are_shown(found: Studied, folder: Path) -
 def test_a_study_says_who_recovers_most_and_what_the_gate_said(found: Studied) -> None:
     first, second = found.verdict()
     recovered = {
-        name: ReplayScores.together(
+        name: SentScores.together(
             [run.replay for run in found.held_out if run.candidate == name and run.seen]
         ).recovered_loss
         for name in found.trained

@@ -20,14 +20,14 @@ from foretail.pipelines import cli
 from foretail.pipelines.comparison.cost import RunCost
 from foretail.pipelines.comparison.flows import FlowsResult
 from foretail.pipelines.comparison.policy_runs import PolicyRun
-from foretail.pipelines.comparison.predictions import PredictionScores, Source
 from foretail.pipelines.comparison.statistics import FLOW_GROUPS, FlowSummary
 from foretail.pipelines.promotion.model_card import CARD_FILE
 from foretail.pipelines.promotion.promoting import Check, PromoteResult
 from foretail.pipelines.reporting.page import glossary, render_page, stacked, varied
 from foretail.pipelines.reporting.run_record import RunRecord, find_runs
 from foretail.pipelines.runs.result import Table, write_result
-from foretail.sim_bridge.open_loop.scores import worth_in_words
+from foretail.pipelines.stages.replay import ReplayResult, Source
+from foretail.sim_bridge.open_loop.scores import Comparison, worth_in_words
 from tests.composed import result_in
 from tests.examples import draws
 from tests.forests import paper_forest
@@ -440,9 +440,19 @@ def test_the_worth_of_predictions_never_stands_alone() -> None:
     ("tuned", "best"), [(99.9, "DT, alpha 16 sends most, 99.9 %"), (98.0, "Credence sends most, 99 %")]
 )
 def test_a_policy_sends_most_only_if_no_tuned_one_sends_more(tuned: float, best: str) -> None:
-    worth = PredictionScores(Source("model"), "bytes", 100, 90, 95, 99, 1.0, 0.7, 99.0, {"whole": {}, "asked": {}})
-    baseline = {"title": "DT, alpha 16", "recovered_loss": 0.9, "sent_percent_of_lqd": tuned}
-    assert best in worth.verdict({"lqd": 100, "dt": 97, "credence": 99}, [baseline], "other runs")[0]
+    sent = {"lqd": 100, "dt": 97, "credence": 99}
+    compared = Comparison(lqd=100, followlqd=90, accept=95, sent=99, arrivals=120, transmitted=sent, questions={})
+    result = ReplayResult(
+        given={},
+        note="",
+        compared=compared,
+        source=Source("model"),
+        scores={},
+        policy="credence",
+        baselines=[{"title": "DT, alpha 16", "recovered_loss": 0.9, "sent_percent_of_lqd": tuned}],
+        chosen_on="other runs",
+    )
+    assert best in result.verdict()[0]
 
 
 def test_a_gate_that_refuses_says_what_failed() -> None:

@@ -21,8 +21,8 @@ from foretail.pipelines.exporting.network import decider_of
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import ReplayScores, Sent, bytes_sent, compare_replays, replay_scores
-from foretail.sim_bridge.open_loop.scores import Decider
+from foretail.sim_bridge.open_loop.replay import bytes_sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.scores import Comparison, Decider, SentScores
 from tests.composed import result_in
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
@@ -259,8 +259,8 @@ def assert_worth(
     score: list[Any] | None = None,
     decider: Decider | None = None,
 ) -> None:
-    worth = ReplayScores.together([replay_scores(d, p, decider) for d, p in zip(traces, predicted, strict=True)])
-    assert [found[name] for name in vars(worth)] == list(vars(worth).values())
+    worth = SentScores.together([replay_scores(d, p, decider) for d, p in zip(traces, predicted, strict=True)])
+    assert [found[f"{name}_bytes"] for name in vars(worth)] == list(vars(worth).values())
     assert (found["eta"], found["recovered_loss"]) == (worth.eta, worth.recovered_loss)
     assert found["sent_percent_of_lqd"] == worth.sent_percent_of_lqd
     expected = scores(
@@ -282,15 +282,14 @@ def test_bytes_and_packets_of_every_policy_over_all_datasets(
     assert said.err == ""
     assert set(found["policies"]) == set(OF_ARRIVALS)
     predicted = [labels(dataset)["lqd_drop"] for dataset in traces]
-    compared = [compare_replays(d, OF_ARRIVALS, p) for d, p in zip(traces, predicted, strict=True)]
+    compared = Comparison.together([compare_replays(d, OF_ARRIVALS, p) for d, p in zip(traces, predicted, strict=True)])
     assert found["arrivals"] == sum(dataset.manifest.rows for dataset in traces)
-    lqd = Sent.together([one.transmitted["lqd"] for one in compared])
     for policy, figures in found["policies"].items():
-        sent = Sent.together([one.transmitted[policy] for one in compared])
-        assert (figures["transmitted"], figures["transmitted_bytes"]) == (sent.packets, sent.bytes)
+        assert figures["transmitted"] == compared.transmitted[policy]
+        assert figures["transmitted_bytes"] == compared.scored[policy]
         assert figures["transmitted"] + figures["dropped"] == found["arrivals"]
         assert figures["transmitted_bytes"] + figures["dropped_bytes"] == found["arrived_bytes"]
-        assert figures["throughput_ratio_to_lqd"] == sent.bytes / lqd.bytes
+        assert figures["throughput_ratio_to_lqd"] == compared.scored[policy] / compared.scored["lqd"]
         assert f"{policy} " in said.out
     assert [(item["path"], item["seed"]) for item in found["datasets"]] == [("trace-1", 1), ("trace-2", 2)]
     assert [item["content_sha256"] for item in found["datasets"]] == [d.manifest.content_sha256 for d in traces]

@@ -360,7 +360,7 @@ def test_the_student_stands_beside_its_teacher(network_run: TrainResult, distill
         assert outcome["loss"]["replay"][name] == lost
         assert f"{name.replace('_', ' ')} {figure_text(lost)}" in " ".join(distilled.tables()[1].notes)
     replayed = replay_scores(selection[0].dataset, learned, decider_of(distilled.ensemble))
-    assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd_bytes
+    assert outcome["student"]["replay"]["followlqd_bytes"] == replayed.followlqd
     assert outcome["student"]["replay"]["eta"] == replayed.eta
     assert outcome["student"]["replay"]["sent_percent_of_lqd"] == replayed.sent_percent_of_lqd
     f1 = outcome["validation_f1_against_teacher"]

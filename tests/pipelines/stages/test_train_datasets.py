@@ -51,8 +51,8 @@ from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import ReplayScores, replay_scores
-from foretail.sim_bridge.open_loop.scores import Decider
+from foretail.sim_bridge.open_loop.replay import replay_scores
+from foretail.sim_bridge.open_loop.scores import Decider, SentScores
 from tests.composed import result_in, stage_settings
 from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
 
@@ -259,7 +259,7 @@ def slotted_dataset(place: Path, name: str, seed: int) -> Dataset:
     return Dataset.open(path)
 
 
-def scores_of(dataset: Dataset, decider: Decider) -> ReplayScores:
+def scores_of(dataset: Dataset, decider: Decider) -> SentScores:
     return replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), decider)
 
 
@@ -345,9 +345,9 @@ def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
     known, replayed = KnownRun.of(runs[3]), scores_of(runs[3], decider)
     packets = known.sent("learned", decider.scorer)
     assert [replay[name] for name in ("lqd_bytes", "accept_bytes", "sent_bytes")] == [
-        replayed.lqd_bytes,
-        replayed.accept_bytes,
-        replayed.sent_bytes,
+        replayed.lqd,
+        replayed.accept,
+        replayed.sent,
     ]
     assert replay["sent_bytes"] == 1024 * packets
     assert replay["lqd_bytes"] == 1024 * known.lqd
@@ -358,7 +358,7 @@ def test_figures_of_the_replay_are_those_of_the_run_in_which_it_decides(
     assert replay["recovered_loss"] == replayed.recovered_loss
     assert replay["sent_percent_of_lqd"] == pytest.approx(100 * packets / known.lqd)
     judged = judge_run(result.model, runs[3], result.outcome["columns"], decider)
-    assert replace(judged.replay, followlqd_bytes=replayed.followlqd_bytes) == replayed
+    assert replace(judged.replay, followlqd=replayed.followlqd) == replayed
 
 
 def test_the_same_settings_give_the_same_model_from_the_store(
@@ -417,7 +417,7 @@ def test_a_recorded_run_in_bytes_trains_too(place: Path) -> None:
     result = trained_to_send(place, runs, *SENT, "allow_constant_features=true")
     decider = decider_of(result.model)
     assert result.outcome["replay"]["sent_bytes"] == KnownRun.of(runs[3]).sent("learned", decider.scorer)
-    assert result.outcome["replay"]["sent_bytes"] == scores_of(runs[3], decider).sent_bytes
+    assert result.outcome["replay"]["sent_bytes"] == scores_of(runs[3], decider).sent
 
 
 def test_the_c_of_a_model_decides_as_its_scorer(place: Path, runs: dict[int, Dataset], result: TrainResult) -> None:

@@ -18,7 +18,7 @@ from foretail.sim_bridge._native import Replay, slotted
 from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
-from foretail.sim_bridge.open_loop.replay import compare_replays, feed, replay_of
+from foretail.sim_bridge.open_loop.replay import compare_replays, replay_of
 from tests.examples import some_by_day
 from tests.scenarios import MILLISECOND, settings
 
@@ -125,7 +125,7 @@ def test_a_replay_decides_as_the_driver_did(tmp_path: Path, policy: str) -> None
     """Where decisions do not depend on the base round trip, which a trace does not tell."""
     order, scheduler = ORDERS[policy > "g"], SCHEDULERS[len(policy) % 3]
     dataset, records = traced(tmp_path, policy__name=policy, queues__scheduler=scheduler, rules__order=order)
-    seen = feed(replay_of(policy, dataset.manifest, features=True), records)
+    seen = replay_of(policy, dataset.manifest, features=True).feed(records)
     data = records["flow_class"] != FlowClass.CONTROL
     np.testing.assert_array_equal(seen["outcome"], records["outcome"])
     counted = len(FEATURES) - len(FLOW_FEATURES)  # a replay counts no flows
@@ -137,7 +137,7 @@ def test_a_replay_decides_as_the_driver_did(tmp_path: Path, policy: str) -> None
 def test_what_knows_one_queue_per_port_refuses_a_run_with_several(tmp_path: Path) -> None:
     dataset, _ = traced(tmp_path)
     accepted = np.zeros(dataset.manifest.rows, np.bool_)
-    assert compare_replays(dataset, ("lqd",), accepted).transmitted["lqd"].packets > 1000
+    assert compare_replays(dataset, ("lqd",), accepted).transmitted["lqd"] > 1000
     with pytest.raises(ForetailError, match="one queue per port is what credence_artifact can have, and the run has 3"):
         compare_replays(dataset, ("credence_artifact",), accepted)
     with pytest.raises(ForetailError, match="one queue per port is what a record of push-outs can have"):
@@ -200,7 +200,7 @@ def test_labels_are_the_fates_under_the_oracle(tmp_path: Path, rules: dict[str, 
 
     write_trace(run, document, tmp_path / "dataset", scenario=document)
     dataset = Dataset.open(tmp_path / "dataset")
-    seen = feed(replay_of("followlqd", dataset.manifest, features=True), records)
+    seen = replay_of("followlqd", dataset.manifest, features=True).feed(records)
     np.testing.assert_array_equal(seen["lqd_drop"][is_data], records["lqd_drop"][is_data])
     if policy == "lqd":
         np.testing.assert_array_equal(push_outs(dataset).lqd_drop, lost)

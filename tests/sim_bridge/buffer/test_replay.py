@@ -307,7 +307,7 @@ def test_eta_and_recovered_loss_are_those_of_the_slow_model(tmp_path: Path) -> N
     lqd, follow, accept = slow("lqd", everything), slow("followlqd", kept), slow("followlqd", everything)
     sent = slow("credence", everything, ~kept)
     scores = replay_scores(dataset, predicted)
-    assert vars(scores) == {"lqd_bytes": lqd, "followlqd_bytes": follow, "accept_bytes": accept, "sent_bytes": sent}
+    assert vars(scores) == {"lqd": lqd, "followlqd": follow, "accept": accept, "sent": sent}
     assert scores.eta == lqd / follow
     assert scores.recovered_loss == (sent - accept) / (lqd - accept)
     assert scores.sent_percent_of_lqd == 100 * sent / lqd

@@ -371,7 +371,7 @@ def test_eta_and_the_recovered_loss_can_be_1_where_credence_sends_a_fifth() -> N
     lqd, credence, rest = native(case, "counted", "lowest_port", "tail")
     accept = slotted("followlqd", 64, 1280, slot, port)["transmitted"]
     always = slotted("credence", 64, 1280, slot, port, np.zeros_like(told))["transmitted"]
-    assert scores.prediction_error(lqd, rest) == 1
+    assert scores.SentScores(lqd, rest, accept, rest).eta == 1
     assert scores.recovered_loss(lqd, rest, accept) == 1
     assert credence == always == accept
     assert scores.sent_percent_of_lqd(credence, lqd) == pytest.approx(21.1, abs=0.05)

@@ -29,7 +29,7 @@ from foretail.sim_bridge.imports.synthetic import (
 )
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
 from foretail.sim_bridge.open_loop.dataset import longest_stay_ns, write_open_loop_dataset
-from foretail.sim_bridge.open_loop.replay import feed, replay_of
+from foretail.sim_bridge.open_loop.replay import replay_of
 from tests.examples import draws
 from tests.traces import RUN
 
@@ -170,7 +170,7 @@ def test_labels_do_not_depend_on_the_windows(
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", least)
         write_open_loop_dataset(folder / "dataset", run, np.array_split(arrivals, 5))
     dataset = Dataset.open(folder / "dataset")
-    at_once = feed(replay_of("lqd", run, features=True), arrivals)
+    at_once = replay_of("lqd", run, features=True).feed(arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
     rows = dataset.frame()
     np.testing.assert_array_equal(rows["lqd_drop"], at_once["lqd_drop"][data] != 0)
@@ -187,7 +187,7 @@ def test_late_push_outs_are_labelled(tmp_path: Path, emulated: tuple[Records, Re
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_loop_dataset, "WINDOW_ARRIVALS", 16)
         counters = write_open_loop_dataset(tmp_path / "dataset", run, [arrivals])
-    at_once = feed(replay_of("lqd", run, features=True), arrivals)
+    at_once = replay_of("lqd", run, features=True).feed(arrivals)
     data = arrivals["flow_class"] != FlowClass.CONTROL
     assert counters["data_drops.pushed_out"] == np.count_nonzero(at_once["outcome"][data] == Outcome.PUSHED_OUT) > 20
     rows = Dataset.open(tmp_path / "dataset").frame(["lqd_drop"])

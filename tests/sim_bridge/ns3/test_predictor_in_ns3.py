@@ -40,7 +40,7 @@ from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import Replay, counter_names, interval_counters
 from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
-from foretail.sim_bridge.open_loop.replay import RunReplay, feed, queues_of
+from foretail.sim_bridge.open_loop.replay import RunReplay, queues_of
 from tests.scenarios import settings
 from tests.sim_bridge.slow_models.counters import Packet, counters_before
 
@@ -229,7 +229,7 @@ def test_guards_in_ns3_are_those_of_a_replay(tmp_path: Path) -> None:
             rtt_ns=run.summary["base_rtt_ns"],
             **(guards | chosen),
         )
-        return feed(RunReplay(replay, queues_of(manifest)), records, told)
+        return RunReplay(replay, queues_of(manifest)).feed(records, told)
 
     seen = outcomes()
     np.testing.assert_array_equal(seen["asked"][data], frame["asked"].to_numpy(bool))

@@ -27,12 +27,12 @@ from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
 from foretail.sim_bridge.open_loop.baselines import CANDIDATES, Baseline, best_of, tuned, worth_of
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
-from foretail.sim_bridge.open_loop.replay import Sent, bytes_sent, compare_replays, replay_scores
+from foretail.sim_bridge.open_loop.replay import bytes_sent, compare_replays, replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider, Questions, sent_percent_of_lqd
 from foretail.sim_bridge.open_loop.slotted import (
-    Comparison,
     Labelled,
     Predicted,
+    SlottedComparison,
     accept,
     compare,
     flipped,
@@ -75,7 +75,7 @@ def bits(data: st.DataObject, case: SlottedArrivals, highest: int = 1) -> list[i
     return data.draw(st.lists(st.integers(0, highest), min_size=n, max_size=n))
 
 
-def facts(found: Comparison) -> dict[str, Any]:
+def facts(found: SlottedComparison) -> dict[str, Any]:
     known = dict(vars(found))
     for region in ("whole", "asked"):
         agreement = known.pop(region)
@@ -293,7 +293,8 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
     )
     assert list(found.transmitted) == list(OF_ARRIVALS)
     assert parts == [1.0]
-    assert found.offered == Sent(len(predicted), int(records["size_bytes"][is_data].sum()))
+    assert (found.arrivals, found.arrived_bytes) == (len(predicted), int(records["size_bytes"][is_data].sum()))
+    assert found.transmitted_bytes is not None
     settings = Settings(
         alpha=(0.25,),
         first_rtt_alpha=8.0,
@@ -326,12 +327,12 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
             slow = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
             packets_sent += slow.transmitted_packets
             bytes_sent += slow.transmitted_bytes
-        assert sent == Sent(packets_sent, bytes_sent), policy
-    assert len({sent.bytes for sent in found.transmitted.values()}) > 5
+        assert (sent, found.transmitted_bytes[policy]) == (packets_sent, bytes_sent), policy
+    assert len(set(found.transmitted_bytes.values())) > 5
     assert found.scores == replay_scores(dataset, predicted)
-    assert found.scores.lqd_bytes == found.transmitted["lqd"].bytes
-    assert found.scores.accept_bytes == found.transmitted["followlqd"].bytes
-    assert found.scores.sent_bytes == found.transmitted["credence"].bytes
+    assert [found.lqd, found.accept, found.sent] == [
+        found.transmitted_bytes[policy] for policy in ("lqd", "followlqd", "credence")
+    ]
     with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
         compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
 
@@ -388,14 +389,12 @@ def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble
         nothing = np.zeros(len(drawn.slot), np.bool_)
         in_bytes = compare_replays(dataset, wanted, nothing, decider=decider)
         known, scores = KnownRun.of(dataset), replay_scores(dataset, nothing, decider)
-    assert {name: sent.packets for name, sent in in_bytes.transmitted.items()} == in_slots.transmitted
-    assert {name: sent.bytes for name, sent in in_bytes.transmitted.items()} == {
-        name: 1024 * packets for name, packets in in_slots.transmitted.items()
-    }
+    assert in_bytes.transmitted == in_slots.transmitted
+    assert in_bytes.transmitted_bytes == {name: 1024 * packets for name, packets in in_slots.transmitted.items()}
     assert in_bytes.questions == in_slots.questions
     assert in_bytes.scores == scores
-    assert scores.sent_bytes == 1024 * in_slots.transmitted[policy]
-    assert (scores.lqd_bytes, scores.accept_bytes) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
+    assert scores.sent == 1024 * in_slots.transmitted[policy]
+    assert (scores.lqd, scores.accept) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
     assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
     for name in ("learned", "credence", policy):
         assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
@@ -506,7 +505,7 @@ def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path)
         KnownRun.of(dataset),
         replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), Decider("learned", rule)),
     )
-    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent_bytes, scores.lqd_bytes]
+    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent, scores.lqd]
     assert run.sent("learned", rule) < run.lqd
 
 
@@ -545,7 +544,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:
 def alone(dataset: Dataset, one: Baseline) -> int:
     parameters = NetworkParameters() if one.alpha is None else NetworkParameters(alpha=one.alpha)
     nothing = np.zeros(dataset.manifest.rows, np.bool_)
-    return compare_replays(dataset, [one.policy], nothing, parameters=parameters).transmitted[one.policy].bytes
+    return compare_replays(dataset, [one.policy], nothing, parameters=parameters).scored[one.policy]
 
 
 def test_each_policy_sends_what_it_sends_alone(datasets: list[Dataset]) -> None:

@@ -28,13 +28,12 @@ from foretail.sim_bridge.open_loop.dataset import PORT_RATE_BPS, arrivals_in_byt
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import (
     MESSAGE_LEFT,
-    ReplayScores,
     compare_replays,
-    feed,
     replay_of,
     replay_over,
     replay_scores,
 )
+from foretail.sim_bridge.open_loop.scores import SentScores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
@@ -57,7 +56,7 @@ def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
     run = replace(slotted_run(Uniform(), 1, 1, 1, 1, cell_bytes=PACKET_BYTES), switches=(geometry,))
     (records,) = arrivals_in_bytes([arrivals])
     records["features"][:, MESSAGE_LEFT] = 255  # as labelled_records has it of every trace from outside
-    return vars(in_slots), feed(replay_of("lqd", run, features=True), records)
+    return vars(in_slots), replay_of("lqd", run, features=True).feed(records)
 
 
 @given(case=slotted_arrivals())
@@ -120,7 +119,7 @@ def test_a_dataset_is_the_slotted_model(
     found = replay_scores(dataset, predicted != drop)
     expected = compare(batches, ports, buffer, (), flipped(0.1, seed), threads=1)
     counts = (expected.lqd, expected.followlqd, expected.accept, expected.sent)
-    assert found == ReplayScores(*(PACKET_BYTES * packets for packets in counts))
+    assert found == SentScores(*(PACKET_BYTES * packets for packets in counts))
     asked = expected.asked
     assert np.count_nonzero(rows["shadow_asked"]) == asked.tp + asked.fp + asked.tn + asked.fn
 
@@ -186,7 +185,7 @@ def test_a_replay_decides_as_the_run(number: int, chunk: int, tmp_path_factory: 
     dataset = collected(document, folder / "dataset")
     policy = document["policy"]["name"]
     replay = replay_over(policy, dataset, parameters=parameters_of(document))
-    outcomes = [feed(replay, arrivals)["outcome"] for arrivals in dataset.arrivals(chunk)]
+    outcomes = [replay.feed(arrivals)["outcome"] for arrivals in dataset.arrivals(chunk)]
     outcomes.append(np.zeros(0, np.uint8))  # there may be no arrival
     decided = np.where(records["outcome"] == Outcome.PUSHED_OUT, Outcome.ACCEPTED, records["outcome"])
     found = np.concatenate(outcomes)
@@ -222,12 +221,12 @@ def test_a_dataset_says_which_queues_may_not_lose_and_who_was_paused(dataset: Da
 def test_other_policies_are_compared_on_it_and_lose_no_lossless_packet(dataset: Dataset) -> None:
     drops = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in dataset.rows(["lqd_drop"])])
     compared = compare_replays(dataset, ["dt", "cs", "reverie", "sonic"], drops)
-    sent = {name: one.packets for name, one in compared.transmitted.items()}
+    sent = compared.transmitted
     assert set(sent) == {"dt", "cs", "reverie", "sonic", "lqd"}
-    assert sent["lqd"] == compared.offered.packets - drops.sum()
+    assert sent["lqd"] == compared.arrivals - drops.sum()
     lossless = int((dataset.frame(["flow_class"])["flow_class"] == "incast").sum())
-    assert all(lossless <= packets <= compared.offered.packets for packets in sent.values())
-    assert compared.scores.followlqd_bytes <= compared.scores.lqd_bytes
+    assert all(lossless <= packets <= compared.arrivals for packets in sent.values())
+    assert compared.followlqd <= compared.lqd
 
 
 def test_what_knows_no_pauses_refuses_it(tmp_path: Path) -> None:
