@@ -206,7 +206,7 @@ READERS = (
         switch_configuration,
     ),
     *(settings_file, profile, schedule, dataset, demand_predictor, ensemble, network, torch_module),
-    pytest.param(foreign_model, marks=pytest.mark.slow),
+    pytest.param(foreign_model, marks=pytest.mark.nightly),
 )
 
 

@@ -98,7 +98,7 @@ LONG = [pytest.mark.nightly]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["linc", "rotornet", "nona", *(pytest.param(name, marks=LONG) for name in ("mars", "vermilion"))]
+    "name", ["linc", "rotornet", *(pytest.param(name, marks=LONG) for name in ("mars", "nona", "vermilion"))]
 )
 def test_a_small_run_measures_every_published_quantity_and_repeats(name: str) -> None:
     system = SYSTEMS_BY_NAME[name]
