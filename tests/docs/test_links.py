@@ -234,6 +234,7 @@ def modules() -> list[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", modules())
 def test_examples_are_true(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

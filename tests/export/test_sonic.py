@@ -28,6 +28,8 @@ from foretail.sim_bridge.imports.sonic.tables import Profile
 from tests.forests import alpha_exponents
 from tests.models.drop.test_predictor import model as stump
 
+pytestmark = pytest.mark.slow
+
 LEAF = Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json"
 READ = ("queue_dropped", "switch_marked", "queue_flows")
 

@@ -50,6 +50,8 @@ from tests.examples import draws
 from tests.sim_bridge.slow_models.slotted import run_slotted
 from tests.strategies import SlottedArrivals, slotted_arrivals, small_ensembles
 
+pytestmark = pytest.mark.slow
+
 NAMES = [feature.name for feature in FEATURES]
 PREDICTORS = ("random_forest", "extra_trees", "boosted_trees", "boosted_forest", "logistic_regression", "mlp")
 PORTS, PER_PORT = 6, 5

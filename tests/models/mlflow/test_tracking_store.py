@@ -15,6 +15,8 @@ from foretail.models.mlflow.registry import load_ensemble, run_document
 from foretail.models.mlflow.store import SQLITE, answered
 from foretail.models.mlflow.tracking import track
 
+pytestmark = pytest.mark.slow
+
 
 def logged(folder: Path) -> str:
     """A store with a run that logged a file; its address."""

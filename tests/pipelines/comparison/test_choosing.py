@@ -28,6 +28,8 @@ from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
 from tests.composed import composed, foretail, result_in
 
+pytestmark = pytest.mark.slow
+
 BURSTS = workloads.PoissonBursts(load=0.4)
 
 
