@@ -216,6 +216,7 @@ def test_predictors_of_one_program_share_no_name_and_no_id(
         )
 
 
+@pytest.mark.slow
 def test_large_models_are_proven_by_boxes(tmp_path: Path) -> None:
     trained = paper_forest(trees=24, depth=6)
     ensemble = lower(trained.ensemble).ensemble
@@ -405,6 +406,7 @@ def test_any_tau_is_compared_with_the_sum_of_any_forest(trained: Trained, decisi
             assert run_slowly(changed, inputs) == (total, total > tau)
 
 
+@pytest.mark.slow
 def test_every_tau_of_an_integer_is_compared_as_it_is() -> None:
     ensemble = small_ensemble(3)  # with negative votes
     assert score_bits(ensemble, TNA) == 8
@@ -461,6 +463,7 @@ def test_trees_that_ask_alike_are_one_group() -> None:
     assert sum(len(votes.rows) for votes in pairs.votes) < 2 * max(len(part.boxes) for part in apart if part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trees", "stages"), [(8, 4), pytest.param(16, 5, marks=pytest.mark.nightly)])
 def test_forests_take_few_stages_and_no_more_rows_than_asked(trees: int, stages: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
     found = lower(paper_forest(trees, 4).ensemble, any_tau=False)

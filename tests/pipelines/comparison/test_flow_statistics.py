@@ -321,6 +321,7 @@ def test_what_does_not_run_cannot_be_compared(given: str, sentence: str) -> None
         experiment_settings("reverie_a", "size=small", given)
 
 
+@pytest.mark.slow
 def test_a_metric_that_no_run_has_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ForetailError, match=r"metrics names colour, which no run has: choose from .*cost"):
         run_of("recovery", tmp_path, "size=small", "tracking=off", "+metrics.colour=colour", "jobs=1")

@@ -51,6 +51,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return simulate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "rounds"), [("powertcp", 40), ("theta_powertcp", 120)])
 @pytest.mark.parametrize(("queue", "window"), POWER_STATES)
 def test_power_settles_at_its_equilibrium(
