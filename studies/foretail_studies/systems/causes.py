@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 SCALE, UNKNOWN_SETTING, SOURCE, OURS = "scale", "unknown setting", "source", "ours"
 KINDS = {
-    SCALE: "a larger network, a longer run or more load gives the published figure",
+    SCALE: "a larger network or buffer, a longer run or more load gives the published figure",
     UNKNOWN_SETTING: "the source does not print a setting, of which some value gives the published figure",
     SOURCE: "the statement of the source cannot be had",
     OURS: "our implementation is wrong",
@@ -28,12 +28,6 @@ def _each(pattern: str, *values: str) -> tuple[str, ...]:
 
 
 CAUSES = (
-    Cause(
-        "timely",
-        ("p99 round trip of an incast, TIMELY against DCTCP",),
-        SCALE,
-        "The thesis runs for ten minutes",
-    ),
     Cause(
         "nona",
         (
@@ -73,18 +67,6 @@ CAUSES = (
         _each("web search: mean FCT, Sirona against {}, %", "ECMP", "Flowbender"),
         UNKNOWN_SETTING,
         "The network of this section is not printed",
-    ),
-    Cause(
-        "vermilion",
-        ("delivered, permutation, 40 %, against RotorNet, change in %",),
-        SCALE,
-        "It grows with the load",
-    ),
-    Cause(
-        "vermilion",
-        _each("{}, against VLB, change in %", "long p99, permutation, 10 %", "delivered, permutation, 40 %"),
-        UNKNOWN_SETTING,
-        "Buffers are not printed, ours have no bound",
     ),
     Cause(
         "mars",

@@ -420,8 +420,9 @@ def _most_over_loads(statistic: str, rival: str, jobs: int, cluster: Cluster, se
     factors = []
     for load in LOADS:
         model = _model(load, cluster)
+        schedulers = _schedulers(model)
         theirs, ours = (
-            STATISTICS[statistic](run_jobs(cluster, model.classes, _schedulers(model)[name], jobs, seed).completion_s)
+            STATISTICS[statistic](run_jobs(cluster, model.classes, schedulers[name], jobs, seed).completion_s)
             for name in (rival, "nona")
         )
         factors.append(float(theirs / ours))
