@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
-from foretail.features.rows.splits import Selection, Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from foretail.features.rows.splits import Selection, Side
 
 PLACE_COLUMNS: tuple[str, ...] = ("switch", "port", "time_ns", "size_bytes")
 """Columns of a trace that tell how arrivals lie to each other."""

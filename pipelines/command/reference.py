@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 from foretail.configs.schema.stages import STAGES as SCHEMAS
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURE_GROUPS, FEATURES
-from foretail.pipelines.experiment.catalog import command_of, experiments
 from foretail.pipelines.runs.result import Cell, Table
 from foretail.pipelines.settings.compose import composed_settings
 from foretail.pipelines.stage import Command, stage_command
@@ -337,12 +336,19 @@ def words(line: str, commands: Sequence[str]) -> Iterator[str]:
     given = [part for part in before if part]
     if len(given) <= 1:
         yield from (name for name in (*STAGES, *commands, "--help", "--version") if name.startswith(word))
-    elif given[1] == "run" and len(given) == 2:
-        yield from (name for name in experiments() if name.startswith(word))
-    elif given[1] == "run" and given[2] in experiments():
-        yield from (completed for completed in _of_command(command_of(given[2]), word) if completed.startswith(word))
+    elif given[1] == "run":
+        yield from _of_experiments(given[2:], word)
     elif given[1] in SCHEMAS:
         yield from (completed for completed in _of_command(stage_command(given[1]), word) if completed.startswith(word))
+
+
+def _of_experiments(given: Sequence[str], word: str) -> Iterator[str]:
+    from foretail.pipelines.experiment.catalog import command_of, experiments
+
+    if not given:
+        yield from (name for name in experiments() if name.startswith(word))
+    elif given[0] in experiments():
+        yield from (completed for completed in _of_command(command_of(given[0]), word) if completed.startswith(word))
 
 
 def _of_command(command: Command, word: str) -> Iterator[str]:

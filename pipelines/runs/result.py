@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from rich.align import Align
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from foretail.core.errors import printable, without_passwords
 from foretail.core.files import write_file
@@ -96,10 +92,14 @@ class Table:
 
     def natural(self, position: int) -> int:
         """The width of a column whose name and cells are each in one line."""
+        from rich.cells import cell_len
+
         return max(cell_len(line) for text in self._texts(position) for line in [*text.splitlines(), ""])
 
     def least(self, position: int) -> int:
         """The least width of a column: names break between words, and so do texts longer than `SENTENCE`."""
+        from rich.cells import cell_len
+
         name, *cells = self._texts(position)
         words = [word for text in (name, *cells) for word in text.split()]
         widths = [cell_len(line) for text in cells for line in text.splitlines()]
@@ -151,6 +151,10 @@ def show(tables: Sequence[Table]) -> None:
     Texts break between words alone, so only a word or a number that is too long makes a longer line. Titles and notes
     break on a terminal; elsewhere each is one line, which can be searched for.
     """
+    from rich.align import Align
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
     console = Console(file=sys.stdout, width=COLUMNS, highlight=False, markup=False, emoji=False)  # [queue] is text
     for table in tables:
         console.print(_sentence(table.title), style="table.title", soft_wrap=True)

@@ -74,6 +74,7 @@ COMMANDS = {
             f"model=models:/{MODEL}@candidate",
             "to=champion",
             "baseline=always_accept",
+            "sent_margin_percent=1",  # traffic this short tells nothing narrower
         ),
         weight=20,
     ),

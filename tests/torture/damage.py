@@ -15,10 +15,10 @@ from tests.torture.reference import reference
 
 READERS: dict[str, tuple[str, ...]] = {
     "run-[123]": ("train", "distill", "select"),
-    "run-[35]": ("evaluate, datasets",),
+    "run-[35]": ("replay, datasets",),
     "run-[567]": ("promote",),
     "outputs/strong": ("report", "export, C", "export, P4", "export, ONNX"),
-    "outputs/weak": ("evaluate, datasets",),
+    "outputs/weak": ("replay, datasets",),
     "outputs/teacher": ("distill",),
     "outputs/store/[!mn]*": ("collect, slots", "collect, ns-3", "evaluate, slots", "evaluate, ns-3", "points"),
     "outputs/run": ("report", "schedule", "collect, slots", "evaluate, slots", "demand"),

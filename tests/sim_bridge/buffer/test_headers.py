@@ -55,7 +55,7 @@ def compiled(program: Path, *sources: Path) -> Path:
 
 
 def run(*command: str | Path, source: str = "") -> str:
-    done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
     return done.stdout
