@@ -268,7 +268,7 @@ def _chosen(path: Path, names: Sequence[str]) -> tuple[list[str], str, str]:
             blank = [name for name in names if name.strip() in choice and name not in choice]
             if blank:
                 raise ForetailError(f"{path} has the column {blank[0]!r} with a blank: call it {blank[0].strip()}")
-            has = ", ".join(names)[:100]
+            has = " ".join(", ".join(names).split())[:100]
             raise ForetailError(f"{path} has the columns {has}: name one of them {' or '.join(choice)}")
         return present[0]
 

@@ -51,21 +51,9 @@ class DemandMatrix(Summarised):
 
     def __post_init__(self) -> None:
         demand = np.array(self.demand, np.float64, order="C")
-        if demand.ndim != 2 or demand.shape[0] != demand.shape[1] or not 2 <= len(demand) <= MAX_NODES:
-            raise ForetailError(
-                f"the demand matrix has shape {demand.shape}: give one row and one column for each of 2 to "
-                f"{MAX_NODES} nodes"
-            )
-        for what, wrong in (
-            ("is not a finite number", ~np.isfinite(demand)),
-            ("is negative", demand < 0),
-            ("is on the diagonal, a node's demand to itself", (demand != 0) & np.eye(len(demand), dtype=bool)),
-        ):
-            if wrong.any():
-                row, column = np.argwhere(wrong)[0]
-                raise ForetailError(
-                    f"the demand from node {row} to node {column}, {demand[row, column]:g}, {what}: correct the matrix"
-                )
+        if demand.ndim != 2:
+            raise _shape_error(demand.shape)
+        _refuse_wrong(demand[np.newaxis], lambda _: "")
         demand.setflags(write=False)
         object.__setattr__(self, "demand", demand)
 
@@ -94,6 +82,31 @@ class DemandMatrix(Summarised):
         if self.largest_sum == 0:
             raise ForetailError("the demand matrix is zero: there is nothing to schedule for")
         return DemandMatrix(self.demand / self.largest_sum * largest_sum)
+
+
+def _shape_error(shape: tuple[int, ...]) -> ForetailError:
+    return ForetailError(
+        f"the demand matrix has shape {shape}: give one row and one column for each of 2 to {MAX_NODES} nodes"
+    )
+
+
+def _refuse_wrong(demand: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
+    """Raise ForetailError on the first wrong entry of matrices, float64[steps, n, n]; `place` names a step."""
+    if demand.shape[1] != demand.shape[2] or not 2 <= demand.shape[1] <= MAX_NODES:
+        raise ForetailError(f"{place(0)}{_shape_error(demand.shape[1:])}")
+    diagonal = np.zeros(demand.shape[1:], bool)
+    np.fill_diagonal(diagonal, True)
+    for what, wrong in (
+        ("is not a finite number", ~np.isfinite(demand)),
+        ("is negative", demand < 0),
+        ("is on the diagonal, a node's demand to itself", (demand != 0) & diagonal),
+    ):
+        if wrong.any():
+            step, row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
+            raise ForetailError(
+                f"{place(int(step))}the demand from node {row} to node {column}, {demand[step, row, column]:g}, "
+                f"{what}: correct the matrix"
+            )
 
 
 # Files of demand matrices: CSV, NPY and Parquet, checked at the door.
@@ -283,11 +296,7 @@ class DemandSequence(Summarised):
             raise ForetailError(f"interval_ns of a demand sequence is {self.interval_ns}: give a positive time in ns")
         if not self.run:
             raise ForetailError("a demand sequence has no run: name the run that it comes from")
-        for step, matrix in enumerate(demand):
-            try:
-                DemandMatrix(matrix)
-            except ForetailError as error:
-                raise ForetailError(f"step {step} of run {self.run}: {error}") from None
+        _refuse_wrong(demand, lambda step: f"step {step} of run {self.run}: ")
         demand.setflags(write=False)
         object.__setattr__(self, "demand", demand)
 

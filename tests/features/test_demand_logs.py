@@ -166,6 +166,7 @@ HEADER = "step,source,destination,bytes\n"
         ("step,time_ns,source,destination,bytes\n0,0,0,1,1\n", "name one of them step or time_ns"),
         ("step,step,source,destination,bytes\n0,0,0,1,1\n", "name one of them step or time_ns"),
         ("step,source,destination,bytes,demand\n0,0,1,1,1\n", "name one of them bytes or demand"),
+        ('step,source,destination,"by\ntes"\n0,0,1,1\n', "destination, by tes: name one of them bytes"),
         (HEADER + "0,0,1,1\n0,1,0,-2\n", "row 1 of .* has bytes = -2.0"),
         (HEADER + "-1,0,1,1\n", "has step = -1"),
         (HEADER + "0,0,16384,1\n", "destination = 16384: give finite numbers from 0 to 16383"),

@@ -285,7 +285,7 @@ class PortTable:
         except (UnicodeDecodeError, csv.Error):
             raise ForetailError(f"the table of ports {path} is not a CSV file: give one with prefix,port") from None
         if not rows or rows[0] != _COLUMNS:
-            first = ",".join(rows[0])[:60] if rows else "nothing"
+            first = " ".join(",".join(rows[0]).split())[:60] if rows else "nothing"
             raise ForetailError(
                 f"the table of ports {path} begins with {first}: let its first line be prefix,port alone"
             )

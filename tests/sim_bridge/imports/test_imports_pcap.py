@@ -409,8 +409,8 @@ def test_other_ports_and_files_are_refused(tmp_path: Path) -> None:
     refused(lambda: read_captures(tmp_path / "b", {}, table_of(tmp_path), PORTS), "cannot read", tmp_path / "b")
     table = table_of(tmp_path, "10.7.0.0/16,1\n")
     refused(lambda: read_captures(path, {}, table, PORTS), "no prefix of .* holds their destination", path)
-    table.write_text("a,b\n")
-    refused(lambda: PortTable.read(table, PORTS), "let its first line be prefix,port alone", table)
+    table.write_text('"a\nb",c\n')
+    refused(lambda: PortTable.read(table, PORTS), "begins with a b,c: let its first line be prefix,port alone", table)
     table.write_text("\ufeffprefix,port\n10.0.0.0/8,1\n", encoding="utf-8")  # as spreadsheets save it
     assert PortTable.read(table, PORTS).port_of
     table.write_bytes(b"\xff\xfe")
