@@ -107,6 +107,7 @@ def test_bad_settings_get_one_sentence(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) -> None:
     samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
     assert samples.groupby(["load", "seed"])[["short_flows", "long_flows"]].nunique().max().max() == 1
@@ -115,6 +116,7 @@ def test_all_designs_carry_the_same_flows_and_only_some_in_time(folder: Path) ->
     assert (p99["vermilion"] < p99["round_robin"]).all()
 
 
+@pytest.mark.nightly
 def test_ratios_are_paired_by_seed(folder: Path) -> None:
     samples = pd.read_parquet(folder / COMPLETION / f"{COMPLETION}.parquet")
     curves = pd.read_csv(folder / COMPLETION / f"{COMPLETION}.csv")

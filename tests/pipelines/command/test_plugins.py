@@ -237,6 +237,11 @@ def test_an_installed_predictor_is_an_option_with_its_parameters(tmp_path: Path,
     ):
         assert_one_sentence(train(tmp_path, traces, "predictor=my_stump", wrong), *complaints)
 
+
+@pytest.mark.nightly
+def test_another_source_is_another_predictor(tmp_path: Path, traces: str) -> None:
+    package(tmp_path, "[foretail.predictors]\nmy_stump = stump:Stump\n", stump=STUMP)
+    assert train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25").returncode == 0
     again = train(tmp_path, traces, "predictor=my_stump", "predictor.cut_share=0.25")
     assert again.returncode == 0
     assert result(tmp_path)["reused"] is True
