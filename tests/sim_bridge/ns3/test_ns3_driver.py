@@ -142,13 +142,6 @@ def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     assert {0, 1} == set(expelled["lqd_drop"].tolist())
 
 
-def test_same_seed_same_bytes(simulate: Any, tmp_path: Path) -> None:
-    first = simulate(trace=True)
-    second = run_driver(settings(trace=True), tmp_path)
-    for name in ("arrivals.bin", "flows.bin", "occupancy.bin"):
-        assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
-
-
 def test_a_trace_changes_nothing(simulate: Any) -> None:
     np.testing.assert_array_equal(simulate(trace=True).flows(), simulate().flows())
 
@@ -398,14 +391,6 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
     assert 0 < use.utilisation_percent <= use.most_percent <= 100
     assert 10 < use.p50_us <= use.p99_us
-
-
-def test_a_document_has_one_result(tmp_path: Path) -> None:
-    one, same = (simulated(tmp_path / name) for name in ("one", "same"))
-    for file in ("etalon.log", "flows.bin"):
-        assert (one.folder / file).read_bytes() == (same.folder / file).read_bytes()
-    assert one.summary["voqs"] == same.summary["voqs"]
-    assert one.summary["events"] == same.summary["events"]
 
 
 def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:

@@ -307,10 +307,11 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         answers_needed=1,
         average_shift=RUN.average_shift,
     )
-    for policy, sent in found.transmitted.items():
+
+    def slow(policy: str, rows: np.ndarray) -> tuple[int, int]:
         packets_sent = bytes_sent = 0
         for switch in (0, 1):
-            mine = np.flatnonzero(records["switch"] == switch)
+            mine = np.flatnonzero((records["switch"] == switch) & rows)
             packets = [
                 Packet(
                     k,
@@ -324,17 +325,26 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
             ]
             predictions = told[mine].tolist() if policy in ASKING else None
             rules = ManifestRules(RUN.rules.counting, RUN.rules.tie, RUN.rules.victim)
-            slow = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
-            packets_sent += slow.transmitted_packets
-            bytes_sent += slow.transmitted_bytes
-        assert (sent, found.transmitted_bytes[policy]) == (packets_sent, bytes_sent), policy
+            run = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
+            packets_sent += run.transmitted_packets
+            bytes_sent += run.transmitted_bytes
+        return packets_sent, bytes_sent
+
+    for policy, sent in found.transmitted.items():
+        assert (sent, found.transmitted_bytes[policy]) == slow(policy, np.ones_like(told)), policy
     assert len(set(found.transmitted_bytes.values())) > 5
-    assert found.scores == replay_scores(dataset, predicted)
+    scores = replay_scores(dataset, predicted)
+    assert found.scores == scores
+    follow = slow("followlqd", 1 - told)[1]
+    assert (scores.followlqd, scores.eta) == (follow, found.lqd / follow)
+    assert scores.recovered_loss == (found.sent - found.accept) / (found.lqd - found.accept)
+    assert scores.sent_percent_of_lqd == 100 * found.sent / found.lqd
     assert [found.lqd, found.accept, found.sent] == [
         found.transmitted_bytes[policy] for policy in ("lqd", "followlqd", "credence")
     ]
-    with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
-        compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
+    for refuses in (replay_scores, lambda of, one: compare_replays(of, list(OF_ARRIVALS), one)):
+        with pytest.raises(ForetailError, match=r"1 predictions do not fit the \d+ rows of .*trace"):
+            refuses(dataset, predicted[:1])
 
 
 def in_batches(drawn: SlottedArrivals, size: int = 7) -> list[Slotted]:

@@ -95,31 +95,6 @@ def test_features_tell_what_lossless_packets_take(
     assert len(found) >= len(messages)
 
 
-def test_what_comes_after_a_pause_goes_to_headroom() -> None:
-    """The second packet of each sender makes it pause once; what it has sent by then follows."""
-    star = star_of(3, 100_000, 3000, alpha=0.001)
-    flows, summary = finished(star_document(star, incast_of(2, 8 * 1400)))
-    lossless = summary["switches"][0]["lossless"]
-    assert (lossless["pauses"], lossless["resumes"], lossless["drops"]["packets"]) == (2, 2, 0)
-    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
-    paused_ns = 2 * packet_ns + 3000  # when the second packets arrive
-    assert paused_ns + 53 + 3000 > 7 * packet_ns  # the last packets have begun when hosts hear of it
-    # By the end of the eighth packet of each sender, five have gone on.
-    assert lossless["most_headroom_bytes"] >= 7 * PACKET_BYTES
-    assert (flows["fct_ns"] == SlowPauses(star, incast_of(2, 8 * 1400)).run()).all()
-
-
-@pytest.mark.parametrize("xon_bytes", [0, PACKET_BYTES, 10_000])
-def test_an_empty_queue_lets_its_sender_go_on(xon_bytes: int) -> None:
-    """Though its threshold is 0 because others fill the buffer, and no offset is ever reached."""
-    star = star_of(5, 6000, 1000, alpha=0.01, xon_bytes=xon_bytes, xon_offset_bytes=10**6)
-    messages = incast_of(4, 100_000)
-    flows, summary = finished(star_document(star, messages))
-    assert (flows["fct_ns"] > 0).all()
-    assert summary["switches"][0]["lossless"]["pauses"] > 20
-    assert flows["fct_ns"].tolist() == SlowPauses(star, messages).run()
-
-
 def test_headroom_may_be_exactly_full_and_a_byte_less_is_a_drop() -> None:
     """The shared buffer stays as it is; links are slow, so that a byte more for each Gbit/s is a byte more in all."""
     bps, shared = 250_000_000, 20_000
@@ -242,14 +217,6 @@ def test_no_packet_is_labelled_as_dropped_that_may_not_be_lost(tmp_path: Path) -
         assert not rows["lqd_drop"][lossless].any()
         assert not rows["outcome"][lossless].any()
         assert summary["labelled_drops"] == rows["lqd_drop"].sum()
-
-
-@pytest.mark.parametrize("policy", ["dt", "lqd", "reverie", "sonic"])
-def test_a_run_goes_on_from_a_snapshot_while_senders_are_paused(policy: str, tmp_path: Path) -> None:
-    document = mixed(policy, trace=True)
-    whole = written(document, tmp_path / "whole", [])
-    assert written(document, tmp_path / "divided", [1_700_000, 1_900_000, 2_300_000]) == whole
-    assert total(whole, "lossless", "pauses") > 0
 
 
 @examples(max_examples=draws(60), deadline=None)
