@@ -59,15 +59,6 @@ def _orders(ensemble: Ensemble, bits: int) -> bool:
 
 
 @settings(max_examples=draws(30))
-@given(forests())
-def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained: Trained) -> None:
-    voted = with_votes(trained.ensemble)
-    assert voted.default_tau is not None
-    assert np.array_equal(voted.score(trained.rows) > voted.default_tau, trained.ensemble.exceeds(trained.rows))
-    assert voted.threshold == trained.ensemble.threshold
-
-
-@settings(max_examples=draws(30))
 @given(forests(max_trees=3, max_depth=3))
 def test_the_width_is_the_smallest_that_orders_all_cells(trained: Trained) -> None:
     voted = with_votes(trained.ensemble)

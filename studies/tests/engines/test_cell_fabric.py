@@ -278,14 +278,6 @@ def test_saturated_round_robin_carries_half_of_a_permutation_over_two_hops() -> 
         assert 0.97 * theta < found[routing].utilisation < theta
 
 
-def test_a_relay_refuses_what_is_beyond_its_bound() -> None:
-    """0 and 1 meet in slot 0, 1 and 2 never: only an unbounded rack 1 takes all that 0 has for 2."""
-    schedule = Schedule(np.array([[[1, 0, -1]], [[2, -1, 0]]], np.int32))
-    for bound, taken in ((0, 0), (3, 3), (None, 50)):
-        fabric = CellFabric(schedule, flows_of([0], [0], [2], [1000]), "two_hop", bound)
-        assert fabric.advance(100).first_hop == taken
-
-
 def test_poisson_flows_bring_the_load_and_the_sizes_of_the_distribution() -> None:
     demand, time = permutation(16, 4, seed=1), SlotTime(25_000_000_000, 4_500, 500)
     assert time.cell_bytes == 14_062.5
@@ -560,17 +552,6 @@ def test_little_room_loses_cells_that_come_again() -> None:
         assert counts.delivered == 120
         assert counts.first_hop == counts.last_hop + fabric.lost
         assert (fabric.lost > 0) == (room == 1)
-
-
-@settings(max_examples=draws(40))
-@given(st.data(), st.integers(1, 3))
-def test_one_hop_is_what_the_other_fabric_does(data: st.DataObject, degree: int) -> None:
-    """Over a complete graph shortest paths are direct circuits, and both fabrics finish every flow in the same slot."""
-    schedule = round_robin(7, degree)
-    flows = data.draw(flows_between(7))
-    ours, theirs = MultiHopFabric(schedule, flows, "period"), CellFabric(schedule, flows, "direct")
-    assert ours.advance(90) == theirs.advance(90)
-    assert np.array_equal(ours.completion(), theirs.completion())
 
 
 KINDS: tuple[Noise, ...] = ("additive", "multiplicative")

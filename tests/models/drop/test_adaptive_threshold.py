@@ -109,36 +109,6 @@ def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets_and_that_of_th
     assert [Fraction(int(one), 1 << trees.scale_bits) for one in of_trees] == margins
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0, 16.0])
-def test_the_numbers_of_dynamic_thresholds(alpha: float) -> None:
-    rule = AdaptiveThreshold.dynamic_thresholds(alpha, (100.0, 0.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
-    numbers = np.array(rule.numbers[:-2]).reshape(SETS, OF_SET)
-    assert (numbers[:, 0] == 128 + 8 * math.log2(alpha)).all()
-    assert (numbers[:, 1] == 1).all()
-    assert (numbers[:, 2:] == 0).all()
-    assert rule.numbers[-2:] == (math.log2(100), 0.0)  # a cut below one is one
-    assert rule.centres == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-    assert len(rule.numbers) == 23
-
-
-@given(st.integers(1, len(TERMS) - 1), st.integers(1, 23), eighths(-4, 4))
-def test_a_weight_counts_from_its_centre(place: int, bits: int, weight: float) -> None:
-    """Where a term is at its centre, its weight moves no margin."""
-    name = TERMS[place][0]
-    value = (1 << min(bits, BITS[name])) - 1
-    centres = [0.0] * len(TERMS)
-    centres[place] = float(slow_logarithm(value + 1))
-    plain = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0), tuple(centres))
-    numbers = list(plain.numbers)
-    for chosen in range(SETS):
-        numbers[chosen * OF_SET + 1 + place] = round(256 * weight) / 256
-    moved = AdaptiveThreshold(tuple(numbers), plain.centres)
-    x = np.zeros((1, len(FEATURES)), np.int32)
-    x[0, NAMES.index("pressure")] = 130
-    x[0, NAMES.index(name)] = value
-    assert moved.scorer().margins(x).tolist() == plain.scorer().margins(x).tolist()
-
-
 def test_numbers_are_checked() -> None:
     numbers = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).fixed()
     for wrong, complaint in (

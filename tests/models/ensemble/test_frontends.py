@@ -23,11 +23,8 @@ from tests.forests import CLASSIFIERS, classified, read, untrained
 from tests.refusals import refusing
 
 if TYPE_CHECKING:
-    import xgboost
-
-
-if TYPE_CHECKING:
     import treelite
+    import xgboost
 
 
 TWO = (FeatureInput("queue", "", 10), FeatureInput("occupancy", "", 10))
@@ -95,14 +92,6 @@ def test_thresholds_of_scaled_columns_are_named(kind: str) -> None:
     scaled = (x - x.mean(axis=0)) / (3.7 * x.std(axis=0))
     assert "fractions" not in read(untrained(kind, trees=4, depth=4).fit(x, y), TWO).origin
     assert read(untrained(kind, trees=4, depth=4).fit(scaled, y), TWO).origin["fractions"]
-
-
-@pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_the_origin_names_the_framework_and_its_arithmetic(kind: str) -> None:
-    ensemble = read(untrained(kind).fit(*_rows()), TWO)
-    boosted = kind.startswith("xgboost")
-    assert str(ensemble.origin["framework"]).startswith("xgboost 3" if boosted else "scikit-learn 1")
-    assert ensemble.origin["arithmetic"] == ("float32" if boosted else "float64")
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)

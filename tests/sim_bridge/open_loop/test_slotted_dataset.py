@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,17 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.sim_bridge._native import Replay, late_qd, slotted
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
-from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
+from foretail.sim_bridge.arrivals.workloads import Incast, Workload, workload_of
 from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import (
-    MESSAGE_LEFT,
     compare_replays,
-    replay_of,
     replay_over,
     replay_scores,
 )
@@ -42,37 +38,9 @@ from tests.sim_bridge.buffer.test_native_doors import REPLAY
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
 from tests.sim_bridge.packets.paused_runs import mixed
 from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
-from tests.sim_bridge.slow_models.slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 NAMES = [item.name for item in FEATURES]
-
-
-def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the slotted model and a replay in bytes say, of all packets at once."""
-    arrivals = Slotted(np.array(case.slot, np.int64), np.array(case.port, np.int32))
-    (in_slots,) = labelled([arrivals], case.ports, case.buffer, features=True, cell_bytes=1024)
-    geometry = SwitchGeometry(case.ports, case.buffer * PACKET_BYTES, (PORT_RATE_BPS,) * case.ports)
-    run = replace(slotted_run(Uniform(), 1, 1, 1, 1, cell_bytes=PACKET_BYTES), switches=(geometry,))
-    (records,) = arrivals_in_bytes([arrivals])
-    records["features"][:, MESSAGE_LEFT] = 255  # as labelled_records has it of every trace from outside
-    return vars(in_slots), replay_of("lqd", run, features=True).feed(records)
-
-
-@given(case=slotted_arrivals())
-@settings(max_examples=draws(300))
-def test_a_replay_in_bytes_is_the_slotted_model(case: SlottedArrivals) -> None:
-    assume(case.slot)
-    case = case._replace(buffer=max(case.buffer, case.ports))
-    in_slots, in_bytes = both_ways(case)
-    np.testing.assert_array_equal(in_bytes["lqd_drop"], in_slots["lqd_drop"])
-    np.testing.assert_array_equal(in_bytes["features"], in_slots["features"])
-
-
-def test_a_buffer_without_a_packet_per_port_would_not_be() -> None:
-    in_slots, in_bytes = both_ways(SlottedArrivals(ports=2, buffer=1, slot=[0, 0], port=[0, 1]))
-    assert in_slots["lqd_drop"].tolist() == [1, 0]  # the tie goes to port 0, whose packet leaves at the slot's end
-    assert in_bytes["lqd_drop"].tolist() == [0, 1]  # which in bytes is on the wire already
 
 
 @given(
@@ -413,12 +381,3 @@ def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
         case.ports, case.buffer, np.repeat(optimum.slot[step], times).tolist(), np.repeat(port, times).tolist()
     )
     assert sent == optimum.transmitted
-
-
-def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
-    """Port 1 gets another packet in slot 1 and would run empty in slot 2, port 0 in slot 1, before it gets three."""
-    slot, port = parse("[0011][1][000]")
-    assert offline_optimum(2, 3, slot, port).transmitted == 7
-    assert slow_late_qd(2, 3, slot, port) == (7, [0, 0, 0, 1, 0, 0, 0, 0])
-    lqd = slotted("lqd", 2, 3, np.asarray(slot, np.int64), np.asarray(port, np.int32))
-    assert (lqd["transmitted"], lqd["lqd_drop"].tolist()[:4]) == (6, [0, 1, 0, 0])
