@@ -29,7 +29,7 @@ from foretail.pipelines.stages.demand import demand
 from foretail.sim_bridge.circuits.demand import JOBS, repeated
 from foretail.sim_bridge.imports.synthetic import HEADER_BYTES, emulate, write_etalon_log
 from tests.composed import composed, options, stage_settings
-from tests.features.test_demand_sequences import TOPOLOGY, make_flows
+from tests.features.test_demand import TOPOLOGY, make_flows
 from tests.traces import make_arrivals, write_trace
 
 pytestmark = pytest.mark.slow

@@ -43,6 +43,12 @@ def total(summary: Mapping[str, Any], *path: str) -> int:
     return found
 
 
+def output(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a run writes, and what it says, but for times of the machine."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"}
+    return files | {name: value for name, value in summary.items() if not name.endswith("_seconds")}
+
+
 def written(
     document: Mapping[str, Any], folder: Path, moments: Sequence[int], further: int = 300_000
 ) -> dict[str, Any]:
@@ -55,9 +61,7 @@ def written(
         network.advance(moment + further)
         network.restore(snapshot)
     network.advance()
-    summary = network.finish()
-    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"}
-    return files | {name: value for name, value in summary.items() if not name.endswith("_seconds")}
+    return output(folder, network.finish())
 
 
 def require_conserved(summary: Mapping[str, Any], *, loses_nothing: bool = True) -> None:
