@@ -36,6 +36,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
+from tests.export.c.test_c import FORMS
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
 
@@ -164,12 +165,6 @@ def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework(
 
 
 EDGES = (0, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 2)
-FORMS: list[tuple[Single, Batch]] = [
-    ("branches", "rows"),
-    ("branches", "lanes"),
-    ("bitvector", "rows"),
-    ("bitvector", "lanes"),
-]
 
 
 def stumps_at(cuts: list[int], bits: int) -> Ensemble:

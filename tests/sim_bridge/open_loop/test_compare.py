@@ -405,6 +405,7 @@ def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble
     assert in_bytes.scores == scores
     assert scores.sent == 1024 * in_slots.transmitted[policy]
     assert (scores.lqd, scores.accept) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
+    assert known.lqd == in_slots.lqd
     assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
     for name in ("learned", "credence", policy):
         assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
@@ -503,20 +504,6 @@ def test_half_of_the_answers_inverted_is_neither_rule_and_none_is_the_rule() -> 
     assert sent[0] == run.sent("learned", rule)
     assert sorted(sent, reverse=True) == sent
     assert len(set(sent)) == 4
-
-
-def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path) -> None:
-    made = Incast(fan_in=3, background_load=0.6)
-    described = slotted_run(made, 8, 20, 3000, 1, cell_bytes=256)
-    write_open_loop_dataset(tmp_path / "run", described, arrivals_in_bytes(made.batches(8, 160, 3000, 1)))
-    dataset = Dataset.open(tmp_path / "run")
-    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
-    run, scores = (
-        KnownRun.of(dataset),
-        replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), Decider("learned", rule)),
-    )
-    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent, scores.lqd]
-    assert run.sent("learned", rule) < run.lqd
 
 
 def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None:

