@@ -141,18 +141,6 @@ def test_a_policy_is_the_slow_model(policy: str, data: st.DataObject, rules: Rul
         np.testing.assert_array_equal(native["lqd_drop"], native["outcome"] != 0)
 
 
-@given(case=byte_arrivals(), rules=st.sampled_from(ANY_RULES))
-def test_bytes_are_conserved(case: Case, rules: Rules) -> None:
-    geometry, packets = case
-    for policy in OF_ARRIVALS:
-        replay = begin(policy, [geometry], rules)
-        outcome = feed(replay, packets)["outcome"]
-        sent = [packet.size for packet, fate in zip(packets, outcome, strict=True) if packet.data and fate == 0]
-        finished = replay.finish()
-        assert (finished["transmitted_bytes"], finished["transmitted_packets"]) == (sum(sent), len(sent))
-        assert all(packet.data or fate in (0, 3) for packet, fate in zip(packets, outcome, strict=True))
-
-
 @given(data=st.data(), case=byte_arrivals())
 @pytest.mark.parametrize(
     "policy", ["cs", "abm", "reverie", "occamy", "lqd", "credence", "guarded", "learned", "credence_artifact"]

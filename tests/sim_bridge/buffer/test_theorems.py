@@ -1,7 +1,7 @@
 """What the literature claims of the policies, on every kind of sequence; where a claim fails, the smallest case known.
 
 Sources: Credence (NSDI'24) sections 2 and 3; the upper bounds of Complete Sharing (N + 1), LQD (1.707) and Harmonic
-(ln N + 2) as it cites them. Its Lemma 1 and Theorem 1 are in ``test_counterexamples``. OPT is LateQD, which is exact.
+(ln N + 2) as it cites them. Its Lemma 1 and Theorem 1 are refuted below. OPT is LateQD, which is exact.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_perfect_predictions_on_any_sequence_of_the_model(
 def test_with_tail_victims_perfect_predictions_need_no_limit_on_the_arrivals_of_a_slot(
     case: SlottedArrivals, victim: str
 ) -> None:
-    """If the arrival counts; where it does not, `test_credence_facts` has a case."""
+    """If the arrival counts; where it does not, a case below loses a packet."""
     arrivals = Slotted(np.asarray(case.slot, np.int64), np.asarray(case.port, np.int32))
     perfect_makes_credence_lqd(case.ports, case.buffer, arrivals, victim=victim)
 
@@ -158,7 +158,7 @@ def test_beyond_the_model_our_safeguard_can_cost_more_when_ports_do_not_divide_t
     """Nothing in the paper is refuted: three packets arrive in a slot of two ports, and the safeguard is ours.
 
     Ours keeps floor(B / N) packets of a burst, the paper's the next whole number above: the price of perfect
-    predictions being exact (`test_credence_facts`).
+    predictions being exact (`THREE_PORTS` below).
     """
     slot, port = parse("[000]")
     case = SlottedArrivals(2, 3, slot, port)

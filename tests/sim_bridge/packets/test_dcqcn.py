@@ -298,10 +298,7 @@ def test_senders_come_to_equal_shares_of_a_full_link(transport: str, marks: dict
 
 
 MIXTURES = [
-    *(
-        {"transport__name": "cubic", "transport__background_name": "roce", "transport__rdma__control": control}
-        for control in (None, "powertcp", "dcqcn")
-    ),
+    {"transport__name": "cubic", "transport__background_name": "roce", "transport__rdma__control": "dcqcn"},
     {"transport__name": "dctcp", "transport__background_name": "irn", "transport__rdma__control": "powertcp"},
     {
         "transport__name": "newreno",
@@ -310,7 +307,6 @@ MIXTURES = [
         "transport__recovery": "linux",
     },
     {"transport__name": "roce", "transport__background_name": "cubic", "transport__rdma__control": "dcqcn"},
-    {"transport__name": "irn", "transport__background_name": "newreno", "transport__rdma__control": "powertcp"},
 ]
 
 
