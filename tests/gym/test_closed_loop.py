@@ -247,7 +247,7 @@ test_what_is_no_scenario_is_refused = refusing(
         lambda: run_live_native([learned()], lambda _: 1 / 0, ("queue",)),
         "^the predictor .* on 1 rows .ZeroDivisionError",
     ),
-    (lambda: ClosedLoopAlphaEnv(document()).step(START), r"call reset\(\) first"),
+    (lambda: ClosedLoopAlphaEnv(document()).step(np.array([START])), r"call reset\(\) first"),
     *((lambda one=one: acted(one), r"an action must be \d+ whole numbers from 0 to 13") for one in (14, 0.5, -1, None)),
     (lambda: ClosedLoopAlphaEnv(document(), render_mode="human"), "render_mode"),
     (lambda: ClosedLoopAlphaEnv(document(**SILENT)).reset(seed=3), "seed 3 has no queries, no short and no long flows"),

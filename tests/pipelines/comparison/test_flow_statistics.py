@@ -149,9 +149,6 @@ def test_intervals_need_two_values() -> None:
     assert mean_interval([]).mean is None
     one = mean_interval([None, 2.5])
     assert (one.mean, one.low, one.high, one.pairs) == (2.5, None, None, 1)
-
-
-def test_equal_values_have_an_interval_of_no_width() -> None:
     assert mean_interval([2.5, 2.5, 2.5]) == PairedDifference(2.5, 2.5, 2.5, 3)
 
 
