@@ -29,7 +29,6 @@ from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, ru
 from foretail.sim_bridge.packets.simulation import Progress, etalon_log
 from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
-from tests.examples import some_by_day
 from tests.scenarios import RACKS, STAR, settings, with_racks
 
 pytestmark = pytest.mark.ns3
@@ -78,6 +77,10 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
         assert node["queued_bytes"] == 0
     assert run.summary["completed_flows"] == run.summary["flows"] > 50
     assert sum(total(run, "data_drops", why, "packets") for why in DROPS) > 100
+    assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
+    assert total(run, "control_drops", "pushed_out", "packets") == 0
+    np.testing.assert_array_equal(planned(run), planned(simulate()))  # of every policy the same flows
+    assert np.all(run.flows()["fct_ns"] >= run.flows()["ideal_fct_ns"])
 
 
 @pytest.mark.nightly
@@ -113,13 +116,6 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
     run, same = simulate(**short), simulate(**short, **ignored)
     np.testing.assert_array_equal(arrivals_of(run), arrivals_of(same))
     np.testing.assert_array_equal(run.flows(), same.flows())
-
-
-def test_only_two_policies_push_out_and_only_data(simulate: Any) -> None:
-    for policy in OF_ARRIVALS:
-        run = simulate(policy__name=policy)
-        assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
-        assert total(run, "control_drops", "pushed_out", "packets") == 0
 
 
 def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
@@ -401,13 +397,6 @@ def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path:
     command = [str(build_driver()), "--check", str(tmp_path / "settings.json")]
     checked = subprocess.run(command, capture_output=True, text=True, check=True)
     assert checked.stdout == "setting 'transport.name' is missing\n"
-
-
-@pytest.mark.parametrize("policy", some_by_day(OF_ARRIVALS, lambda policy: policy in ("dt", "credence", "occamy")))
-def test_policies_see_the_same_flows_and_none_beats_its_ideal_time(simulate: Any, policy: str) -> None:
-    run = simulate(policy__name=policy)
-    np.testing.assert_array_equal(planned(run), planned(simulate()))
-    assert np.all(run.flows()["fct_ns"] >= run.flows()["ideal_fct_ns"])
 
 
 @pytest.mark.nightly
