@@ -22,11 +22,10 @@ from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
 from foretail.pipelines.data.simulation import driver_config, rules_in_force
-from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
-from tests.composed import composed, foretail, result_in
+from tests.composed import foretail, result_in, stage_settings
 from tests.traces import write_slots
 
 pytestmark = pytest.mark.slow
@@ -161,8 +160,7 @@ def test_a_replay_and_a_network_say_which_rule_was_in_force(tmp_path: Path) -> N
     assert all(turn["rule"] in names and turn["slot"] % 500 == 0 for turn in turns)
     other = foretail(tmp_path, "replay", "arrivals=a.csv", "ports=8", "buffer=200", "parameters.rules=[best]")
     assert "the zoo has no rule best: foretail zoo lists them" in " ".join(other.stderr.split())
-    overrides = ("scenario=leafspine_small", "scenario.traffic_ns=1000000")
-    scenario = typed(composed("collect", *overrides), CollectConfig, overrides).scenario
+    scenario = stage_settings(CollectConfig, "scenario=leafspine_small", "scenario.traffic_ns=1000000").scenario
     document = driver_config(scenario, Policy("chosen", rules=names, window_ns=100_000), 1, trace=False)
     assert document["policy"]["rules"] == zoo.numbers(names)
     (tmp_path / "run").mkdir()

@@ -30,12 +30,11 @@ from foretail.features.records import ARRIVAL_DTYPE, FLOW_DTYPE
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.pipelines.data.simulation import driver_config
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
-from tests.composed import composed
+from tests.composed import stage_settings
 from tests.scenarios import settings
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_racks, drawn_settings
 
@@ -190,8 +189,7 @@ SCENARIOS = ("leafspine_small", "elephants", "on_off_elephants", "star", "cluste
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_scenarios_of_foretail_have_the_same_bytes(name: str, policy: str, tmp_path: Path) -> None:
     traffic_ns = 1_000_000 if name == "paper" else 5_000_000
-    overrides = (f"scenario={name}", f"scenario.traffic_ns={traffic_ns}")
-    scenario = typed(composed("collect", *overrides), CollectConfig, overrides).scenario
+    scenario = stage_settings(CollectConfig, f"scenario={name}", f"scenario.traffic_ns={traffic_ns}").scenario
     check_same(driver_config(scenario, Policy(policy), 1, trace=policy == "lqd"), tmp_path)
 
 
@@ -276,7 +274,7 @@ def test_collect_writes_the_same_dataset_from_both_networks(tmp_path: Path) -> N
     datasets = {}
     for network in ("ns3", "native"):
         given = ("scenario=tiny", f"network={network}", "seeds=[3]", f"store_dir={tmp_path}")
-        (made,) = collect(typed(composed("collect", *given), CollectConfig, given), tmp_path).runs
+        (made,) = collect(stage_settings(CollectConfig, *given), tmp_path).runs
         datasets[network] = Dataset.open(made.path).manifest
     assert datasets["native"].content_sha256 == datasets["ns3"].content_sha256
     assert datasets["native"].versions.keys() == {"foretail", "native_sha256"}
