@@ -22,7 +22,7 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
+from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
@@ -348,9 +348,31 @@ BUFFER = {"policy": "lqd", "bytes": 72_000, "alpha": 1.0, "library": None, "tau"
 SHARED = {"voq_packets": None, "buffer": BUFFER}
 
 
-def simulated(folder: Path, **groups: Any) -> DriverRun:
-    folder.mkdir(exist_ok=True)
-    return run_driver(with_racks(**groups), folder)
+def require_flows_across_racks(run: Any, folder: Path, *, resized: bool) -> CircuitUse:
+    """Long flows of :func:`with_racks` have used and overflown their VOQ, and the importer reads the log of that."""
+    there, back = run.summary["voqs"]
+    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
+    assert min(there["by_circuit"], there["by_packet"], there["dropped"]) > 0
+    assert 8 < there["longest"] <= 30 if resized else there["longest"] == 8
+    flows = run.flows()
+    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
+    assert not (flows["fct_ns"] >= 0).any()
+
+    log = EtalonLog.open(etalon_log(folder), Reading(racks=3, voq_packets=there["longest"]))
+    survey = log.survey()
+    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
+    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
+    assert survey.voqs.keys() == {(1, 3), (3, 1)}
+    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
+    assert survey.least_latency_ns[0] is not None
+    arrivals = np.concatenate(list(log.arrivals(survey)))
+    assert len(arrivals) == survey.packets
+    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
+    assert arrivals["size_bytes"].max() == 9000
+    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
+    assert 0 < use.utilisation_percent <= use.most_percent <= 100
+    assert 10 < use.p50_us <= use.p99_us
+    return use
 
 
 @pytest.mark.parametrize(
@@ -362,31 +384,13 @@ def simulated(folder: Path, **groups: Any) -> DriverRun:
 def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     tmp_path: Path, racks: dict[str, Any], control: str
 ) -> None:
-    run = simulated(tmp_path, racks=racks, transport={"name": control})
-    there, back = run.summary["voqs"]
-    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
-    for voq in (there, back):
+    run = run_driver(with_racks(racks=racks, transport={"name": control}), tmp_path)
+    for voq in run.summary["voqs"]:
         assert voq["arrived"] == voq["dropped"] + voq["by_packet"] + voq["by_circuit"] + voq["waiting"]
-    assert min(there["by_circuit"], there["by_packet"], there["dropped"]) > 0
-    assert 8 < there["longest"] <= 30 if "resize" in racks else there["longest"] == 8
+    require_flows_across_racks(run, tmp_path, resized="resize" in racks)
     flows = run.flows()
-    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
-    assert not (flows["fct_ns"] >= 0).any()
     assert not flows["ideal_fct_ns"].any()
     assert flows["retransmissions"].sum() > 0
-
-    log = EtalonLog.open(etalon_log(tmp_path), Reading(racks=3, voq_packets=there["longest"]))
-    survey = log.survey()
-    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
-    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
-    assert survey.voqs.keys() == {(1, 3), (3, 1)}
-    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
-    arrivals = np.concatenate(list(log.arrivals(survey)))
-    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
-    assert arrivals["size_bytes"].max() == 9000
-    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
-    assert 0 < use.utilisation_percent <= use.most_percent <= 100
-    assert 10 < use.p50_us <= use.p99_us
 
 
 def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:
