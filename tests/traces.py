@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,17 @@ RUN = Run(
     average_shift=15,
     versions={"foretail": "0"},
 )
+
+
+ARTIFACT = replace(
+    RUN,
+    scenario={"name": "credence_artifact"},
+    switches=(SwitchGeometry(20, 1_000_000, (10**10,) * 20),),
+    rules=Rules("uncounted", "lowest_port", "tail"),
+    cell_bytes=1,
+    average_shift=0,
+)
+"""The run of the rows of Credence's artifact."""
 
 
 class Arrivals(NamedTuple):
@@ -95,3 +107,9 @@ def write_bursts(path: Path, seed: int, bursts: int = 30, **changes: Any) -> Dat
     }
     write_open_loop_dataset(path, replace(RUN, **(about | changes)), [records])
     return Dataset.open(path)
+
+
+def write_slots(path: Path, slots: Iterable[int], ports: Iterable[int], **columns: Iterable[int]) -> None:
+    """Write packets in slots as a file of arrivals, with further columns."""
+    rows = zip(slots, ports, *columns.values(), strict=True)
+    path.write_text("\n".join([",".join(("slot", "port", *columns)), *(",".join(map(str, row)) for row in rows), ""]))

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.pipelines.comparison.policy_runs import check_same_flows
 from foretail.pipelines.experiment.catalog import experiments, run_experiment
 from foretail.pipelines.experiment.declaration import FunctionExperiment, Run
 from foretail.pipelines.experiment.sweep import CLOSE, IN_SHAPE, NOT, REPRODUCED, UNKNOWN, WEAKER, WORSE
@@ -154,16 +153,6 @@ def test_a_model_that_the_scenario_refuses_fails_alone(found: FlowFindings, fold
     assert refused.failed.keys() == {f"base: {policy}, given, seed 101" for policy in ("credence", "guarded")}
     assert "2 of 4 points failed" in str(points_failed(refused.failed, refused.shown().points))
     assert list(refused.conditions["base"].policies) == ["lqd", "dt"]
-
-
-def test_flows_that_differ_cannot_be_compared(found: FlowFindings, folder: Path) -> None:
-    class Run:
-        def __init__(self, policy: str, traffic: str) -> None:
-            self.policy, self.seed, self.flows_sha256 = policy, 101, traffic
-
-    check_same_flows([Run("lqd", "a"), Run("dt", "a")])  # type: ignore[list-item]
-    with pytest.raises(ForetailError, match="lqd and dt were offered different flows on seed 101"):
-        check_same_flows([Run("lqd", "a"), Run("dt", "b")])  # type: ignore[list-item]
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------

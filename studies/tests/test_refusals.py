@@ -56,6 +56,12 @@ REFUSED = {
         ("split={name:by_time}", "split is by_time, and promise holds whole runs out: use by_run"),
     ],
     "referees": [("networks=[ns3]", "networks lacks native, with which the others are compared: add it")],
+    "reverie_a": [
+        ("compare=[{against:[fifo],metrics:[cost]}]", "names fifo, which is not among variants: add it there"),
+        ("compare=[{along:way,against:[sonic],metrics:[cost]}]", "names sonic, which is not among ways"),
+        ("compare=[{against:[sonic],metrics:[colour]}]", "metrics lacks colour, which is compared"),
+        ("least=[colour]", "metrics lacks colour, which is compared: add it with its title"),
+    ],
     "rule_by_ppo": [("observed=[queue]", "observed holds queue, which has more than 8 bits")],
     "sharing_rule": [
         ("ranges.fill=[200,256]", "ranges.fill = [200, 256]: give two values in order, from 0"),

@@ -217,7 +217,7 @@ def names_outside(folder: Path) -> None:
     (folder / DIGEST_FILE).write_text(json.dumps(document))
 
 
-def test_damaged_missing_and_foreign_files_are_same_apart(folder: Path) -> None:
+def test_damaged_missing_and_foreign_files_are_distinguished(folder: Path) -> None:
     (folder / "a").write_text("changed")
     (folder / "in" / "b").unlink()
     (folder / "in" / "c").write_text("of somebody else")

@@ -36,6 +36,7 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput, votes_of
 from foretail.models.ensemble.rounding import rounding_bound
 from foretail.models.ensemble.tree import Tree
 from tests.examples import draws
+from tests.export.c.test_c import FORMS
 from tests.forests import Trained, forests, paper_forest, stump, stumps
 
 
@@ -56,15 +57,6 @@ def _orders(ensemble: Ensemble, bits: int) -> bool:
         by_sum.setdefault(total, set()).add(votes)
     groups = [by_sum[total] for total in sorted(by_sum)]
     return all(len(g) == 1 for g in groups) and all(max(a) < min(b) for a, b in pairwise(groups))
-
-
-@settings(max_examples=draws(30))
-@given(forests())
-def test_votes_decide_as_exact_sums_on_training_extreme_and_unseen_rows(trained: Trained) -> None:
-    voted = with_votes(trained.ensemble)
-    assert voted.default_tau is not None
-    assert np.array_equal(voted.score(trained.rows) > voted.default_tau, trained.ensemble.exceeds(trained.rows))
-    assert voted.threshold == trained.ensemble.threshold
 
 
 @settings(max_examples=draws(30))
@@ -173,12 +165,6 @@ def test_above_the_limit_votes_that_do_not_fit_round_no_more_than_the_framework(
 
 
 EDGES = (0, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 2)
-FORMS: list[tuple[Single, Batch]] = [
-    ("branches", "rows"),
-    ("branches", "lanes"),
-    ("bitvector", "rows"),
-    ("bitvector", "lanes"),
-]
 
 
 def stumps_at(cuts: list[int], bits: int) -> Ensemble:

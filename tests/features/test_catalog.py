@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from foretail.core.errors import ForetailError
 from foretail.features.catalog import (
     FEATURE_GROUPS,
     FEATURES,
@@ -19,6 +18,7 @@ from foretail.features.catalog import (
     selection_cost,
     training_columns,
 )
+from tests.refusals import refusing
 
 NAMES = tuple(f.name for f in FEATURES)
 
@@ -77,19 +77,6 @@ def test_real_features_train_on_the_shadow_unless_own_queues_are_asked_for() -> 
     assert training_columns(["first_rtt", "incast"], own_queues=False) == ("first_rtt", "incast")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["queue", "mood"], r"^unknown feature 'mood': choose from queue, queue_average, "),
-        (["queue", "queue"], r"^feature 'queue' is chosen more than once"),
-        ([], r"^no features chosen"),
-    ],
-)
-def test_bad_names_are_refused(names: list[str], message: str) -> None:
-    with pytest.raises(ForetailError, match=message):
-        training_columns(names, own_queues=False)
-
-
 def test_a_cost_is_the_registers_and_the_reading() -> None:
     assert feature("threshold").cost == FeatureCost(0, 0, 1)
     assert feature("threshold_average").cost == FeatureCost(80, 0, 19)
@@ -124,6 +111,9 @@ def test_one_feature_selected_costs_what_it_costs_alone(name: str) -> None:
     )
 
 
-def test_what_no_switch_can_know_has_no_cost() -> None:
-    with pytest.raises(ForetailError, match=r"^feature 'incast' has no cost, no switch can know it"):
-        selection_cost(["threshold", "incast"], ports=10)
+test_what_cannot_be_chosen_is_refused = refusing(
+    (lambda: training_columns(["queue", "mood"], own_queues=False), "^unknown feature 'mood': choose from queue, "),
+    (lambda: training_columns(["queue", "queue"], own_queues=False), "^feature 'queue' is chosen more than once"),
+    (lambda: training_columns([], own_queues=False), "^no features chosen"),
+    (lambda: selection_cost(["threshold", "incast"], ports=10), "^feature 'incast' has no cost, no switch can know it"),
+)

@@ -25,7 +25,6 @@ from foretail.features.catalog import FEATURES, SHADOW_COLUMNS
 from foretail.features.dataset import writer
 from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import (
-    CONTROL_SCHEMA,
     DROP_COSTS_SCHEMA,
     ROWS_SCHEMA,
     Manifest,
@@ -130,11 +129,6 @@ def test_parts_and_row_groups_have_fixed_sizes_and_describe_themselves(tmp_path:
         assert {file.metadata.row_group(0).column(k).compression for k in range(len(ROWS_SCHEMA))} == {"ZSTD"}
 
 
-def test_every_column_has_a_description() -> None:
-    for schema in (ROWS_SCHEMA, CONTROL_SCHEMA):
-        assert all(field.metadata[b"description"].endswith(b".") for field in schema)
-
-
 def test_the_bytes_depend_on_the_arrivals_alone(tmp_path: Path) -> None:
     arrivals = make_arrivals(300)
     for name, batch in (("a", 1000), ("b", 1000), ("c", 13), ("d", 1)):
@@ -147,22 +141,6 @@ def test_the_bytes_depend_on_the_arrivals_alone(tmp_path: Path) -> None:
     arrivals.shadow[np.flatnonzero(arrivals.records["flow_class"])[-1], 0] ^= 1
     changed = write_trace(tmp_path / "e", arrivals)
     assert changed.manifest.content_sha256 != json.loads(contents[0][Path("manifest.json")])["content_sha256"]
-
-
-def test_an_empty_run_is_a_dataset(tmp_path: Path) -> None:
-    dataset = write_trace(tmp_path / "run", make_arrivals(0))
-    assert list(dataset.rows()) == []
-    assert list(dataset.arrivals()) == []
-    assert dataset.count() == 0
-    assert dataset.frame().shape == (0, len(ROWS_SCHEMA))
-    assert dataset.manifest.files == ()
-
-
-def test_a_run_of_control_packets_alone_replays(tmp_path: Path) -> None:
-    arrivals = make_arrivals(50)
-    arrivals.records["flow_class"] = 0
-    dataset = write_trace(tmp_path / "run", arrivals)
-    assert np.concatenate(list(dataset.arrivals()))["time_ns"].tolist() == arrivals.records["time_ns"].tolist()
 
 
 @pytest.mark.parametrize(

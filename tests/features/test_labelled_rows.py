@@ -69,18 +69,6 @@ def test_a_sample_keeps_every_drop_and_all_that_is_asked(side: Side) -> None:
     assert set(sample.weight[~kept]) == {10.0}
 
 
-def test_weights_stand_for_all_rows_in_expectation(side: Side) -> None:
-    everything = read_rows(side, COLUMNS)
-    sums = []
-    for seed in range(40):
-        weight = read_rows(side, COLUMNS, Sampling(0.25, seed)).weight
-        assert weight is not None
-        sums.append(weight.sum())
-    others = len(everything) - np.count_nonzero(everything.lqd_drop | (everything.asked == 1))
-    deviation = np.sqrt(others * 3 / len(sums))  # each of the others weighs 4 with probability 1 / 4
-    assert abs(np.mean(sums) - len(everything)) < 5 * deviation
-
-
 def test_the_draw_does_not_depend_on_batches(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     once = read_rows(side, COLUMNS, Sampling(0.3, seed=1))
     whole = Dataset.rows

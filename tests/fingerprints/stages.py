@@ -21,7 +21,7 @@ from tests.fingerprints.canonical import fingerprint
 from tests.fingerprints.drawn import drawn_ensemble
 from tests.fingerprints.place import Place
 from tests.forests import PAPER_INPUTS
-from tests.traces import write_bursts
+from tests.traces import write_bursts, write_slots
 
 
 def tables(folder: Path, *command: str) -> str:
@@ -43,8 +43,7 @@ def slotted(place: Place) -> Iterator[Fingerprint]:
     random = np.random.default_rng(1)
     slots = np.repeat(np.arange(500), 8)
     ports = np.where(slots % 50 < 20, slots // 50 % 8, random.integers(0, 8, len(slots)))
-    rows = zip(slots.tolist(), ports.tolist(), strict=True)
-    (folder / "a.csv").write_text("slot,port\n" + "".join(f"{slot},{port}\n" for slot, port in rows))
+    write_slots(folder / "a.csv", slots, ports)
     for settings in ("optimum=true", "predictions=flipped flip_probability=0.1"):
         found = tables(folder, "replay", "arrivals=a.csv", "ports=8", "buffer=40", *settings.split())
         yield Fingerprint("evaluate", f"arrivals=a.csv {settings}", found)

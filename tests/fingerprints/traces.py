@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import Rules, SwitchGeometry
+from foretail.features.dataset.schema import SwitchGeometry
 from foretail.sim_bridge.arrivals.workloads import WORKLOADS, workload_of
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
@@ -18,7 +18,7 @@ from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.place import Place
-from tests.traces import RUN, write_bursts
+from tests.traces import ARTIFACT, RUN, write_bursts
 
 
 def seen(dataset: Dataset, parameters: str) -> Iterator[Fingerprint]:
@@ -86,15 +86,7 @@ def artifact(place: Place) -> Iterator[Fingerprint]:
     rows[:, 0:3:2].sort(axis=1)  # no queue is longer than what the buffer holds
     text = "\n".join([" ".join(COLUMNS), *(" ".join(map(str, row)) for row in rows.tolist())]) + "\n"
     (folder / "log").write_text(text, encoding="ascii")
-    run = replace(
-        RUN,
-        scenario={"name": "credence_artifact"},
-        switches=(SwitchGeometry(20, 10**6, (10**10,) * 20),),
-        rules=Rules("uncounted", "lowest_port", "tail"),
-        cell_bytes=1,
-        average_shift=0,
-    )
-    write_artifact_rows(folder / "dataset", run, folder / "log")
+    write_artifact_rows(folder / "dataset", ARTIFACT, folder / "log")
     yield from seen(Dataset.open(folder / "dataset"), parameters_text(source="credence_artifact", seed=1))
 
 

@@ -6,7 +6,7 @@ import json
 import struct
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from foretail.export.schedule import (
 )
 from foretail.export.target import export
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import Manifest, Rules, SwitchGeometry
+from foretail.features.dataset.schema import Manifest
 from foretail.features.demand.logs import Steps, read_demand_logs
 from foretail.features.demand.matrix import read_demand
 from foretail.models.demand.averages import Seasonal
@@ -55,17 +55,9 @@ from foretail.sim_bridge.imports.sonic.config import read_config
 from foretail.sim_bridge.imports.synthetic import emulate, write_etalon_log
 from foretail.testing import synthetic_sequences
 from tests.export.p4.p4_texts import small_ensemble, texts_of
-from tests.traces import RUN, write_bursts
+from tests.traces import ARTIFACT, write_bursts
 
 TWO = (FeatureInput("queue", "cell_bytes=256", 10), FeatureInput("occupancy", "cell_bytes=256", 10))
-ARTIFACT = replace(
-    RUN,
-    scenario={"name": "credence_artifact"},
-    switches=(SwitchGeometry(20, 1_000_000, (10**10,) * 20),),
-    rules=Rules("uncounted", "lowest_port", "tail"),
-    cell_bytes=1,
-    average_shift=0,
-)
 
 
 @dataclass(frozen=True)

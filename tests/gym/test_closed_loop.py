@@ -176,19 +176,6 @@ def test_without_autoreset_what_has_ended_waits_for_the_others() -> None:
     many.step(accept)
 
 
-def test_what_is_wrong_is_one_sentence() -> None:
-    env = ClosedLoopEnv(learned())
-    with pytest.raises(ForetailError, match=r"^no packet waits for an action: call reset\(\) first$"):
-        env.step(ACCEPT)
-    with pytest.raises(ForetailError, match=r"^unknown feature 'length'"):
-        ClosedLoopEnv(learned(), features=("length",))
-    with pytest.raises(ForetailError, match=r"^num_envs must be a whole number of at least 1, not 0$"):
-        ClosedLoopVectorEnv(learned(), 0)
-    with pytest.raises(ForetailError, match=r"^the predictor .* fails on 1 rows .ZeroDivisionError"):
-        run_live_native([learned()], lambda _: 1 / 0, ("queue",))
-    assert run_live_native([], lambda x: x, ("queue",)) == []
-
-
 INTERVAL_NS = 100_000
 START = 11  #: the action of alpha 16
 
@@ -196,13 +183,6 @@ START = 11  #: the action of alpha 16
 def document(**changes: Any) -> dict[str, Any]:
     start = {"policy__name": "dt", "policy__alpha": 16.0, "policy__alpha_interval_ns": INTERVAL_NS}
     return settings(**(start | {"traffic_ns": 1_000_000} | changes))
-
-
-def in_one_piece_of_alphas(found: dict[str, Any], **policy: Any) -> tuple[Any, int]:
-    """The flows of a run in which nobody acts, and its end."""
-    network = NativeNetwork({**found, "policy": found["policy"] | policy})
-    network.advance()
-    return network.flows(), network.now_ns
 
 
 @pytest.mark.parametrize("queues", [1, 2])
@@ -225,11 +205,11 @@ def test_a_tree_that_acts_is_the_tree_that_the_network_runs(queues: int, tmp_pat
         action = alpha_exponents(tree, seen.astype(np.int64)) - EXPONENTS[0]
         acted |= set(action.tolist())
         earned += reward
-    flows, end_ns = in_one_piece_of_alphas(found, predictor="library", library=str(library))
+    flows, end_ns = in_one_piece(found, predictor="library", library=str(library))
     assert len(acted) > 2
     assert env._network is not None
     assert (env._network.flows() == flows).all()
-    assert not (in_one_piece_of_alphas(found)[0] == flows).all()
+    assert not (in_one_piece(found)[0] == flows).all()
     assert info == {"time_ns": end_ns, "cost": pytest.approx(run_cost(flows, end_ns, found).cost)}
     assert 1 - earned == pytest.approx(info["cost"])
 
@@ -243,23 +223,15 @@ def test_gymnasium_finds_nothing_wrong_with_alphas() -> None:
     assert not seen.any()
 
 
-def test_bad_use_is_one_sentence() -> None:
-    env = ClosedLoopAlphaEnv(document())
-    with pytest.raises(ForetailError, match=r"call reset\(\) first"):
-        env.step(np.zeros(4, int))
-    seen, _ = env.reset(seed=1)
-    for action in (np.zeros(3, int), np.full(len(seen), 14), np.full(len(seen), 0.5), np.full(len(seen), -1)):
-        with pytest.raises(ForetailError, match=f"an action must be {len(seen)} whole numbers from 0 to 13"):
-            env.step(action)
-    with pytest.raises(ForetailError, match="render_mode"):
-        ClosedLoopAlphaEnv(document(), render_mode="human")
-    silent = document(background__load=0.0, incast__queries_per_second_per_server=0.0)
-    with pytest.raises(ForetailError, match="seed 3 has no queries, no short and no long flows"):
-        ClosedLoopAlphaEnv(silent).reset(seed=3)
-
-
 def began(scenario: dict[str, Any]) -> object:
     return ClosedLoopEnv(scenario).reset(seed=1)
+
+
+def acted(alpha: float | None) -> object:
+    """Step with this for every queue, or for all but one."""
+    env = ClosedLoopAlphaEnv(document())
+    seen, _ = env.reset(seed=1)
+    return env.step(np.zeros(len(seen) - 1, int) if alpha is None else np.full(len(seen), alpha))
 
 
 SILENT = {"background__load": 0.0, "incast__queries_per_second_per_server": 0.0}
@@ -268,6 +240,17 @@ test_what_is_no_scenario_is_refused = refusing(
     (lambda: began(with_racks()), "^switches of racks with circuits ask nobody in Python"),
     (lambda: began(learned(format=7)), "^the native simulation failed: setting 'format' must be 1"),
     (lambda: began(learned(**SILENT)), "^seed 1 has no queries, no short and no long flows: lengthen the scenario's"),
+    (lambda: ClosedLoopEnv(learned()).step(ACCEPT), r"^no packet waits for an action: call reset\(\) first$"),
+    (lambda: ClosedLoopEnv(learned(), features=("length",)), r"^unknown feature 'length'"),
+    (lambda: ClosedLoopVectorEnv(learned(), 0), r"^num_envs must be a whole number of at least 1, not 0$"),
+    (
+        lambda: run_live_native([learned()], lambda _: 1 / 0, ("queue",)),
+        "^the predictor .* on 1 rows .ZeroDivisionError",
+    ),
+    (lambda: ClosedLoopAlphaEnv(document()).step(np.array([START])), r"call reset\(\) first"),
+    *((lambda one=one: acted(one), r"an action must be \d+ whole numbers from 0 to 13") for one in (14, 0.5, -1, None)),
+    (lambda: ClosedLoopAlphaEnv(document(), render_mode="human"), "render_mode"),
+    (lambda: ClosedLoopAlphaEnv(document(**SILENT)).reset(seed=3), "seed 3 has no queries, no short and no long flows"),
     (lambda: ClosedLoopAlphaEnv(document(policy__name="lqd")), "policy 'lqd' of the scenario leaves no alpha to set: "),
     (lambda: ClosedLoopAlphaEnv(document(policy__predictor="library")), "leaves no alpha to set"),
 )

@@ -1,7 +1,7 @@
 """Inputs that look right and mean something else, as people reported them: each is told or refused by the command.
 
 Modules of torch are in ``tests/models/drop/test_neural.py``, labels in ``tests/sim_bridge``, environments in
-``tests/gym``, stores in ``tests/models/mlflow``, numbers of YAML in ``tests/pipelines/settings/test_scalars.py``.
+``tests/gym``, stores in ``tests/models/mlflow``, numbers of YAML in ``tests/pipelines/settings/test_validation.py``.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from foretail.models.mlflow import store, tracking
 from foretail.models.mlflow.store import tracking_uri
 from foretail.pipelines.cli import main
 from foretail.pipelines.tracking import server
+from tests.torture.faults import free_port
 
 pytestmark = pytest.mark.slow
 SWEEP = (
@@ -41,12 +42,6 @@ def folder() -> Iterator[Path]:
     place.chmod(0o755)
     yield place
     shutil.rmtree(place)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((server.LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import pytest
 
 from tests.composed import result_in
 from tests.docs.pages import commands_of
+from tests.traces import write_slots
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -168,9 +169,8 @@ def test_a_guest_predictor_goes_the_whole_way_and_leaves_by_a_guest_target(guest
 @pytest.mark.nightly
 def test_a_guest_policy_stands_in_the_table_of_evaluate(guest: Guest) -> None:
     random = np.random.default_rng(1)
-    slots = np.sort(random.integers(0, 2000, 12_000)).tolist()
-    rows = [f"{slot},{port}" for slot, port in zip(slots, random.integers(0, 8, 12_000).tolist(), strict=True)]
-    (guest.folder / "arrivals.csv").write_text("\n".join(["slot,port", *rows]) + "\n")
+    slots = np.sort(random.integers(0, 2000, 12_000))
+    write_slots(guest.folder / "arrivals.csv", slots, random.integers(0, 8, 12_000))
     arrivals = ("arrivals=arrivals.csv", "ports=8", "buffer=64", "allow_more_than_ports_per_slot=true")
     policies = "policies=[lqd,dt,half_and_half.hpp:HalfAndHalf]"
     said = guest.run("foretail", "replay", *arrivals, policies, "hydra.run.dir=open_loop")

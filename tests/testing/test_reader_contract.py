@@ -35,8 +35,7 @@ from foretail.sim_bridge.arrivals.files import ArrivalFile
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.imports.pcap.log import PortTable, read_captures
 from foretail.testing import check_reader
-from tests.sim_bridge.imports.test_imports_artifact import ARTIFACT
-from tests.traces import make_arrivals, write_trace
+from tests.traces import ARTIFACT, make_arrivals, write_trace
 
 TWO = [FeatureInput("queue", "", 8), FeatureInput("occupancy", "", 8)]
 SONIC = Path(__file__).parents[1] / "sim_bridge" / "imports" / "sonic" / "leaf_32x100g.json"

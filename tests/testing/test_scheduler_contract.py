@@ -22,13 +22,22 @@ from foretail.testing import check_policy, check_scheduler, check_threshold_rule
 from tests.broken import broken
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedulers_keep_the_contract(name: str) -> None:
-    check_scheduler(SCHEDULERS[name])
+@pytest.mark.parametrize(
+    ("check", "one"),
+    [
+        *((check_scheduler, one) for one in SCHEDULERS.values()),
+        *((check_threshold_rule, one) for one in THRESHOLD_RULES.values()),
+        *((check_workload, one) for one in WORKLOADS.values()),
+        *((check_policy, one) for one in OF_ARRIVALS),
+    ],
+)
+def test_our_own_keep_their_contract(check: Callable[[Any], None], one: Any) -> None:
+    check(one)
 
 
 def test_settings_know_our_own_names() -> None:
     assert tuple(SCHEDULERS) == circuits.SCHEDULERS
+    assert {*THRESHOLD_RULES, "recovered_loss"} == {*training.THRESHOLDS}
 
 
 def without_demand(usual: Callable[..., Any], demand: DemandMatrix, *asked: int) -> Any:
@@ -45,29 +54,6 @@ def to_itself(usual: Callable[..., Any], *asked: Any) -> Any:
 
 def drawn(usual: Callable[..., Any], *asked: Any) -> Any:
     return np.random.default_rng().permutation(np.repeat(usual(*asked), 50, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("matchings", "clause"),
-    [
-        (to_itself, "Broken breaks a rule: a schedule sends .* from a node to itself"),
-        (
-            lambda usual, *asked: usual(*asked).astype(np.int64) + 2**32,
-            r"matchings must be -1 or in \[0, 4\), not \[4294967297\]",
-        ),
-        (lambda usual, *asked: usual(*asked) / 3, "matchings must be whole numbers, not float64"),
-        (lambda usual, *asked: usual(*asked)[:, :1], r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
-        (lambda usual, *asked: usual(*asked).tolist(), "matchings must give an array, not a list"),
-        (lambda usual, *asked: usual(*asked)[:0], r"Broken breaks a rule: a schedule has shape \(0, 2, 4\)"),
-        (drawn, "the same seed must give the same schedule"),
-        (lambda usual, *asked: np.full_like(usual(*asked), -1), "a schedule must have a circuit"),
-        (without_demand, "Broken breaks a rule: matchings must not change the demand"),
-        (lambda *_: 1 // 0, "matchings must give a schedule .*Broken fails in matchings: ZeroDivisionError: "),
-    ],
-)
-def test_the_contract_catches_schedulers_that_break_it(matchings: Callable[..., Any], clause: str) -> None:
-    with pytest.raises(AssertionError, match=clause):
-        check_scheduler(broken(RoundRobin, matchings=matchings))
 
 
 RULE = """
@@ -90,11 +76,6 @@ def rule(folder: Path, body: str) -> str:
     header = folder / "rule.hpp"
     header.write_text(RULE.format(body=body))
     return f"{header}:Rule"
-
-
-@pytest.mark.parametrize("policy", OF_ARRIVALS)
-def test_policies_keep_the_contract(policy: str) -> None:
-    check_policy(policy)
 
 
 @pytest.mark.slow
@@ -126,39 +107,9 @@ def test_a_name_that_is_none_is_told() -> None:
         check_policy("red")
 
 
-@pytest.mark.parametrize("name", THRESHOLD_RULES)
-def test_threshold_rules_keep_the_contract(name: str) -> None:
-    check_threshold_rule(THRESHOLD_RULES[name])
-
-
-def test_settings_know_our_own_names_of_threshold_rule() -> None:
-    assert {*THRESHOLD_RULES, "recovered_loss"} == {*training.THRESHOLDS}
-
-
 def with_a_false_one(usual: Callable[..., Any], counts: ThresholdCounts) -> Any:
     counts.fp[:] += 1
     return usual(counts)
-
-
-@pytest.mark.parametrize(
-    ("worth", "clause"),
-    [
-        (lambda usual, counts: usual(counts) * np.nan, "worth must be finite, not nan"),
-        (lambda _, counts: counts.tp, "worth must be float64 or float32, not int64"),
-        (lambda *_: 1.0, r"worth must give one number per threshold, shape \(1,\), not a float"),
-        (lambda _, counts: np.random.default_rng().random(len(counts.tp)), "the same counts must have the same worth"),
-        (with_a_false_one, "worth must not change the fp"),
-        (lambda *_: 1 // 0, "worth must answer for any counts: .*Broken fails in worth: ZeroDivisionError: "),
-    ],
-)
-def test_the_contract_catches_rules_that_break_it(worth: Callable[..., Any], clause: str) -> None:
-    with pytest.raises(AssertionError, match=clause):
-        check_threshold_rule(broken(F1, worth=worth))
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_workloads_keep_the_contract(name: str) -> None:
-    check_workload(WORKLOADS[name])
 
 
 def changed(change: Callable[[Slotted], Any]) -> Callable[..., Any]:
@@ -171,23 +122,55 @@ def looking_at_the_end(usual: Callable[..., Any], *asked: Any) -> Any:
     return usual(*asked)
 
 
+SCHEDULES: list[tuple[Callable[..., Any], str]] = [
+    (to_itself, "Broken breaks a rule: a schedule sends .* from a node to itself"),
+    (
+        lambda usual, *asked: usual(*asked).astype(np.int64) + 2**32,
+        r"matchings must be -1 or in \[0, 4\), not \[4294967297\]",
+    ),
+    (lambda usual, *asked: usual(*asked) / 3, "matchings must be whole numbers, not float64"),
+    (lambda usual, *asked: usual(*asked)[:, :1], r"matchings must have shape \(slots, 2, 4\), not \(3, 1, 4\)"),
+    (lambda usual, *asked: usual(*asked).tolist(), "matchings must give an array, not a list"),
+    (lambda usual, *asked: usual(*asked)[:0], r"Broken breaks a rule: a schedule has shape \(0, 2, 4\)"),
+    (drawn, "the same seed must give the same schedule"),
+    (lambda usual, *asked: np.full_like(usual(*asked), -1), "a schedule must have a circuit"),
+    (without_demand, "Broken breaks a rule: matchings must not change the demand"),
+    (lambda *_: 1 // 0, "matchings must give a schedule .*Broken fails in matchings: ZeroDivisionError: "),
+]
+WORTHS: list[tuple[Callable[..., Any], str]] = [
+    (lambda usual, counts: usual(counts) * np.nan, "worth must be finite, not nan"),
+    (lambda _, counts: counts.tp, "worth must be float64 or float32, not int64"),
+    (lambda *_: 1.0, r"worth must give one number per threshold, shape \(1,\), not a float"),
+    (lambda _, counts: np.random.default_rng().random(len(counts.tp)), "the same counts must have the same worth"),
+    (with_a_false_one, "worth must not change the fp"),
+    (lambda *_: 1 // 0, "worth must answer for any counts: .*Broken fails in worth: ZeroDivisionError: "),
+]
+CHUNKS: list[tuple[Callable[..., Any], str]] = [
+    (changed(lambda c: Slotted(c.slot[::-1].copy(), c.port)), "slots must never decrease"),
+    (changed(lambda c: Slotted(c.slot, c.port + np.int32(1))), r"port must be in \[0, 4\)"),
+    (changed(lambda c: Slotted(c.slot.astype(np.int32), c.port)), "slot must be int64, not int32"),
+    (
+        changed(lambda c: Slotted(c.slot, np.random.default_rng().permutation(c.port))),
+        "the same seed must give the same packets",
+    ),
+    (looking_at_the_end, "a longer run of a seed must begin with the shorter one"),
+    (changed(lambda _: 1 // 0), "chunks must give packets.*Broken fails in chunks: ZeroDivisionError: "),
+]
+
+
 @pytest.mark.parametrize(
-    ("chunks", "clause"),
+    ("check", "base", "method", "change", "clause"),
     [
-        (changed(lambda c: Slotted(c.slot[::-1].copy(), c.port)), "slots must never decrease"),
-        (changed(lambda c: Slotted(c.slot, c.port + np.int32(1))), r"port must be in \[0, 4\)"),
-        (changed(lambda c: Slotted(c.slot.astype(np.int32), c.port)), "slot must be int64, not int32"),
-        (
-            changed(lambda c: Slotted(c.slot, np.random.default_rng().permutation(c.port))),
-            "the same seed must give the same packets",
-        ),
-        (looking_at_the_end, "a longer run of a seed must begin with the shorter one"),
-        (changed(lambda _: 1 // 0), "chunks must give packets.*Broken fails in chunks: ZeroDivisionError: "),
+        *((check_scheduler, RoundRobin, "matchings", *row) for row in SCHEDULES),
+        *((check_threshold_rule, F1, "worth", *row) for row in WORTHS),
+        *((check_workload, Uniform, "chunks", *row) for row in CHUNKS),
     ],
 )
-def test_the_contract_catches_workloads_that_break_it(chunks: Callable[..., Any], clause: str) -> None:
+def test_the_contract_catches_what_breaks_it(
+    check: Callable[[Any], None], base: type, method: str, change: Callable[..., Any], clause: str
+) -> None:
     with pytest.raises(AssertionError, match=clause):
-        check_workload(broken(Uniform, chunks=chunks))
+        check(broken(base, **{method: change}))
 
 
 class FitsAndScores:

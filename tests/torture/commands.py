@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from foretail.models.mlflow.registry import lineage, load_ensemble, move_alias
-from tests.traces import write_bursts
+from tests.traces import write_bursts, write_slots
 
 SEEDS = (1, 2, 3, 5, 6, 7)
 GIVEN = ("datasets=[run-1,run-2,run-3]", "split.train=[1]", "split.validation=[2]", "split.test=[3]")
@@ -131,8 +131,7 @@ def make_template(folder: Path) -> None:
     random = np.random.default_rng(1)
     slots = np.repeat(np.arange(500), 8)
     ports = np.where(slots % 50 < 20, slots // 50 % 8, random.integers(0, 8, len(slots)))
-    rows = zip(slots.tolist(), ports.tolist(), strict=True)
-    (partial / "arrivals.csv").write_text("slot,port\n" + "".join(f"{slot},{port}\n" for slot, port in rows))
+    write_slots(partial / "arrivals.csv", slots, ports)
     demand = random.integers(0, 16, (8, 8)) * (1 - np.eye(8, dtype=np.int64))
     (partial / "demand.csv").write_text("\n".join(",".join(map(str, row)) for row in demand.tolist()) + "\n")
     for name, own in {

@@ -22,7 +22,6 @@ from foretail.models.drop.sharing_rule import SharingRule
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.models.mlflow.registry import Lineage, UsedDataset
 from foretail.pipelines import cli
-from foretail.pipelines.cli import main
 from foretail.pipelines.data.collecting import run_in, workload_in
 from foretail.pipelines.families import DEFAULT, Condition, Costs, Rule, SharingCase
 from foretail.pipelines.settings.compose import compose_policy, compose_settings
@@ -30,6 +29,7 @@ from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail_studies.benchmark import adaptive, frozen_tracks, track
 from foretail_studies.benchmark.frozen_tracks import ACCEPT, LQD, traffic_of
 from foretail_studies.benchmark.track import (
+    CLOSED_LOOP,
     DEMAND,
     OPEN_LOOP,
     FrozenRun,
@@ -120,18 +120,6 @@ def test_another_seed_or_simulator_is_not_this_version(monkeypatch: pytest.Monke
         require_frozen([*measured, replace(right, seed=7)], "small")
 
 
-@pytest.mark.parametrize("size", ["small", "full"])
-def test_every_run_of_the_reference_is_frozen(size: str) -> None:
-    settings = experiment_settings("benchmark", f"size={size}", "tracking=off")
-    wanted = {
-        (family, condition, seed)
-        for family, one in settings.families.items()
-        for condition in one.conditions
-        for seed in settings.seeds
-    }
-    assert {(run.family, run.condition, run.seed) for run in frozen_runs(size)} == wanted
-
-
 def test_a_family_counts_once_however_many_conditions_it_has() -> None:
     wheres = [Condition("one", "a"), Condition("one", "b"), Condition("two", "a")]
     changes = dict(zip(wheres, (0.1, 0.3, -0.4), strict=True))
@@ -170,26 +158,7 @@ def test_the_best_rule_is_chosen_on_the_other_seeds() -> None:
     assert costs.noise_floor(WHERE, [RULE, OTHER]) == pytest.approx(floor)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("model=nobody", "nobody"),
-        ("+sharing_rules.mine={fill: 300}", "sharing_rules.mine is not a sharing rule"),
-        ("reference=nobody", "nobody"),
-        ("families.loss_based.held_out=false", "families needs one with held_out=false and one with held_out=true"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    override: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["benchmark", "size=small", "tracking=off", override]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-VERSIONS = {OPEN_LOOP: "benchmark_open_loop", DEMAND: "benchmark_demand"}
+VERSIONS = {CLOSED_LOOP: "benchmark", OPEN_LOOP: "benchmark_open_loop", DEMAND: "benchmark_demand"}
 SMALL = ("size=small", "tracking=off", "jobs=1")
 
 
@@ -290,7 +259,7 @@ def test_the_oracle_carries_all_that_the_oracle_carries(store: str, tmp_path: Pa
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", ["small", "full"])
-def test_every_run_of_the_reference_is_frozen_of_benchmark_tracks(version: str, size: str) -> None:
+def test_every_run_of_the_reference_is_frozen(version: str, size: str) -> None:
     settings = experiment_settings(VERSIONS[version], f"size={size}", "tracking=off")
     wanted = {
         (family, condition, seed, one.held_out)
@@ -365,6 +334,8 @@ def test_a_score_is_the_mean_over_families_with_an_interval_over_seeds(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["model=nobody"], "nobody"),
+        (["reference=nobody"], "nobody"),
         (["track=nobody"], "track=nobody is unknown: choose from closed_loop, open_loop, adaptive, demand"),
         (["track=open_loop", "model=lqd_last"], "lqd_last is no policy of arrivals in slots"),
         (["track=open_loop", "families.on_off.held_out=false"], "families needs one with held_out=false and one with"),
@@ -375,7 +346,7 @@ def test_a_score_is_the_mean_over_families_with_an_interval_over_seeds(
         (["track=demand", "+parameters.window=3"], "parameters belong to no predictor"),
     ],
 )
-def test_bad_input_is_one_sentence_of_benchmark_tracks(
+def test_bad_input_is_one_sentence(
     arguments: list[str],
     message: str,
     tmp_path: Path,

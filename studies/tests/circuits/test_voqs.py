@@ -7,23 +7,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from foretail.core.errors import ForetailError
 from foretail.export.schedule import PlannedSchedule, schedule_json
 from foretail.pipelines.experiment.catalog import ExperimentResult
 from foretail.sim_bridge.circuits.schedules import Schedule, round_robin
 from foretail.sim_bridge.emulator.emulator import why_not_here
-from foretail_studies.circuits.voqs import VoqSettings
-from tests.composed import experiment_settings, run_of
+from tests.composed import run_of
+from tests.refusals import refusing
 
 pytestmark = pytest.mark.slow
 
 TINY = ("size=small", "tracking=off", "weeks=5", "emulation.factor=400", "emulation.lateness_share=1")
-
-
-def settings_of(*overrides: str) -> VoqSettings:
-    settings = experiment_settings("etalon", *TINY, *overrides)
-    assert isinstance(settings, VoqSettings)
-    return settings
 
 
 def schedule_file(folder: Path, schedule: Schedule) -> Path:
@@ -85,35 +78,29 @@ def test_shared_buffers_have_their_own_table_and_figure(tmp_path: Path) -> None:
     assert (tmp_path / "voq_sharing.svg").is_file()
 
 
-@pytest.mark.parametrize(
-    ("schedule", "complaint"),
-    [
-        (round_robin(4, 1), "is one of 4 nodes, and the fabric has 3 racks"),
-        (round_robin(3, 2), "has degree 2, and a rack has one circuit at a time"),
-        (Schedule([[[2, 0, 1]]]), "never gives rack 1 a circuit to rack 2"),  # type: ignore[arg-type]
-    ],
+def etalon(folder: Path, *overrides: str) -> object:
+    return run_of("etalon", folder, *TINY, *overrides)
+
+
+def on_schedule(folder: Path, schedule: Schedule) -> object:
+    return etalon(folder, f"fabric.schedule={schedule_file(folder, schedule)}")
+
+
+SHARED = ("policies=[lqd]", "packet_bytes=8999")
+test_racks_that_cannot_be_emulated_are_refused = refusing(
+    (lambda folder: on_schedule(folder, round_robin(4, 1)), "is one of 4 nodes, and the fabric has 3 racks"),
+    (lambda folder: on_schedule(folder, round_robin(3, 2)), "has degree 2, and a rack has one circuit at a time"),
+    (
+        lambda folder: on_schedule(folder, Schedule([[[2, 0, 1]]])),  # type: ignore[arg-type]
+        "never gives rack 1 a circuit to rack 2",
+    ),
+    (lambda folder: etalon(folder, f"fabric.schedule={folder / 'none.json'}"), "cannot read the schedule"),
+    (lambda folder: etalon(folder, "ahead_ns=[400_000]"), "cannot grow 400000 ns before its circuit"),
+    (lambda folder: etalon(folder, "emulation.factor=1", "min_rto_ns=1000"), "Linux takes no less than 1 ms"),
+    (lambda folder: etalon(folder, "weeks=10000", "emulation.factor=1000000"), "is more than a day"),
+    (lambda folder: etalon(folder, *SHARED, "shared_packets=[1]"), "has 8999 bytes, and a switch 9000 to"),
+    (
+        lambda folder: etalon(folder, SHARED[0], "shared_packets=[8]", "fabric.circuit_bps=1000000"),
+        "raise fabric.day_ns",
+    ),
 )
-def test_schedules_that_do_not_fit_are_refused(tmp_path: Path, schedule: Schedule, complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        run_of("etalon", tmp_path, *TINY, f"fabric.schedule={schedule_file(tmp_path, schedule)}")
-
-
-def test_a_schedule_that_is_none_and_growth_before_the_schedule_began_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ForetailError, match="cannot read the schedule"):
-        run_of("etalon", tmp_path, *TINY, f"fabric.schedule={tmp_path / 'none.json'}")
-    with pytest.raises(ForetailError, match="cannot grow 400000 ns before its circuit"):
-        run_of("etalon", tmp_path, *TINY, "ahead_ns=[400_000]")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "complaint"),
-    [
-        (("emulation.factor=1", "min_rto_ns=1000"), "Linux takes no less than 1 ms"),
-        (("weeks=10000", "emulation.factor=1000000"), "is more than a day"),
-        (("policies=[lqd]", "shared_packets=[1]", "packet_bytes=8999"), "has 8999 bytes, and a switch 9000 to"),
-        (("policies=[lqd]", "shared_packets=[8]", "fabric.circuit_bps=1000000"), "raise fabric.day_ns"),
-    ],
-)
-def test_racks_that_cannot_be_emulated_are_refused(tmp_path: Path, overrides: tuple[str, ...], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        run_of("etalon", tmp_path, *TINY, *overrides)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.core.errors import ForetailError
 from foretail_studies.engines.erasure_codes import CodedLink, LossyPath, best_code, run_path
 from tests.examples import draws
+from tests.refusals import refusing
 
 
 def summed_residual_loss(erasure: float, k: int, n: int) -> float:
@@ -87,21 +87,14 @@ def test_a_code_that_restores_all_cuts_delay_by_2e_over_1_plus_e(erasure: float,
     assert 2 * erasure / (1 + erasure) == pytest.approx(less, abs=5e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        (lambda: CodedLink(1.0), "erasure is 1.0"),
-        (lambda: CodedLink(0.1, 3, 2), "give n of at least k"),
-        (lambda: best_code(0.1, 4, 5, 4), "is no choice"),
-        (lambda: LossyPath(CodedLink(0.1), load=1.0), "is no path"),
-        (lambda: LossyPath(CodedLink(0.1, 2, 4), load=0.6), "cannot carry load 0.6"),
-        (lambda: run_path(LossyPath(CodedLink(0.1)), 0, 1), "packets is 0"),
-    ],
+test_what_is_no_link_is_refused = refusing(
+    (lambda: CodedLink(1.0), "erasure is 1.0"),
+    (lambda: CodedLink(0.1, 3, 2), "give n of at least k"),
+    (lambda: best_code(0.1, 4, 5, 4), "is no choice"),
+    (lambda: LossyPath(CodedLink(0.1), load=1.0), "is no path"),
+    (lambda: LossyPath(CodedLink(0.1, 2, 4), load=0.6), "cannot carry load 0.6"),
+    (lambda: run_path(LossyPath(CodedLink(0.1)), 0, 1), "packets is 0"),
 )
-def test_what_is_no_link_is_refused(call: object, complaint: str) -> None:
-    assert callable(call)
-    with pytest.raises(ForetailError, match=complaint):
-        call()
 
 
 @pytest.mark.parametrize(("erasure", "n"), [(0.05, 50), (0.05, 55), (0.1, 52), (0.1, 60)])

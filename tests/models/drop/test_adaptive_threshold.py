@@ -1,17 +1,27 @@
-"""The adaptive threshold against its formula in slow Python, and the search of its numbers. Some seconds."""
+"""The adaptive threshold against its formula in slow Python, the search of its numbers, and the rules of the zoo.
+
+Some seconds. The tests of the study ``zoo`` prove the C of its rules again.
+"""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretail.configs.schema.policies import RULE_DEFAULTS
 from foretail.core.errors import ForetailError
-from foretail.features.catalog import FEATURES
+from foretail.export.p4.target import P4
+from foretail.export.target import export
+from foretail.features.catalog import CELL_BYTES, FEATURES
+from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import (
     SETS,
     TERMS,
@@ -23,6 +33,8 @@ from foretail.models.drop.thresholds.adaptive_threshold import (
     search_threshold,
     starting_rule,
 )
+from foretail.models.ensemble.scorers import asking_policy, scorer_of
+from foretail.pipelines.settings.predictors import rule_of
 from foretail.sim_bridge._native import adaptive_threshold
 from foretail.sim_bridge.arrivals.workloads import Incast, PoissonBursts
 from foretail.sim_bridge.open_loop.known import KnownRun
@@ -109,36 +121,6 @@ def test_the_margin_is_that_of_the_slow_formula_in_all_three_sets_and_that_of_th
     assert [Fraction(int(one), 1 << trees.scale_bits) for one in of_trees] == margins
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0, 16.0])
-def test_the_numbers_of_dynamic_thresholds(alpha: float) -> None:
-    rule = AdaptiveThreshold.dynamic_thresholds(alpha, (100.0, 0.0), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
-    numbers = np.array(rule.numbers[:-2]).reshape(SETS, OF_SET)
-    assert (numbers[:, 0] == 128 + 8 * math.log2(alpha)).all()
-    assert (numbers[:, 1] == 1).all()
-    assert (numbers[:, 2:] == 0).all()
-    assert rule.numbers[-2:] == (math.log2(100), 0.0)  # a cut below one is one
-    assert rule.centres == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-    assert len(rule.numbers) == 23
-
-
-@given(st.integers(1, len(TERMS) - 1), st.integers(1, 23), eighths(-4, 4))
-def test_a_weight_counts_from_its_centre(place: int, bits: int, weight: float) -> None:
-    """Where a term is at its centre, its weight moves no margin."""
-    name = TERMS[place][0]
-    value = (1 << min(bits, BITS[name])) - 1
-    centres = [0.0] * len(TERMS)
-    centres[place] = float(slow_logarithm(value + 1))
-    plain = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0), tuple(centres))
-    numbers = list(plain.numbers)
-    for chosen in range(SETS):
-        numbers[chosen * OF_SET + 1 + place] = round(256 * weight) / 256
-    moved = AdaptiveThreshold(tuple(numbers), plain.centres)
-    x = np.zeros((1, len(FEATURES)), np.int32)
-    x[0, NAMES.index("pressure")] = 130
-    x[0, NAMES.index(name)] = value
-    assert moved.scorer().margins(x).tolist() == plain.scorer().margins(x).tolist()
-
-
 def test_numbers_are_checked() -> None:
     numbers = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).fixed()
     for wrong, complaint in (
@@ -211,3 +193,46 @@ def test_a_search_is_the_same_on_one_thread_and_on_two_and_never_below_its_start
     assert reports[-1] == 1
     other = search_threshold(runs, start, policy="learned", trials=150, seed=8)
     assert other.rule != one.rule
+
+
+def test_every_rule_has_the_trees_of_its_certificate() -> None:
+    for one in map(zoo.rule, zoo.names()):
+        trees = one.ensemble()
+        assert trees.sha256 == one.certificate["ensemble_sha256"]
+        assert sum(len(tree.leaves) for tree in trees.trees) == one.certificate["leaves"]
+        assert one.certificate["c"]["ir_sha256"] == one.certificate["p4"]["ir_sha256"]
+
+
+def test_numbers_and_trees_of_a_rule_send_the_same() -> None:
+    run = KnownRun.in_slots(PoissonBursts(load=0.4).batches(8, 200, 2000, seed=1), 8, 200)
+    for one in map(zoo.rule, zoo.names()):
+        trees = one.ensemble()
+        assert run.sent("learned", one.scorer()) == run.sent(asking_policy(trees), scorer_of(trees))
+
+
+@pytest.mark.slow
+def test_the_p4_of_a_rule_is_proven_again_and_has_the_size_of_its_certificate(tmp_path: Path) -> None:
+    one = zoo.rule(zoo.names()[0])
+    result = export(one.ensemble(), P4(), tmp_path / "rule")
+    assert {name: getattr(result.certificate, name) for name in one.certificate["p4"]} == one.certificate["p4"]
+    assert result.report["chosen"]["rows"] == one.certificate["p4_rows"]
+
+
+def test_no_rule_drops_for_an_empty_queue_and_an_unknown_name_is_refused() -> None:
+    row = np.full((1, len(FEATURES)), 255, np.int32)
+    row[0, [feature.name for feature in FEATURES].index(TERMS[0][0])] = 0
+    assert not any(zoo.rule(name).scorer().margins(row)[0] > 0 for name in zoo.names())
+    with pytest.raises(ForetailError, match="no rule best: foretail zoo lists them"):
+        zoo.rule("best")
+
+
+def test_the_rules_for_tcp_are_those_of_the_benchmark() -> None:
+    document = resources.files("foretail_studies.benchmark").joinpath("benchmark.yaml").read_text("utf-8")
+    (numbers,) = (
+        one["sizes"]["full"]["sharing_rules"]
+        for one in yaml.safe_load_all(document)
+        if one["declaration"].endswith("BENCHMARK") and "like" in one
+    )
+    for name, rule in zoo.sharing_rules().items():
+        assert rule_of(RULE_DEFAULTS | numbers[name.replace("_", " ")]) == rule
+        assert zoo.ensemble(name) == rule.ensemble(CELL_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -9,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from foretail.core.errors import ForetailError
 from foretail.export.passes import lower
 from foretail.models.drop.distillation import LIGHTEST, Budget, Student, distill
-from foretail.models.ensemble.ensemble import Ensemble
+from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.scoring.metrics import Confusion
 from foretail.testing import synthetic_arrivals
 from tests.forests import PAPER_INPUTS, paper_forest
+from tests.refusals import refusing
 
 X, Y = synthetic_arrivals(rows=20_000, seed=3)
 VALIDATION, _ = synthetic_arrivals(rows=20_000, seed=4)
@@ -27,8 +28,13 @@ def teacher_trees() -> Ensemble:
     return paper_forest(trees=3, depth=3, seed=9).ensemble
 
 
-def students(budget: Budget, threshold: float = 0.3, seed: int = 1) -> tuple[Student, ...]:
-    return distill(teacher_trees().probability, threshold, PAPER_INPUTS, X, VALIDATION, budget, seed=seed)
+def students(
+    budget: Budget,
+    threshold: float = 0.3,
+    inputs: Sequence[FeatureInput] = PAPER_INPUTS,
+    region: npt.NDArray[np.bool_] | None = None,
+) -> tuple[Student, ...]:
+    return distill(teacher_trees().probability, threshold, inputs, X, VALIDATION, budget, seed=1, region=region)
 
 
 @pytest.fixture(scope="module")
@@ -90,35 +96,19 @@ def test_a_student_of_probabilities_learns_their_mean() -> None:
 
 def test_only_rows_of_the_region_count() -> None:
     region = VALIDATION[:, 2] > 3900
-    best, _ = distill(teacher_trees().probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 3), region=region)
+    best, _ = students(Budget(2, 3), region=region)
     chosen = VALIDATION[region]
     assert Confusion.count(teacher_trees().probability(chosen) > 0.3, best.ensemble.exceeds(chosen)) == best.validation
 
 
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        ((0, 4), r"student\.trees is 0"),
-        ((4, 0), r"student\.depth is 0"),
-        ((4, 4, 7), r"student\.leaves is 7, fewer than two for each of 4 trees"),
-    ],
+NARROW = tuple(replace(item, bits=4) for item in PAPER_INPUTS)
+NEVER = np.zeros(len(VALIDATION), np.bool_)
+test_what_cannot_be_distilled_is_refused = refusing(
+    (lambda: Budget(0, 4), r"student\.trees is 0"),
+    (lambda: Budget(4, 0), r"student\.depth is 0"),
+    (lambda: Budget(4, 4, 7), r"student\.leaves is 7, fewer than two for each of 4 trees"),
+    (lambda: students(Budget(2, 2), threshold=1.0), "drops none of the 20000 training rows"),
+    (lambda: students(Budget(2, 2), threshold=-1.0), "drops all of the 20000 training rows"),
+    (lambda: students(Budget(2, 2), region=NEVER), "drops none of the validation rows"),
+    (lambda: students(Budget(2, 2), inputs=NARROW), r"outside \[0, 2\*\*4\)"),
 )
-def test_budgets_without_a_tree_are_refused(budget: tuple[int, ...], says: str) -> None:
-    with pytest.raises(ForetailError, match=says):
-        Budget(*budget)
-
-
-def test_a_teacher_without_both_answers_is_refused() -> None:
-    with pytest.raises(ForetailError, match="drops none of the 20000 training rows"):
-        students(Budget(2, 2), threshold=1.0)
-    with pytest.raises(ForetailError, match="drops all of the 20000 training rows"):
-        students(Budget(2, 2), threshold=-1.0)
-    never = np.zeros(len(VALIDATION), np.bool_)
-    with pytest.raises(ForetailError, match="drops none of the validation rows"):
-        distill(teacher_trees().probability, 0.3, PAPER_INPUTS, X, VALIDATION, Budget(2, 2), region=never)
-
-
-def test_inputs_of_too_few_bits_are_refused() -> None:
-    narrow = tuple(replace(item, bits=4) for item in PAPER_INPUTS)
-    with pytest.raises(ForetailError, match=r"outside \[0, 2\*\*4\)"):
-        distill(teacher_trees().probability, 0.3, narrow, X, VALIDATION, Budget(2, 2))

@@ -1,4 +1,4 @@
-"""The predictor interface, its contract, and the random forest behind it."""
+"""The predictor interface, its contract, the forests behind it, and the estimator of scikit-learn."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
 
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import COUNTERS, counter_params
@@ -28,6 +30,7 @@ from foretail.models.drop.weights import DropWeight, drop_factor, row_weights
 from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import tree_of_rule
 from foretail.models.ensemble.rounding import framework_sum
+from foretail.models.estimator import DropClassifier
 from foretail.models.scoring.metrics import rank
 from foretail.testing import check_predictor, synthetic_arrivals
 from tests.broken import broken
@@ -407,3 +410,38 @@ test_what_cannot_be_is_refused = refusing(
     (lambda: require_alpha_tree(replace(model(), base=1.0), "m"), "m is not one tree"),
     (lambda: require_alpha_tree(replace(model(), trees=model().trees * 2), "m"), "m is not one tree"),
 )
+
+
+ROWS, LABELS = synthetic_arrivals(rows=2000, seed=1)
+INTEGERS = "features are integers in [0, 2**24)"
+
+
+@pytest.mark.filterwarnings("ignore")  # the checks warn of what they skip and of what is expected
+def test_checks_of_scikit_learn() -> None:
+    expected = {
+        "check_positive_only_tag_during_fit": f"{INTEGERS}, which the error says in our words",
+        "check_sample_weight_equivalence_on_dense_data": f"{INTEGERS}, and the check draws fractions",
+    }
+    results = check_estimator(DropClassifier(), expected_failed_checks=expected, on_skip=None)
+    assert {one["check_name"] for one in results if one["status"] == "xfail"} == set(expected)
+    assert sum(one["status"] == "passed" for one in results) > 40
+
+
+def test_it_is_its_predictor() -> None:
+    forest = RandomForest(trees=2, depth=3)
+    model = clone(DropClassifier(forest)).set_params(predictor__trees=3).fit(ROWS, LABELS)
+    assert (forest.trees, model.predictor_.trees, model.get_params()["predictor__depth"]) == (2, 3, 3)
+    probability = RandomForest(trees=3, depth=3).fit(ROWS, LABELS).probability(ROWS)
+    assert np.array_equal(model.predict_proba(ROWS), np.stack([1 - probability, probability], axis=1))
+    assert np.array_equal(model.predict(ROWS), probability > 0.5)
+    named = DropClassifier(forest).fit(ROWS.astype(float), np.where(LABELS, "drop", "accept"))
+    assert set(named.predict(ROWS)) == {"accept", "drop"}
+
+
+def test_refusals() -> None:
+    with pytest.raises(ForetailError, match="RandomForest has no parameter leaves: it takes trees, depth"):
+        RandomForest().set_params(leaves=3)
+    with pytest.raises(ForetailError, match="pass at least one row of integers"):
+        DropClassifier().fit(ROWS + 0.5, LABELS)
+    with pytest.raises(ValueError, match="the labels have 1 class"):
+        DropClassifier().fit(ROWS, LABELS, np.where(LABELS, 0.0, 1.0))

@@ -272,13 +272,6 @@ def test_a_leaf_that_no_input_reaches_has_no_box() -> None:
     assert found.votes.tolist() == [2, 4]
 
 
-def test_the_default_vote_counts_where_no_box_is() -> None:
-    model = Boxes(np.array([[0]]), np.array([[3]]), np.array([7]))
-    half = Boxes(np.array([[0]]), np.array([[1]]), np.array([7]), default=7)
-    assert difference(model, half) is None
-    assert difference(model, Boxes(half.low, half.high, half.votes, default=6)) is not None
-
-
 X = np.array([[0], [200]])
 
 
@@ -311,11 +304,6 @@ def test_logits_whose_probability_rounds_to_a_half_are_within_the_bound(dtype: s
     halves = [logit for logit in one * 2.0 ** -np.arange(1, 60) if one / (one + np.exp(-logit)) == 0.5]
     assert 0 < halves[0] <= rounding_bound(_three((0.0, 0.0, 0.0), dtype))
     assert rounding_bound(replace(_three((0.0, 0.0, 0.0), dtype), output="mean_probability")) == 0
-
-
-def test_a_forest_compares_its_mean() -> None:
-    forest = Ensemble((FeatureInput("a", "", 8),), (stump([0.25, 0.75]), stump([0.25, 0.5])), Fraction(1))
-    assert framework_drops(forest, X).tolist() == [False, True]
 
 
 def test_files_that_name_no_arithmetic_add_as_they_always_did() -> None:

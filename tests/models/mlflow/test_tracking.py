@@ -1,10 +1,11 @@
-"""Tracking in MLflow on a temporary SQLite file."""
+"""Tracking in MLflow on a temporary SQLite file, which comes into being whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -31,7 +32,7 @@ from foretail.models.mlflow.registry import (
     run_document,
     versions_of,
 )
-from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, create_store, sqlite_file, store_exists
+from foretail.models.mlflow.store import MOST_PATH_BYTES, SQLITE, answered, create_store, sqlite_file, store_exists
 from foretail.models.mlflow.tracking import RegisteredModel, TrackedRun, nest, run_exists, track
 from foretail.models.scoring.metrics import scores
 from foretail.testing import synthetic_arrivals
@@ -71,7 +72,6 @@ def run(uri: str, trained: Trained) -> tuple[TrackedRun, RegisteredModel | None]
 @pytest.fixture
 def stored(run: tuple[TrackedRun, RegisteredModel | None], uri: str) -> Any:
     import mlflow
-    import mlflow.xgboost
 
     return mlflow.MlflowClient(uri).get_run(run[0].run_id)
 
@@ -134,7 +134,6 @@ def test_mlflow_loads_the_model_without_a_pickle(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str, trained: Trained
 ) -> None:
     import mlflow
-    import mlflow.xgboost
 
     root = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
     kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
@@ -198,7 +197,6 @@ def test_the_alias_moves_to_a_new_version(run: object, uri: str, trained: Traine
 @pytest.mark.parametrize(("error", "status"), [(RuntimeError("disk\nfull"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
 def test_a_run_that_ends_early_says_so(error: BaseException, status: str, uri: str) -> None:
     import mlflow
-    import mlflow.xgboost
 
     with pytest.raises(type(error)), track("drops", {"a": 1}, uri=uri) as tracked:
         raise error
@@ -269,7 +267,6 @@ def test_models_of_others_are_read_from_their_flavor(
 
 def _logged_model(uri: str, run_id: str, name: str) -> str:
     import mlflow
-    import mlflow.xgboost
 
     client = mlflow.MlflowClient(uri)
     experiment = client.get_run(run_id).info.experiment_id
@@ -320,7 +317,6 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
 
 def _inside(uri: str, parent: TrackedRun) -> list[Any]:
     import mlflow
-    import mlflow.xgboost
 
     inside = f"tags.`mlflow.parentRunId` = '{parent.run_id}'"
     return list(mlflow.MlflowClient(uri).search_runs([parent.experiment_id], inside))
@@ -330,7 +326,6 @@ def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
     run: tuple[TrackedRun, RegisteredModel | None], uri: str
 ) -> None:
     import mlflow
-    import mlflow.xgboost
 
     with track("studies", {}, uri=uri, run_name="study") as study:
         with track("studies", {"a": 1}, uri=uri, run_name="point", parent_run_id=study.run_id) as point:
@@ -351,7 +346,6 @@ def test_runs_of_a_study_are_nested_and_those_from_before_are_shown_once(
 
 def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
     import mlflow
-    import mlflow.xgboost
 
     with (
         pytest.raises(ForetailError, match=r"no parent run 0{32}.*tracking\.parent_run_id"),
@@ -361,19 +355,13 @@ def test_a_parent_that_does_not_exist_is_refused(uri: str) -> None:
     assert mlflow.active_run() is None
 
 
-def test_a_store_of_another_version_or_of_somebody_else_stays(tmp_path: Path) -> None:
-    old = tmp_path / "mlflow.db"
-    create_store(f"{SQLITE}{old}")
-    with contextlib.closing(sqlite3.connect(old)) as database, database:
-        database.execute("UPDATE alembic_version SET version_num = 'c48cb773bb87'")
-    with pytest.raises(ForetailError, match="was made by an older MLflow"), track("drops", {}, uri=f"{SQLITE}{old}"):
-        pass
+def test_a_store_of_somebody_else_stays(tmp_path: Path) -> None:
     other = tmp_path / "books.db"
     with contextlib.closing(sqlite3.connect(other)) as database, database:
         database.execute("CREATE TABLE books (title TEXT)")
     assert store_exists(f"{SQLITE}{other}")
     create_store(f"{SQLITE}{other}")
-    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "books.db", ".mlflow.db.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"books.db"}
 
 
 def test_reading_makes_no_store(tmp_path: Path) -> None:
@@ -527,3 +515,81 @@ def test_a_store_in_which_mlflow_itself_was_killed_is_refused(tmp_path: Path, ta
     with pytest.raises(ForetailError, match=f"models:/m@champion has no model in {SQLITE}{file} "):
         load_ensemble("models:/m@champion", f"{SQLITE}{file}")
     assert file.exists()
+
+
+def logged(folder: Path) -> str:
+    """A store with a run that logged a file; its address."""
+    folder.mkdir()
+    address = f"{SQLITE}{folder / 'mlflow.db'}"
+    with track("drops", {}, uri=address) as run:
+        run.log_document({"one": 1}, "made.json")
+    return address
+
+
+def artifacts_of(address: str) -> list[Path]:
+    (rows,) = [answered(address, "SELECT artifact_uri FROM runs")]
+    assert rows is not None
+    return [Path(row[0].removeprefix("file://")) for row in rows]
+
+
+def test_artifacts_follow_a_store_that_was_copied_with_them(tmp_path: Path) -> None:
+    first = logged(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    before = files_of(tmp_path / "first")
+    copy = f"{SQLITE}{tmp_path / 'copy' / 'mlflow.db'}"
+    readings: list[Reading] = []
+    with telling(readings.append), track("drops", {}, uri=copy) as run:
+        run.log_document({"two": 2}, "made.json")
+    assert "has addresses of artifacts below" in readings[0].sentence()
+    assert len(readings) == 1
+    assert {path.is_relative_to(tmp_path / "copy") for path in artifacts_of(copy)} == {True}
+    assert len([path for path in artifacts_of(copy) if (path / "made.json").exists()]) == 2
+    assert files_of(tmp_path / "first") == before
+    assert {path.is_relative_to(tmp_path / "first") for path in artifacts_of(first)} == {True}
+
+
+def test_a_store_that_was_copied_without_its_artifacts_is_read_and_not_written(tmp_path: Path) -> None:
+    first = logged(tmp_path / "first")
+    (tmp_path / "copy").mkdir()
+    shutil.copy(tmp_path / "first" / "mlflow.db", tmp_path / "copy")
+    copy = f"{SQLITE}{tmp_path / 'copy' / 'mlflow.db'}"
+    (artifacts,) = artifacts_of(first)
+    assert run_document(artifacts.parent.name, "made.json", copy) == {"one": 1}
+    with pytest.raises(
+        ForetailError, match=r"is a copy whose artifacts lie in .*: copy that folder mlartifacts beside"
+    ):
+        track("drops", {}, uri=copy).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        (
+            "UPDATE alembic_version SET version_num = 'bd07f7e963c5'",
+            "older MLflow: take a copy of it, then run mlflow db",
+        ),
+        ("UPDATE alembic_version SET version_num = 'f00dfeedbeef'", "newer MLflow than .*: install that one"),
+        ("DELETE FROM alembic_version", "tables without one version"),
+        ("INSERT INTO alembic_version VALUES ('bd07f7e963c5')", "tables without one version"),
+    ],
+)
+def test_a_store_of_another_version_is_told_with_a_remedy_that_works(
+    tmp_path: Path, statement: str, sentence: str
+) -> None:
+    logged(tmp_path / "first")
+    file = Path(shutil.copytree(tmp_path / "first", tmp_path / "other")) / "mlflow.db"  # MLflow remembers the first
+    address = f"{SQLITE}{file}"
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute(statement)
+    before = file.read_bytes()
+    for use in (
+        lambda: track("drops", {}, uri=address).__enter__(),
+        lambda: load_ensemble("models:/drops/1", address),
+    ):
+        with pytest.raises(ForetailError, match=sentence):
+            use()
+    assert file.read_bytes() == before
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -86,9 +86,6 @@ class IsNeither(DropPredictor):
     def _probability(self, x): ...
 """
 TARGET = """
-import json
-from dataclasses import replace
-
 from foretail.export.onnx.target import Onnx
 
 

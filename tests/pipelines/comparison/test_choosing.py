@@ -22,11 +22,11 @@ from foretail.models.drop.thresholds.adaptive_threshold import mean_log_sent
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.comparison.choosing import SEARCHED, Candidate, Choice, Logs
 from foretail.pipelines.data.simulation import driver_config, rules_in_force
-from foretail.pipelines.settings.validation import typed
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.open_loop.known import KnownRun, spread
-from tests.composed import composed, foretail, result_in
+from tests.composed import foretail, result_in, stage_settings
+from tests.traces import write_slots
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_a_search_is_chosen_if_it_sends_more_on_windows_that_it_did_not_see() ->
 
 def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
     packets = bursts(8000)
-    pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / "arrivals.csv", index=False)
+    write_slots(tmp_path / "arrivals.csv", packets.slot, packets.port)
     result = foretail(
         tmp_path, "choose", "arrivals=arrivals.csv", "ports=8", "buffer=200", "windows=4", "hydra.run.dir=chosen"
     )
@@ -150,7 +150,7 @@ def test_the_command_leaves_a_folder_that_export_takes(tmp_path: Path) -> None:
 
 def test_a_replay_and_a_network_say_which_rule_was_in_force(tmp_path: Path) -> None:
     packets = bursts(4000)
-    pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / "a.csv", index=False)
+    write_slots(tmp_path / "a.csv", packets.slot, packets.port)
     names = list(zoo.names()[:2])
     own = ("policies=[chosen]", f"parameters.rules=[{','.join(names)}]", "parameters.window_slots=500")
     result = foretail(tmp_path, "replay", "arrivals=a.csv", "ports=8", "buffer=200", *own, "hydra.run.dir=replayed")
@@ -160,8 +160,7 @@ def test_a_replay_and_a_network_say_which_rule_was_in_force(tmp_path: Path) -> N
     assert all(turn["rule"] in names and turn["slot"] % 500 == 0 for turn in turns)
     other = foretail(tmp_path, "replay", "arrivals=a.csv", "ports=8", "buffer=200", "parameters.rules=[best]")
     assert "the zoo has no rule best: foretail zoo lists them" in " ".join(other.stderr.split())
-    overrides = ("scenario=leafspine_small", "scenario.traffic_ns=1000000")
-    scenario = typed(composed("collect", *overrides), CollectConfig, overrides).scenario
+    scenario = stage_settings(CollectConfig, "scenario=leafspine_small", "scenario.traffic_ns=1000000").scenario
     document = driver_config(scenario, Policy("chosen", rules=names, window_ns=100_000), 1, trace=False)
     assert document["policy"]["rules"] == zoo.numbers(names)
     (tmp_path / "run").mkdir()
@@ -193,7 +192,7 @@ def test_what_cannot_be_chosen_is_refused(
 def test_files_of_arrivals_become_datasets_on_which_models_train(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         packets = bursts(1500, seed)
-        pd.DataFrame({"slot": packets.slot, "port": packets.port}).to_csv(tmp_path / f"{seed}.csv", index=False)
+        write_slots(tmp_path / f"{seed}.csv", packets.slot, packets.port)
     collected = foretail(
         tmp_path,
         "collect",

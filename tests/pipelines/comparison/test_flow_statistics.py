@@ -29,7 +29,7 @@ from foretail.pipelines.comparison.statistics import (
 )
 from foretail.pipelines.experiment.sweep import paired
 from foretail.sim_bridge.packets.cost import link_time_ns, query_table, slowdowns
-from tests.composed import experiment_settings, foretail, run_of
+from tests.composed import foretail, run_of
 
 END_NS = 10_000_000
 
@@ -149,9 +149,6 @@ def test_intervals_need_two_values() -> None:
     assert mean_interval([]).mean is None
     one = mean_interval([None, 2.5])
     assert (one.mean, one.low, one.high, one.pairs) == (2.5, None, None, 1)
-
-
-def test_equal_values_have_an_interval_of_no_width() -> None:
     assert mean_interval([2.5, 2.5, 2.5]) == PairedDifference(2.5, 2.5, 2.5, 3)
 
 
@@ -305,20 +302,6 @@ def test_of_0_there_is_no_change_in_percent() -> None:
     assert paired(rows, ["a"], "drops", ("x", "y")).mean is None
     assert paired(rows, ["a", "b"], "drops", ("x", "y")).mean == 0
     assert paired(rows, ["a"], "drops", ("x", "y"), by="difference").mean == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ("compare=[{against: [fifo], metrics: [cost]}]", "names fifo, which is not among variants: add it there"),
-        ("compare=[{along: way, against: [sonic], metrics: [cost]}]", "names sonic, which is not among ways"),
-        ("compare=[{against: [sonic], metrics: [colour]}]", "metrics lacks colour, which is compared"),
-        ("least=[colour]", "metrics lacks colour, which is compared: add it with its title"),
-    ],
-)
-def test_what_does_not_run_cannot_be_compared(given: str, sentence: str) -> None:
-    with pytest.raises(ForetailError, match=sentence):
-        experiment_settings("reverie_a", "size=small", given)
 
 
 @pytest.mark.slow

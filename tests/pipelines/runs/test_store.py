@@ -61,16 +61,17 @@ def test_builds_once_and_reuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ForetailError("no"), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
-def test_a_failed_build_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+def test_a_failed_build_leaves_other_entries_alone(tmp_path: Path, error: BaseException) -> None:
     store = Store(tmp_path / "store")
+    store.get_or_build(KEY, write_number)
 
     def build(folder: Path) -> None:
         write_number(folder)
         raise error
 
     with pytest.raises(type(error)):
-        store.get_or_build(KEY, build)
-    assert [path.name for path in (tmp_path / "store" / "dataset").iterdir()] == []
+        store.get_or_build(Key("dataset", {"seed": 2}), build)
+    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
 
 
 def test_a_build_may_stage_folders_of_its_own(tmp_path: Path) -> None:
@@ -164,9 +165,10 @@ def test_a_removed_entry_is_built_again(tmp_path: Path) -> None:
     assert not store.get_or_build(KEY, write_number).reused
 
 
-def test_an_entry_without_its_content_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [shutil.rmtree, lambda path: (path.parent / "key.json").write_text("{")])
+def test_an_entry_without_its_content_or_key_is_named(damage: Callable[[Path], object], tmp_path: Path) -> None:
     entry = Store(tmp_path).get_or_build(KEY, write_number)
-    shutil.rmtree(entry.path)
+    damage(entry.path)
     with pytest.raises(ForetailError, match=entry.digest):
         Store(tmp_path).get_or_build(KEY, write_number)
 
@@ -435,19 +437,3 @@ def test_two_threads_that_build_the_same_entry_agree(tmp_path: Path) -> None:
         seen = [future.result() for future in [pool.submit(_race, tmp_path, barrier) for _ in range(2)]]
     assert sorted(seen) == [(False, "1"), (True, "1")]
     assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
-
-
-def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
-    entry = Store(tmp_path).get_or_build(KEY, write_number)
-    (entry.path.parent / "key.json").write_text("{")
-    with pytest.raises(ForetailError, match=entry.digest):
-        Store(tmp_path).get_or_build(KEY, write_number)
-
-
-def test_a_failed_build_leaves_other_entries(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    kept = store.get_or_build(KEY, write_number)
-    with pytest.raises(ZeroDivisionError):
-        store.get_or_build(Key("dataset", {"seed": 2}), lambda folder: print(1 // 0))
-    assert files_of(tmp_path) == ["digest.json", "key.json", "number"]
-    assert (kept.path / "number").exists()

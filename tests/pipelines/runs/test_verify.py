@@ -24,7 +24,7 @@ from foretail.sim_bridge.arrivals.workloads import Incast
 from foretail.sim_bridge.open_loop.dataset import collect_slots
 from tests.composed import result_in
 from tests.forests import paper_forest, stump
-from tests.traces import write_bursts
+from tests.traces import write_bursts, write_slots
 
 pytestmark = pytest.mark.slow
 SPLIT = ("split.train=[1]", "split.validation=[2]", "split.test=[3]")
@@ -158,8 +158,7 @@ def said(capsys: pytest.CaptureFixture[str], *command: str, code: int = 0) -> tu
 
 
 def write_arrivals(per_slot: int) -> None:
-    rows = [f"{slot},0" for slot in range(60) for _ in range(per_slot)]
-    Path("a.csv").write_text("\n".join(["slot,port", *rows, ""]))
+    write_slots(Path("a.csv"), [slot for slot in range(60) for _ in range(per_slot)], [0] * 60 * per_slot)
 
 
 def test_each_sentence_comes_when_it_is_true_and_only_then() -> None:

@@ -430,11 +430,6 @@ def test_mlflow_gets_the_settings_that_differ_and_the_features() -> None:
         assert differing(config)["features.names"] == list(FEATURE_GROUPS[group])
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_composes_and_is_valid(stage: str) -> None:
-    assert isinstance(typed(composed(stage), STAGES[stage]), STAGES[stage])
-
-
 @pytest.mark.parametrize(
     ("group", "option"),
     [

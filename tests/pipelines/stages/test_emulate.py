@@ -19,11 +19,10 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.pipelines.cli import main
 from foretail.pipelines.comparison.emulation import EmulationResult, Fidelity
 from foretail.pipelines.runs.notes import collecting_notes
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import collect
 from foretail.pipelines.stages.evaluate import evaluate
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
-from tests.composed import composed, result_in
+from tests.composed import result_in, stage_settings
 from tests.forests import stump
 
 pytestmark = pytest.mark.slow
@@ -42,7 +41,7 @@ TINY = (
 
 
 def config_of(*overrides: str) -> EvaluateConfig:
-    return typed(composed("evaluate", "model=null", *TINY, *overrides), EvaluateConfig, overrides)
+    return stage_settings(EvaluateConfig, "model=null", *TINY, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +185,7 @@ def collect_config(folder: Path, *overrides: str) -> CollectConfig:
         *("scenario.incast.queries_per_second_per_server=4000", "scenario.incast.burst_fraction=1"),
         *("scenario.traffic_ns=500_000", "scenario.drain_ns=2_000_000", f"store_dir={folder / 'store'}", *overrides),
     )
-    return typed(composed("collect", *given), CollectConfig, given)
+    return stage_settings(CollectConfig, *given)
 
 
 @pytest.mark.nightly

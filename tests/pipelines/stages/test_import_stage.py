@@ -12,7 +12,6 @@ import pytest
 
 from foretail.configs.schema.model_stages import TrainConfig
 from foretail.configs.schema.packet_stages import CollectConfig
-from foretail.configs.schema.stages import STAGES
 from foretail.core.errors import ForetailError
 from foretail.core.reading import telling
 from foretail.export.c.target import C
@@ -23,7 +22,6 @@ from foretail.features.records import ARRIVAL_DTYPE, Outcome, Records, read_reco
 from foretail.gym.traffic import FromDatasets
 from foretail.models.ensemble.ensemble import Ensemble
 from foretail.pipelines.data.collecting import CollectedRun, traced_racks
-from foretail.pipelines.settings.validation import typed
 from foretail.pipelines.stages.collect import CollectResult, collect
 from foretail.pipelines.stages.train import train
 from foretail.sim_bridge.arrivals.workloads import Incast
@@ -34,7 +32,7 @@ from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.open_loop.slotted import labelled
 from foretail.sim_bridge.packets.simulation import PacketRun
-from tests.composed import composed, foretail, stage_settings
+from tests.composed import foretail, stage_settings
 
 pytestmark = pytest.mark.slow
 
@@ -148,13 +146,8 @@ def config(folder: Path, *overrides: str) -> CollectConfig:
     return stage_settings(CollectConfig, f"store_dir={folder / 'store'}", *overrides)
 
 
-def config_of_slotted_traffic(stage: str, folder: Path, *overrides: str) -> Any:
-    return typed(composed(stage, f"store_dir={folder / 'store'}", *overrides), STAGES[stage])
-
-
 def collected(folder: Path, *overrides: str) -> tuple[CollectedRun, ...]:
-    settings: CollectConfig = config_of_slotted_traffic("collect", folder, "source=slotted", *overrides)
-    return collect(settings, folder).runs
+    return collect(config(folder, "source=slotted", *overrides), folder).runs
 
 
 def test_a_dataset_is_what_the_settings_say(tmp_path: Path) -> None:
@@ -197,8 +190,7 @@ LONGEST_NS = 3 * 200_000 - 180_000  # from the end of a day to the next with the
 
 
 def config_of(folder: Path, *overrides: str) -> CollectConfig:
-    given = (*RACKS, f"store_dir={folder / 'store'}", *overrides)
-    return typed(composed("collect", *given), CollectConfig, given)
+    return config(folder, *RACKS, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +210,7 @@ def model(collected_of_rack_traces: CollectResult, folder: Path) -> Ensemble:
         f"features.names=[{','.join(NAMES)}]",
         *("split.train=[1]", "split.validation=[2]", "split.test=[3]", "tracking=off", f"store_dir={folder / 'store'}"),
     )
-    train(typed(composed("train", *given), TrainConfig, given), folder / "train")
+    train(stage_settings(TrainConfig, *given), folder / "train")
     return Ensemble.load(folder / "train" / "ensemble.json")
 
 

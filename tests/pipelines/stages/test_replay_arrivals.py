@@ -26,7 +26,7 @@ from foretail.sim_bridge.open_loop.scores import Comparison, Decider, SentScores
 from tests.composed import result_in
 from tests.sim_bridge.slow_models.lqd import Settings
 from tests.sim_bridge.slow_models.slotted import reduced, run_slotted
-from tests.traces import RUN, make_arrivals, write_trace
+from tests.traces import RUN, make_arrivals, write_slots, write_trace
 
 pytestmark = pytest.mark.slow
 PORTS, BUFFER = 4, 12
@@ -50,11 +50,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_csv(path: Path, slots: list[int], ports: list[int], **columns: list[int]) -> None:
-    rows = zip(slots, ports, *columns.values(), strict=True)
-    path.write_text("\n".join([",".join(("slot", "port", *columns)), *(",".join(map(str, row)) for row in rows), ""]))
-
-
 def replayed(folder: Path, *overrides: str, file: str = "a.csv") -> dict[str, Any]:
     switch = [f"ports={PORTS}", f"buffer={BUFFER}"]
     assert cli.main(["replay", f"arrivals={file}", *switch, "hydra.run.dir=run", *overrides]) == 0
@@ -63,7 +58,7 @@ def replayed(folder: Path, *overrides: str, file: str = "a.csv") -> dict[str, An
 
 def test_every_policy_transmits_what_the_slow_model_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     slots, ports = bursts()
-    write_csv(folder / "a.csv", slots, ports)
+    write_slots(folder / "a.csv", slots, ports)
     found = replayed(folder, "optimum=true")
     said = capsys.readouterr()
     assert said.err == ""
@@ -95,7 +90,7 @@ def test_a_column_of_predictions_is_used_unless_others_are_asked_for(folder: Pat
     lqd = run_slotted("lqd", PORTS, BUFFER, slots, ports)
     draw = np.random.default_rng(5)
     told = [int(label) ^ int(draw.random() < 0.2) for label in lqd.lqd_drop]
-    write_csv(folder / "a.csv", slots, ports, prediction=told)
+    write_slots(folder / "a.csv", slots, ports, prediction=told)
     found = replayed(folder, "policies=[dt,credence]")
     assert list(found["policies"]) == ["dt", "credence", "lqd"]
     credence = run_slotted("credence", PORTS, BUFFER, slots, ports, predictions=told)
@@ -120,7 +115,7 @@ def test_a_column_of_predictions_is_used_unless_others_are_asked_for(folder: Pat
     assert replayed(folder, "predictions=perfect")["predictions"]["scores"]["whole"]["f1"] == 1
     ignored = replayed(folder, "predictions=accept")["predictions"]
     assert (ignored["recovered_loss"], ignored["scores"]["whole"]["precision"]) == (0, None)
-    write_csv(folder / "b.csv", slots, ports, forest=told)
+    write_slots(folder / "b.csv", slots, ports, forest=told)
     renamed = replayed(folder, "prediction_column=forest", file="b.csv")["predictions"]
     assert renamed == predictions | {"column": "forest"}
 
@@ -129,7 +124,7 @@ def test_rules_and_parameters_reach_the_policies(folder: Path) -> None:
     slots, ports = bursts()
     priority = [slot % 2 for slot in slots]
     first_rtt = [slot % 3 == 0 for slot in slots]
-    write_csv(folder / "a.csv", slots, ports, priority=priority, first_rtt=list(map(int, first_rtt)))
+    write_slots(folder / "a.csv", slots, ports, priority=priority, first_rtt=list(map(int, first_rtt)))
     found = replayed(
         folder,
         *("parameters.alpha=[0.25,1]", "parameters.first_rtt_alpha=8", "parameters.rtt_slots=7"),
@@ -171,7 +166,7 @@ def inputs(cell_bytes: int, shift: int) -> tuple[FeatureInput, ...]:
 def test_a_model_sees_the_features_of_the_labelling_run(folder: Path) -> None:
     slots, ports = bursts()
     first_rtt = (np.arange(len(slots)) % 5 < 2).astype(np.uint8)
-    write_csv(folder / "a.csv", slots, ports, first_rtt=first_rtt.tolist())
+    write_slots(folder / "a.csv", slots, ports, first_rtt=first_rtt.tolist())
     slot, port = np.array(slots, np.int64), np.array(ports, np.int32)
     lqd = slotted(
         "lqd", PORTS, BUFFER, slot, port, first_rtt=first_rtt, average_shift=3, features=True, cell_bytes=1024
@@ -211,7 +206,7 @@ def test_a_dataset_and_a_file_of_the_same_packets_give_equal_scores(folder: Path
     forest = RandomForest(trees=3, depth=3, seed=1).fit(x, rows["lqd_drop"].to_numpy())
     forest.to_ensemble(tuple(params)).save(folder / "ensemble.json")
     slots, ports = (np.concatenate([getattr(batch, name) for batch in packets]).tolist() for name in ("slot", "port"))
-    write_csv(folder / "a.csv", slots, ports)
+    write_slots(folder / "a.csv", slots, ports)
     common = ["model=ensemble.json", "policies=[credence]", "hydra.run.dir=run"]
     of_file = replayed(folder, *common, f"buffer={8 * PORTS}")
     assert cli.main(["replay", "datasets=[dataset]", *common]) == 0

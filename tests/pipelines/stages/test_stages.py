@@ -91,10 +91,6 @@ def test_another_predictor_is_another_model_on_the_same_datasets(folder: Path, t
     assert len(other.ensemble.trees) == 1
 
 
-def test_threads_do_not_make_another_model(folder: Path, trained: TrainResult) -> None:
-    assert train(train_config(folder, "trainer.jobs=2"), folder / "run").reused
-
-
 def test_a_split_by_time_has_no_replay(folder: Path) -> None:
     overrides = ["scenario.traffic_ns=20_000_000", "split.validation_fraction=0.2", "split.test_fraction=0.7"]
     result = train(train_config(folder, "split=by_time", "split.gap_ns=100_000", *overrides), folder / "run by time")

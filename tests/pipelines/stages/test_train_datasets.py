@@ -47,14 +47,14 @@ from foretail.pipelines.tracking.loading import load_model
 from foretail.pipelines.training.fitting import TrainResult, find_split
 from foretail.pipelines.training.scores import judge_run
 from foretail.pipelines.training.sending import LOGITS
-from foretail.sim_bridge.arrivals.workloads import Incast, OnOff
+from foretail.sim_bridge.arrivals.workloads import Incast, OnOff, joined
 from foretail.sim_bridge.open_loop.baselines import ALPHAS
 from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.known import KnownRun
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from foretail.sim_bridge.open_loop.scores import Decider, SentScores
 from tests.composed import result_in, stage_settings
-from tests.traces import Arrivals, make_arrivals, write_bursts, write_trace
+from tests.traces import Arrivals, make_arrivals, write_bursts, write_slots, write_trace
 
 pytestmark = pytest.mark.slow
 QUEUE = [feature.name for feature in FEATURES].index("threshold")
@@ -484,12 +484,8 @@ def model(place: Path, sent: TrainResult) -> str:
 def arrivals_of(place: Path) -> str:
     """The packets of the test run as a file."""
     path = place / "arrivals.csv"
-    lines = [
-        f"{slot},{port}"
-        for batch in WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)
-        for slot, port in zip(batch.slot.tolist(), batch.port.tolist(), strict=True)
-    ]
-    path.write_text("\n".join(["slot,port", *lines, ""]))
+    packets = joined(list(WORKLOADS["incast"].batches(PORTS, BUFFER, SLOTS, 3)))
+    write_slots(path, packets.slot, packets.port)
     return str(path)
 
 

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from foretail.sim_bridge._native import late_qd, slotted
 from foretail.sim_bridge.arrivals.files import Slotted
@@ -35,11 +32,9 @@ from foretail.sim_bridge.arrivals.workloads import (
     fill,
     fill_slots,
     joined,
-    rebatched,
 )
 from tests.examples import draws
 from tests.refusals import refusing
-from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
 
 VARIANTS: list[Workload] = [workload() for workload in WORKLOADS.values()] + [
     PoissonBursts(load=0.8),
@@ -89,8 +84,8 @@ def test_the_packets_depend_on_the_seed_and_not_on_the_batches(
     again = list(workload.batches(ports, buffer, slots, seed, batch_packets=size))
     assert {len(batch) for batch in again[:-1]} <= {size}
     assert 1 <= len(again[-1]) <= size
-    np.testing.assert_array_equal(joined(again).slot, once.slot)
-    np.testing.assert_array_equal(joined(again).port, once.port)
+    for column in ("slot", "port", "prediction"):
+        np.testing.assert_array_equal(getattr(joined(again), column), getattr(once, column))
 
     assert once.slot.dtype == np.int64
     assert once.port.dtype == np.int32
@@ -243,11 +238,6 @@ def test_every_uplink_gets_the_same_load(flows: int, uplinks: int) -> None:
         assert set(whole) == {flows // uplinks}
 
 
-def test_the_assignments_of_the_thesis() -> None:
-    assert len(even_assignment(16, 16).flow) == 16  # all-to-all between racks of 16
-    assert even_assignment(4, 16).parts.tolist() == [4] * 16  # the ring's four channels
-
-
 @pytest.mark.parametrize("order", ["random", "same"])
 @pytest.mark.parametrize("spread", [0, 20])
 @pytest.mark.parametrize("workload", [AllToAll, Ring])
@@ -265,29 +255,6 @@ def test_a_step_loads_the_uplinks_evenly(workload: type[AllToAll | Ring], ports:
     two = packets(kind, ports, 10, 2 * (length + spread))
     assert len(two) == 10 * length
     assert len(set(np.bincount(two.port, minlength=ports).tolist())) == 1
-
-
-@given(lengths=st.lists(st.integers(0, 30), max_size=8), size=st.integers(1, 20), predicted=st.booleans())
-def test_batches_are_cut_anywhere(lengths: list[int], size: int, predicted: bool) -> None:
-    ends = np.cumsum([0, *lengths])
-    columns: tuple[NDArray[Any], ...] = tuple(np.arange(ends[-1], dtype=t) for t in (np.int64, np.int32, np.uint8))
-
-    def chunks() -> Iterator[Slotted]:
-        for start, end in pairwise(ends.tolist()):
-            slot, port, prediction = (column[start:end] for column in columns)
-            yield Slotted(slot, port, prediction if predicted else None)
-
-    batches = list(rebatched(chunks(), size))
-    assert [len(batch) for batch in batches] == [
-        min(size, int(ends[-1]) - start) for start in range(0, int(ends[-1]), size)
-    ]
-    for batch, start in zip(batches, range(0, int(ends[-1]), size), strict=True):
-        np.testing.assert_array_equal(batch.slot, columns[0][start : start + size])
-        np.testing.assert_array_equal(batch.port, columns[1][start : start + size])
-        if predicted:
-            np.testing.assert_array_equal(batch.prediction, columns[2][start : start + size])
-        else:
-            assert batch.prediction is None
 
 
 def rates(workload: Workload, ports: int, buffer: int, first: int, period: int, *policies: str) -> list[Fraction]:
@@ -327,11 +294,6 @@ def test_followlqd_sends_2_packets_where_opt_sends_n_plus_1(ports: int, buffer: 
         "lqd": start + (ports + 1) * periods,
         "opt": start + (ports + 1) * periods,
     }
-
-
-def test_the_integer_program_agrees_on_followlqd_s_lower_bound() -> None:
-    arrivals = packets(FollowLqdLowerBound(), 4, 9, fill_slots(4, 9) + 2 * 6)
-    assert offline_optimum(4, 9, arrivals.slot, arrivals.port).transmitted == 9 + fill_slots(4, 9) - 1 + 5 * 6
 
 
 @pytest.mark.parametrize(("ports", "buffer"), [(2, 2), (4, 6), (8, 64), (16, 320)])

@@ -24,11 +24,11 @@ from foretail.models.drop.thresholds.adaptive_threshold import AdaptiveThreshold
 from foretail.sim_bridge._native import KnownArrivals, SlottedRun
 from foretail.sim_bridge.arrivals.files import Slotted
 from foretail.sim_bridge.native.driver import run_native
-from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.open_loop.known import KnownRun
 from tests.examples import draws
 from tests.scenarios import settings
+from tests.sim_bridge.packets.paused_runs import finished, written
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 RULES = [
@@ -110,9 +110,7 @@ def network(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("sampled", [1, 2])
 def test_a_network_has_the_rules_that_replays_of_its_trace_choose(sampled: int, tmp_path: Path) -> None:
     document = network(trace=True, policy__sampled=sampled)
-    run = NativeNetwork(document, tmp_path)
-    run.advance()
-    summary = run.finish()
+    _, summary = finished(document, tmp_path)
     records = read_records(tmp_path / "arrivals.bin", ARRIVAL_DTYPE)
     length, changed = 200_000, 0
     for number, switch in enumerate(summary["switches"]):
@@ -148,17 +146,9 @@ def test_a_network_has_the_rules_that_replays_of_its_trace_choose(sampled: int, 
     assert changed > 2
 
 
-def test_a_snapshot_has_the_mirror_and_the_memory() -> None:
-    whole, divided = NativeNetwork(network()), NativeNetwork(network())
-    whole.advance()
-    divided.advance(900_000)
-    snapshot = divided.snapshot()
-    divided.advance()
-    divided.restore(snapshot)
-    divided.advance()
-    of_machine = {"simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"}
-    expected, found = ({k: v for k, v in run.finish().items() if k not in of_machine} for run in (whole, divided))
-    assert found == expected
+def test_a_snapshot_has_the_mirror_and_the_memory(tmp_path: Path) -> None:
+    whole = written(network(), tmp_path / "whole", [])
+    assert written(network(), tmp_path / "divided", [900_000]) == whole
 
 
 def test_what_is_no_rule_is_refused() -> None:

@@ -167,14 +167,6 @@ def test_equations_4_8_and_4_28_burst_tolerance_of_dt(alpha: float, old: int, ra
     )
 
 
-def test_equation_4_8_means_nothing_below_the_boundary_of_4_28() -> None:
-    """Four old queues of alpha 0.5: the boundary is 7; at 3 the formula says twice what happens."""
-    assert boundary(4, 2.0) == 7
-    assert fast_tolerance(0.5, 4, 2.0, 7) == pytest.approx(slow_tolerance(0.5, 2.0))
-    assert fast_tolerance(0.5, 4, 2.0, 3) == pytest.approx(1 / 3)
-    assert burst("dt", (0.5,), 4, 3, 100_000) == pytest.approx(100_000 / 7, rel=0.01)
-
-
 @pytest.mark.parametrize("rate", [2, 4, 8, 14, 20, 40])
 @pytest.mark.parametrize("old", [2, 8])
 def test_equations_4_34_and_4_39_burst_tolerance_of_abm_for_another_priority(old: int, rate: int) -> None:

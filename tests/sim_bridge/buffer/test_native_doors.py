@@ -20,6 +20,7 @@ from foretail.sim_bridge._native import (
 )
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, OF_ARRIVALS, POLICIES, SEE_INGRESS
 from foretail.sim_bridge.policy_settings import NATIVE, Units, heeded_settings, native_parameters, without_unit
+from tests.refusals import refusing
 
 SLOTTED: dict[str, Any] = {
     "policy": "lqd",
@@ -420,17 +421,17 @@ def test_a_tree_sends_each_row_to_its_leaf() -> None:
     assert tree_leaves(**_stump(), x=np.array([[9, 7], [0, 8]])).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"feature": [2, -1, -1]},
-        {"left": [0, -1, -1]},
-        {"right": [3, -1, -1]},
-        {"right": [-1, -1, -1]},
-        {"cut": [7, 0]},
-        {"feature": [], "cut": [], "left": [], "right": []},
-    ],
+NO_TREES: tuple[dict[str, list[int]], ...] = (
+    {"feature": [2, -1, -1]},
+    {"left": [0, -1, -1]},
+    {"right": [3, -1, -1]},
+    {"right": [-1, -1, -1]},
+    {"cut": [7, 0]},
+    {"feature": [], "cut": [], "left": [], "right": []},
 )
-def test_arrays_that_are_no_tree_are_refused(changes: dict[str, list[int]]) -> None:
-    with pytest.raises(ForetailError, match="no tree over the columns"):
-        tree_leaves(**_stump(**changes), x=np.array([[9, 7], [0, 8]]))
+test_arrays_that_are_no_tree_are_refused = refusing(
+    *(
+        (lambda one=one: tree_leaves(**_stump(**one), x=np.array([[9, 7]])), "no tree over the columns")
+        for one in NO_TREES
+    )
+)

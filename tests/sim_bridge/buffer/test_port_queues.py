@@ -1,4 +1,4 @@
-"""Several queues per port: examples by hand, and the ns-3 switch against its own replay."""
+"""Several queues per port: who goes when the buffer is full, and the ns-3 switch against its own replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretail.features.catalog import FEATURES, FLOW_FEATURES
 from foretail.features.dataset.reader import Dataset
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.gym.traffic import FromDatasets
-from foretail.sim_bridge._native import Replay, slotted
+from foretail.sim_bridge._native import Replay
 from foretail.sim_bridge.native.driver import write_trace
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.open_loop.push_outs import push_outs
@@ -24,62 +24,6 @@ from tests.scenarios import MILLISECOND, settings
 
 SCHEDULERS = ("round_robin", "strict", "deficit_round_robin")
 ORDERS = ("longest_queue", "lower_classes_first")
-
-
-def run_in_slots(policy: str, classes: str, buffer: int, **chosen: Any) -> dict[str, Any]:
-    """Run one port; each word is the classes of a slot's arrivals, such as ``0011``, and ``-`` none."""
-    words = classes.split()
-    slot = [number for number, word in enumerate(words) for _ in word.strip("-")]
-    priority = [int(own) for word in words for own in word.strip("-")]
-    columns = (np.array(slot, np.int64), np.zeros(len(slot), np.int32))
-    return slotted(
-        policy,
-        1,
-        buffer,
-        *columns,
-        priority=np.array(priority, np.uint8),
-        queues=2,
-        features=True,
-        cell_bytes=1024,
-        **chosen,
-    )
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "quanta", "lengths"),
-    [
-        ("round_robin", [], (6, 6)),
-        ("strict", [], (2, 10)),
-        ("deficit_round_robin", [1, 3], (8, 4)),
-        ("deficit_round_robin", [3, 1], (4, 8)),
-        ("deficit_round_robin", [], (6, 6)),
-    ],
-)
-def test_a_port_shares_its_slots_as_its_scheduler_says(
-    scheduler: str, quanta: list[int], lengths: tuple[int, int]
-) -> None:
-    """Ten packets each, eight slots: the next arrivals see what is left."""
-    out = run_in_slots("cs", "0000000000" + "1111111111" + " -" * 7 + " 01", 100, scheduler=scheduler, quanta=quanta)
-    assert tuple(out["features"][-2:, 0]) == lengths
-
-
-@pytest.mark.parametrize(
-    ("classes", "counting", "order", "outcomes"),
-    [
-        ("00010", "counted", "longest_queue", (0, 0, 0, 0, 3)),
-        ("00010", "counted", "lower_classes_first", (0, 0, 0, 4, 0)),
-        ("00010", "uncounted", "lower_classes_first", (0, 0, 0, 4, 0)),
-        ("00001", "counted", "longest_queue", (0, 0, 0, 4, 0)),
-        ("00001", "counted", "lower_classes_first", (0, 0, 0, 0, 3)),
-        ("00001", "uncounted", "longest_queue", (0, 0, 0, 4, 0)),
-        ("00001", "uncounted", "lower_classes_first", (0, 0, 0, 0, 3)),
-    ],
-)
-def test_lower_classes_go_first_where_that_is_the_rule(
-    classes: str, counting: str, order: str, outcomes: tuple[int, ...]
-) -> None:
-    """The buffer holds four. Nothing of a higher class goes for a packet of a lower one, counted or not."""
-    assert tuple(run_in_slots("lqd", classes, 4, counting=counting, order=order)["outcome"]) == outcomes
 
 
 # The ns-3 switch: incast before background, control packets with the incast.

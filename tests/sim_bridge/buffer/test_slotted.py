@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretail.features.catalog import REAL_FEATURES
-from foretail.sim_bridge._native import Replay, feature_names, slotted
 from foretail.sim_bridge._native import SlottedRun as NativeRun
+from foretail.sim_bridge._native import feature_names, slotted
 from foretail.sim_bridge.policies import ASKING, KNOW_PRIORITIES, OF_ARRIVALS
 from foretail.sim_bridge.policy_settings import NetworkParameters
 from tests.examples import draws
+from tests.sim_bridge.buffer.test_replay import begin, feed
 from tests.sim_bridge.slow_models.bytes import Geometry, Packet, Queues
 from tests.sim_bridge.slow_models.features import NEVER, Averages, TrafficFeatures
 from tests.sim_bridge.slow_models.lqd import Rules, Settings
@@ -206,17 +206,6 @@ def assert_victims_fit(case: SlottedArrivals, rules: Rules, outcome: list[int]) 
     assert not any(queues)
 
 
-@given(case=slotted_arrivals(max_ports=64, max_buffer=200), rules=any_rules)
-def test_labels_are_what_lqd_did(case: SlottedArrivals, rules: Rules) -> None:
-    lqd = run_native("lqd", case, rules=rules)
-    virtual = slice(len(REAL_FEATURES), None)
-    for policy in OF_ARRIVALS:
-        other = run_native(policy, case, rules=rules)
-        np.testing.assert_array_equal(other["lqd_drop"], lqd["outcome"] != 0)
-        np.testing.assert_array_equal(other["features"][:, virtual], lqd["features"][:, virtual])
-        assert other["transmitted"] == (other["outcome"] == 0).sum()
-
-
 def cuts_of(data: st.DataObject, case: SlottedArrivals) -> list[tuple[int, int]]:
     """First row and end of batches, empty ones among them."""
     n = len(case.slot)
@@ -244,17 +233,17 @@ def test_batches_are_one_run_but_for_fates_that_come_later(
     whole = columns_of(case, predictions, first, priority)
     labels: list[int] = []
     settled_before = 0
-    for begin, end in cuts_of(data, case):
-        part = run.feed(*(column[begin:end] for column in whole))
-        rows = range(begin, end)
+    for first_row, end in cuts_of(data, case):
+        part = run.feed(*(column[first_row:end] for column in whole))
+        rows = range(first_row, end)
         assert part["outcome"].tolist() == [0 if slow.removed_at.get(i, i) >= end else slow.outcome[i] for i in rows]
-        assert part["asked"].tolist() == slow.asked[begin:end]
-        assert part["exposed"].tolist() == slow.exposed[begin:end]
-        assert not features or part["features"].tolist() == slow.features[begin:end]
+        assert part["asked"].tolist() == slow.asked[first_row:end]
+        assert part["exposed"].tolist() == slow.exposed[first_row:end]
+        assert not features or part["features"].tolist() == slow.features[first_row:end]
         labels += part["lqd_drop"].tolist()
         late = part["late_drops"].tolist()
         assert len(set(late)) == len(late)
-        assert all(settled_before <= row < begin and labels[row] == 0 for row in late)
+        assert all(settled_before <= row < first_row and labels[row] == 0 for row in late)
         for row in late:
             labels[row] = 1
         assert labels == [int(slow.lqd_dropped_at.get(i, end) < end) for i in range(end)]
@@ -286,8 +275,8 @@ def test_what_is_written_down_does_not_change_what_happens(
     expected = run_native(policy, case, predictions, rules=rules)
     for labels, columns in product((False, True), repeat=2):
         run = NativeRun(policy, case.ports, case.buffer, **keywords(rules, Settings()), labels=labels)
-        for begin, end in cuts_of(data, case):
-            part = run.feed(*(column[begin:end] for column in columns_of(case, predictions)), columns=columns)
+        for first_row, end in cuts_of(data, case):
+            part = run.feed(*(column[first_row:end] for column in columns_of(case, predictions)), columns=columns)
             if columns:
                 wanted = {"outcome", "asked", "exposed"} | ({"lqd_drop", "late_drops", "settled"} if labels else set())
                 assert set(part) == wanted
@@ -336,26 +325,8 @@ PLENTY = 2**30
 
 
 def outcomes(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
-    replay = Replay(
-        "occamy",
-        [(geometry.buffer, list(geometry.rates_bps))],
-        wire_overhead_bytes=geometry.overhead,
-        counting="counted",
-        tie="lowest_port",
-        victim="tail",
-        alpha=chosen.alpha,
-        spare_bandwidth=chosen.spare_bandwidth,
-        bucket_bytes=chosen.bucket,
-    )
-    found: list[int] = replay.feed(
-        np.array([p.time_ns for p in packets], np.int64),
-        np.zeros(len(packets), np.int16),
-        np.array([p.port for p in packets], np.int16),
-        np.array([p.size for p in packets], np.int32),
-        np.array([p.data for p in packets], np.uint8),
-        np.zeros(len(packets), np.uint8),
-    )["outcome"].tolist()
-    return found
+    made: list[int] = feed(begin("occamy", [geometry], Rules(), chosen), packets)["outcome"].tolist()
+    return made
 
 
 def outcomes_cell_by_cell(geometry: Geometry, packets: list[Packet], chosen: Settings) -> list[int]:
@@ -477,27 +448,6 @@ def test_time_since_a_push_out_saturates_at_never() -> None:
     assert since.tolist() == [NEVER, 0, late - 10, NEVER, 0]
 
 
-def test_the_peak_of_the_rates_is_that_of_two_windows() -> None:
-    """Averages over 4 slots, so windows of 512: a burst of 8 at port 0 in window 0, single packets at port 1 later."""
-    slot = [0] * 8 + [511, 512, 1023, 1024, 5000]
-    port = [0] * 8 + [1] * 5
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.array(port, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    assert seen[:, COLUMNS.index("peak_arrival_rate")].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 1, 1]
-
-
-def test_the_slow_rate_outlasts_the_averages_interval() -> None:
-    """With averages over 4 slots it halves in 256 slots, and is gone after 512."""
-    slot = [0] * 8 + [256, 768, 1024, 2**40]
-    seen = slotted(
-        "dt", 2, 100, np.array(slot), np.zeros(12, np.int32), average_shift=2, features=True, cell_bytes=1024
-    )["features"]
-    rates, slow_rates = (seen[:, COLUMNS.index(name)].tolist() for name in ("arrivals_rate", "arrivals_rate_slow"))
-    assert rates == [1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1]
-    assert slow_rates == [1, 2, 3, 4, 5, 6, 7, 8, 5, 1, 1, 1]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["cs", "dt", "abm", "reverie", "lqd", "followlqd"])
 def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> None:
@@ -513,11 +463,3 @@ def test_a_vast_switch_decides_like_one_without_its_idle_ports(policy: str) -> N
     assert (small["outcome"] != 0).any()
     np.testing.assert_array_equal(vast["outcome"], small["outcome"])
     assert vast["transmitted"] == small["transmitted"]
-
-
-def test_a_second_port_makes_room_at_the_head_of_the_first() -> None:
-    """B = 8, alpha = 1: four packets reach the threshold; with the first of port 1 it falls to 3, below queue 0."""
-    slot, port = np.zeros(7, np.int64), np.array([0, 0, 0, 0, 0, 1, 1], np.int32)
-    fixed: dict[str, Any] = {"alpha": [1.0], "labels": False}
-    assert slotted("occamy", 2, 8, slot, port, **fixed)["outcome"].tolist() == [4, 0, 0, 0, 1, 0, 0]
-    assert slotted("dt", 2, 8, slot, port, **fixed)["outcome"].tolist() == [0, 0, 0, 0, 1, 0, 0]

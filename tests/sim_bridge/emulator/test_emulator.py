@@ -28,6 +28,7 @@ from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import etalon_log
 from tests.scenarios import settings, with_racks
+from tests.sim_bridge.ns3.test_ns3_driver import require_flows_across_racks
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 MILLISECOND = 1_000_000
@@ -247,31 +248,9 @@ def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     emulator: Path, tmp_path: Path, resize: dict[str, int] | None
 ) -> None:
     run = run_emulator(with_racks(racks={"resize": resize}), tmp_path, executable=emulator)
-    there, back = run.summary["voqs"]
-    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
-    assert there["by_circuit"] > 0
-    assert there["by_packet"] > 0
-    assert there["dropped"] > 0
-    assert there["longest"] == 8 if resize is None else 8 < there["longest"] <= 30  # not full on a stalled machine
-    flows = run.flows()
-    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
-    assert not (flows["fct_ns"] >= 0).any()
-
-    log = EtalonLog.open(etalon_log(tmp_path), Reading(racks=3, voq_packets=there["longest"]))
-    survey = log.survey()
-    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
-    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
-    assert survey.voqs.keys() == {(1, 3), (3, 1)}
-    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
-    assert survey.least_latency_ns[0] is not None
-    arrivals = np.concatenate(list(log.arrivals(survey)))
-    assert len(arrivals) == survey.packets
-    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
-    assert arrivals["size_bytes"].max() == 9000
-    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
+    use = require_flows_across_racks(run, tmp_path, resized=resize is not None)  # not full on a stalled machine
     assert use.weeks == 7
-    assert 0 < use.least_percent <= use.utilisation_percent <= use.most_percent <= 100
-    assert 10 < use.p50_us <= use.p99_us
+    assert 0 < use.least_percent <= use.utilisation_percent
     assert 0 < use.packet_gbps < 10
 
 

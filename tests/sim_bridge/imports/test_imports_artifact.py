@@ -13,23 +13,14 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import PAPER_FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import Rules, SwitchGeometry
 from foretail.features.rows.splits import split_by_seed, split_by_time
 from foretail.sim_bridge.imports import credence_artifact
 from foretail.sim_bridge.imports.credence_artifact import COLUMNS, write_artifact_rows
 from foretail.sim_bridge.open_loop.replay import replay_scores
 from tests.examples import draws
-from tests.traces import RUN
+from tests.traces import ARTIFACT
 
-BUFFER = 1_000_000
-ARTIFACT = replace(
-    RUN,
-    scenario={"name": "credence_artifact"},
-    switches=(SwitchGeometry(20, BUFFER, (10**10,) * 20),),
-    rules=Rules("uncounted", "lowest_port", "tail"),
-    cell_bytes=1,
-    average_shift=0,
-)
+BUFFER = ARTIFACT.switches[0].buffer_bytes
 HEADER = " ".join(COLUMNS)
 
 

@@ -377,10 +377,6 @@ def test_frames_whose_size_or_port_nobody_can_tell_are_refused(
     refused(lambda: sizes_in(path, tmp_path), r"has 2 frames \(the first is number 2\) that " + complaint, path)
 
 
-def test_jumbo_frames_are_read_where_the_network_has_them(tmp_path: Path) -> None:
-    assert sizes_in(capture_of(tmp_path / "a", LARGE), tmp_path, mtu_bytes=9000)[0] == [len(LARGE)]
-
-
 def test_too_many_packets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = capture_of(tmp_path / "a", ONE, ONE, ONE)
     monkeypatch.setattr(pcap_log, "MOST_PACKETS", 2)

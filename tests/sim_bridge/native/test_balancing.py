@@ -27,11 +27,11 @@ from foretail.models.ensemble.ensemble import Ensemble, FeatureInput
 from foretail.models.ensemble.nested import Rule, tree_of_rule
 from foretail.sim_bridge._native import Balancer, NativeRun
 from foretail.sim_bridge.native.driver import collect_dataset, run_native
-from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.examples import draws
 from tests.scenarios import MILLISECOND, settings
+from tests.sim_bridge.packets.paused_runs import finished
 from tests.sim_bridge.slow_models.balancer import SlowBalancer
 
 pytestmark = pytest.mark.slow
@@ -181,13 +181,6 @@ def test_spraying_is_as_random_as_it_says() -> None:
 LARGE_BUFFER = {"topology__buffer_bytes_per_port_per_gbps": 1_000_000, "incast__burst_fraction": 0.001}
 
 
-def finished(**changes: Any) -> tuple[Any, dict[str, Any]]:
-    """Flows and summary of a run."""
-    network = NativeNetwork(settings(**changes))
-    network.advance()
-    return network.flows(), network.finish()
-
-
 def drops(summary: dict[str, Any]) -> int:
     """Packets that switches dropped."""
     return sum(
@@ -201,13 +194,13 @@ def drops(summary: dict[str, Any]) -> int:
 def test_senders_repair_what_links_lose(transport: str) -> None:
     changes = LARGE_BUFFER | {"transport__name": transport, "transport__min_rto_ns": MILLISECOND, "drain_ns": 10**9}
     changes["transport__rdma__control"] = "powertcp"
-    flows, summary = finished(**changes, topology__erasure_probability=0.01)
+    flows, summary = finished(settings(**changes, topology__erasure_probability=0.01))
     assert (flows["fct_ns"] > 0).all()
     repeated = flows["retransmissions"].sum()
     assert drops(summary) == 0
     carried = sum(switch["data_in"]["packets"] + switch["control_in"]["packets"] for switch in summary["switches"])
     assert 0.005 < summary["erased_packets"] / carried < 0.02
-    without, summary = finished(**changes)
+    without, summary = finished(settings(**changes))
     assert "erased_packets" not in summary
     assert without["retransmissions"].sum() < repeated / 10
 

@@ -29,6 +29,7 @@ from foretail.sim_bridge.packets.simulation import PacketRun
 from tests.examples import draws
 from tests.scenarios import MILLISECOND, STAR, settings, star_of_messages
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_settings
+from tests.sim_bridge.packets.paused_runs import finished, written
 
 SEGMENT, EDGES = 1460, [40, 440, 4440]
 RATE_BPS, DELAY_NS = 1_000_000_000, MILLISECOND
@@ -59,36 +60,28 @@ def star(rows: Sequence[tuple[int, ...]], edges: list[int] = EDGES, **changes: A
     return star_of_messages(messages, 5, **(usual | changes))
 
 
-def flows_of(document: dict[str, Any]) -> Records:
-    network = NativeNetwork(document)
-    network.advance()
-    return network.flows()
-
-
 def segments(size_bytes: int) -> int:
     return -(-size_bytes // SEGMENT)
 
 
 def traced(document: dict[str, Any], folder: Path) -> tuple[Records, NDArray[np.uint8], Records]:
     """Arrivals at the switch, their priorities, and flows."""
-    network = NativeNetwork(document | {"trace": True}, folder)
-    network.advance()
-    network.finish()
+    flows, _ = finished(document | {"trace": True}, folder)
     arrivals = read_records(folder / "arrivals.bin", ARRIVAL_DTYPE)
     priorities = PacketRun.open(folder).priorities()
     assert len(priorities) == len(arrivals)
-    return arrivals, priorities, network.flows()
+    return arrivals, priorities, flows
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 20, 300, 2000])
 def test_alone_a_flow_takes_a_round_trip_and_its_own_time(size: int) -> None:
     """Section 2.2: RTT + N / A, with the handshake; the first N packets follow the request without a pause."""
-    (flow,) = flows_of(star([(0, size * SEGMENT, 0, 1)]))
+    (flow,), _ = finished(star([(0, size * SEGMENT, 0, 1)]))
     one_way_ns = 2 * DELAY_NS
     handshake_ns = 2 * (one_way_ns + 2 * 8 * 50)
     assert flow["fct_ns"] == handshake_ns + EMPTY + size * FULL + one_way_ns + FULL
     assert flow["retransmissions"] == flow["timeouts"] == 0
-    (of_tcp,) = flows_of(star([(0, size * SEGMENT, 0, 1)], edges=[]))
+    (of_tcp,), _ = finished(star([(0, size * SEGMENT, 0, 1)], edges=[]))
     assert (of_tcp["fct_ns"] > flow["fct_ns"]) == (size > 4)
 
 
@@ -119,10 +112,10 @@ def test_what_has_come_at_low_priorities_is_no_evidence_of_a_loss() -> None:
         "topology__buffer_bytes_per_port_per_gbps": 5_000_000,
         "transport__min_rto_ns": 1000 * MILLISECOND,
     }
-    flows = flows_of(star(rows, **patient))
+    flows, _ = finished(star(rows, **patient))
     assert (flows["fct_ns"] >= 0).all()
     assert flows["retransmissions"].sum() == flows["timeouts"].sum() == 0
-    of_tcp = flows_of(star(rows, edges=[], **patient))
+    of_tcp, _ = finished(star(rows, edges=[], **patient))
     assert of_tcp["retransmissions"].sum() == 0
     assert flows["fct_ns"].mean() < 0.7 * of_tcp["fct_ns"].mean()
 
@@ -191,21 +184,10 @@ def test_every_flow_is_delivered_and_the_second_loop_sends_each_byte_once(
 @examples(max_examples=draws(10), deadline=None)
 @given(number=st.integers(0, 2**32 - 1), moment=st.integers(0, 60 * MILLISECOND))
 def test_a_snapshot_goes_on_byte_for_byte(number: int, moment: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    document = drawn(number) | {"trace": True}
-    written = []
-    for goes_back in (False, True):
-        folder = tmp_path_factory.mktemp("run")
-        network = NativeNetwork(document, folder)
-        if goes_back:
-            network.advance(moment)
-            snapshot = network.snapshot()
-            network.advance(moment + 20 * MILLISECOND)
-            network.restore(snapshot)
-        network.advance()
-        network.finish()
-        written.append({path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"})
-    assert written[0] == written[1]
-    assert "priorities.bin" in written[0]
+    document, folder = drawn(number) | {"trace": True}, tmp_path_factory.mktemp("run")
+    whole = written(document, folder / "whole", [])
+    assert written(document, folder / "divided", [moment], further=20 * MILLISECOND) == whole
+    assert "priorities.bin" in whole
 
 
 def test_more_priorities_than_queues_are_refused() -> None:
@@ -246,9 +228,7 @@ def flows_of_native_recovery(recovery: str, rows: list[tuple[int, int, int]], **
     usual = {"transport__name": "newreno", "transport__mark_bytes": 0, "transport__slow_start": True}
     usual |= {"transport__recovery": recovery, "policy__name": "cs"}
     document = star_of_messages(messages(rows), SENDERS + 1, **(usual | changes))
-    network = NativeNetwork(document)
-    network.advance()
-    flows = network.flows()
+    flows, _ = finished(document)
     assert (flows["fct_ns"] >= 0).all()
     return flows
 
@@ -329,14 +309,13 @@ def test_flows_take_as_long_as_in_the_emulator(policy: str, tmp_path: Path) -> N
         traffic_ns=2 * MILLISECOND,
         drain_ns=40 * MILLISECOND,
     )
-    network = NativeNetwork(document)
-    network.advance()
+    native, _ = finished(document)
     emulation = {"factor": 4000, "control": "reno", "background_control": "reno", "lateness_share": 0.1}
     asked = document | {"emulation": {**emulation, "tail_loss_probes": True}}
     run = run_emulator(asked, tmp_path, executable=executable)
     if not run.is_valid:
         pytest.skip(f"the emulation was late: {run.why_invalid}")
-    times = np.array([flows["fct_ns"] for flows in (run.flows(), network.flows())], float)
+    times = np.array([flows["fct_ns"] for flows in (run.flows(), native)], float)
     times = times[:, ((times >= 0) & (times < LEAST_RTO_NS)).all(axis=0)]
     assert times.shape[1] > 0.8 * len(run.flows())
     assert abs(np.log(times[0] / times[1]).mean()) < np.log(1.1)
@@ -349,7 +328,5 @@ def test_every_flow_that_starts_is_delivered(number: int) -> None:
     document = drawn_settings(number, TCP[number % len(TCP)])
     document["transport"]["recovery"] = "linux"
     document["policy"]["flip_probability"] = 0.0
-    network = NativeNetwork({**document, "drain_ns": HOUR_NS, "trace": False})
-    network.advance()
-    flows = network.flows()
+    flows, _ = finished({**document, "drain_ns": HOUR_NS, "trace": False})
     assert (flows["fct_ns"][flows["start_ns"] >= 0] > 0).all()

@@ -25,22 +25,7 @@ from foretail.sim_bridge.native.network import NativeNetwork
 from tests.examples import draws
 from tests.scenarios import settings, with_racks
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_settings
-
-OF_THE_MACHINE = {"simulation_cpu_seconds", "simulation_wall_seconds", "wall_seconds"}
-Output = dict[str, Any]
-
-
-def output(folder: Path, summary: dict[str, Any]) -> Output:
-    """All that a run writes, and what it says."""
-    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix == ".bin"}
-    return files | {"summary": {name: value for name, value in summary.items() if name not in OF_THE_MACHINE}}
-
-
-def in_one_piece(document: dict[str, Any], folder: Path) -> Output:
-    folder.mkdir()
-    whole = NativeNetwork(document, folder)
-    whole.advance()
-    return output(folder, whole.finish())
+from tests.sim_bridge.packets.paused_runs import output, written
 
 
 @examples(max_examples=draws(25), deadline=None)
@@ -57,7 +42,7 @@ def test_a_run_that_went_back_writes_the_bytes_of_one_in_one_piece(
     transport = {"ns3": None, "linux": TCP[number % len(TCP)]}.get(senders, senders)
     folder, document = tmp_path_factory.mktemp("run"), drawn_settings(number, transport)
     document["transport"]["recovery"] = "linux" if senders == "linux" else "ns3"
-    expected = in_one_piece(document, folder / "whole")
+    expected = written(document, folder / "whole", [])
     (folder / "divided").mkdir()
     divided = NativeNetwork(document, folder / "divided")
     snapshot = None
@@ -75,16 +60,9 @@ def test_a_run_that_went_back_writes_the_bytes_of_one_in_one_piece(
 
 def test_counters_of_intervals_go_back_too(tmp_path: Path) -> None:
     document = settings(policy__name="dt", counters=True, traffic_ns=2_000_000)
-    expected = in_one_piece(document, tmp_path / "whole")
-    (tmp_path / "divided").mkdir()
-    divided = NativeNetwork(document, tmp_path / "divided")
-    divided.advance(2_000_000)
-    snapshot = divided.snapshot()
-    divided.advance()
-    divided.restore(snapshot)
-    divided.advance()
-    assert output(tmp_path / "divided", divided.finish()) == expected
-    assert expected["counters.bin"]
+    whole = written(document, tmp_path / "whole", [])
+    assert written(document, tmp_path / "divided", [2_000_000]) == whole
+    assert whole["counters.bin"]
 
 
 def test_what_is_no_snapshot_of_this_network_is_refused() -> None:
@@ -112,7 +90,7 @@ def test_a_snapshot_outlives_its_network() -> None:
 
 
 def test_racks_stop_but_do_not_go_back(tmp_path: Path) -> None:
-    expected = in_one_piece(with_racks(), tmp_path / "whole")
+    expected = written(with_racks(), tmp_path / "whole", [])
     (tmp_path / "divided").mkdir()
     divided = NativeNetwork(with_racks(), tmp_path / "divided")
     divided.advance(1_000_000)

@@ -22,14 +22,13 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
+from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import Progress, etalon_log
 from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
-from tests.examples import some_by_day
 from tests.scenarios import RACKS, STAR, settings, with_racks
 
 pytestmark = pytest.mark.ns3
@@ -78,6 +77,10 @@ def test_what_comes_in_goes_out_or_is_counted(simulate: Any, policy: str) -> Non
         assert node["queued_bytes"] == 0
     assert run.summary["completed_flows"] == run.summary["flows"] > 50
     assert sum(total(run, "data_drops", why, "packets") for why in DROPS) > 100
+    assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
+    assert total(run, "control_drops", "pushed_out", "packets") == 0
+    np.testing.assert_array_equal(planned(run), planned(simulate()))  # of every policy the same flows
+    assert np.all(run.flows()["fct_ns"] >= run.flows()["ideal_fct_ns"])
 
 
 @pytest.mark.nightly
@@ -115,13 +118,6 @@ def test_what_a_policy_does_not_heed_changes_nothing(simulate: Any, policy: str)
     np.testing.assert_array_equal(run.flows(), same.flows())
 
 
-def test_only_two_policies_push_out_and_only_data(simulate: Any) -> None:
-    for policy in OF_ARRIVALS:
-        run = simulate(policy__name=policy)
-        assert (total(run, "data_drops", "pushed_out", "packets") > 0) == (policy in PUSHING_OUT)
-        assert total(run, "control_drops", "pushed_out", "packets") == 0
-
-
 def test_the_exact_virtual_lqd_is_the_real_one_under_lqd(simulate: Any) -> None:
     run = simulate(trace=True)
     assert total(run, "threshold_deficits") == 0
@@ -140,13 +136,6 @@ def test_a_trace_has_every_packet_that_occamy_expels(simulate: Any) -> None:
     assert (expelled["flow_class"] != FlowClass.CONTROL).all()
     assert len(expelled) == total(run, "data_drops", "pushed_out", "packets") > 100
     assert {0, 1} == set(expelled["lqd_drop"].tolist())
-
-
-def test_same_seed_same_bytes(simulate: Any, tmp_path: Path) -> None:
-    first = simulate(trace=True)
-    second = run_driver(settings(trace=True), tmp_path)
-    for name in ("arrivals.bin", "flows.bin", "occupancy.bin"):
-        assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
 
 
 def test_a_trace_changes_nothing(simulate: Any) -> None:
@@ -359,9 +348,31 @@ BUFFER = {"policy": "lqd", "bytes": 72_000, "alpha": 1.0, "library": None, "tau"
 SHARED = {"voq_packets": None, "buffer": BUFFER}
 
 
-def simulated(folder: Path, **groups: Any) -> DriverRun:
-    folder.mkdir(exist_ok=True)
-    return run_driver(with_racks(**groups), folder)
+def require_flows_across_racks(run: Any, folder: Path, *, resized: bool) -> CircuitUse:
+    """Long flows of :func:`with_racks` have used and overflown their VOQ, and the importer reads the log of that."""
+    there, back = run.summary["voqs"]
+    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
+    assert min(there["by_circuit"], there["by_packet"], there["dropped"]) > 0
+    assert 8 < there["longest"] <= 30 if resized else there["longest"] == 8
+    flows = run.flows()
+    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
+    assert not (flows["fct_ns"] >= 0).any()
+
+    log = EtalonLog.open(etalon_log(folder), Reading(racks=3, voq_packets=there["longest"]))
+    survey = log.survey()
+    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
+    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
+    assert survey.voqs.keys() == {(1, 3), (3, 1)}
+    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
+    assert survey.least_latency_ns[0] is not None
+    arrivals = np.concatenate(list(log.arrivals(survey)))
+    assert len(arrivals) == survey.packets
+    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
+    assert arrivals["size_bytes"].max() == 9000
+    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
+    assert 0 < use.utilisation_percent <= use.most_percent <= 100
+    assert 10 < use.p50_us <= use.p99_us
+    return use
 
 
 @pytest.mark.parametrize(
@@ -373,39 +384,13 @@ def simulated(folder: Path, **groups: Any) -> DriverRun:
 def test_long_flows_cross_racks_and_leave_a_log_that_the_importer_reads(
     tmp_path: Path, racks: dict[str, Any], control: str
 ) -> None:
-    run = simulated(tmp_path, racks=racks, transport={"name": control})
-    there, back = run.summary["voqs"]
-    assert (there["source"], there["destination"], back["source"], back["destination"]) == (0, 2, 2, 0)
-    for voq in (there, back):
+    run = run_driver(with_racks(racks=racks, transport={"name": control}), tmp_path)
+    for voq in run.summary["voqs"]:
         assert voq["arrived"] == voq["dropped"] + voq["by_packet"] + voq["by_circuit"] + voq["waiting"]
-    assert min(there["by_circuit"], there["by_packet"], there["dropped"]) > 0
-    assert 8 < there["longest"] <= 30 if "resize" in racks else there["longest"] == 8
+    require_flows_across_racks(run, tmp_path, resized="resize" in racks)
     flows = run.flows()
-    assert [(flow["source"], flow["destination"]) for flow in flows] == [(0, 2), (1, 3), (0, 2)]
-    assert not (flows["fct_ns"] >= 0).any()
     assert not flows["ideal_fct_ns"].any()
     assert flows["retransmissions"].sum() > 0
-
-    log = EtalonLog.open(etalon_log(tmp_path), Reading(racks=3, voq_packets=there["longest"]))
-    survey = log.survey()
-    sent = sum(voq[by] for voq in (there, back) for by in ("by_packet", "by_circuit"))
-    assert 0 <= sent - survey.packets < 60  # what was on a link at the end
-    assert survey.voqs.keys() == {(1, 3), (3, 1)}
-    assert (survey.day_ns, survey.week_ns) == (180_000, 400_000)
-    arrivals = np.concatenate(list(log.arrivals(survey)))
-    assert len(set(arrivals["flow"])) == 6  # of three connections, both ways
-    assert arrivals["size_bytes"].max() == 9000
-    use = circuit_use(log, 1, 3, circuit_bps=80_000_000_000, skipped_weeks=1)
-    assert 0 < use.utilisation_percent <= use.most_percent <= 100
-    assert 10 < use.p50_us <= use.p99_us
-
-
-def test_a_document_has_one_result(tmp_path: Path) -> None:
-    one, same = (simulated(tmp_path / name) for name in ("one", "same"))
-    for file in ("etalon.log", "flows.bin"):
-        assert (one.folder / file).read_bytes() == (same.folder / file).read_bytes()
-    assert one.summary["voqs"] == same.summary["voqs"]
-    assert one.summary["events"] == same.summary["events"]
 
 
 def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path: Path) -> None:
@@ -416,13 +401,6 @@ def test_the_control_has_to_be_named_and_settings_can_be_checked_alone(tmp_path:
     command = [str(build_driver()), "--check", str(tmp_path / "settings.json")]
     checked = subprocess.run(command, capture_output=True, text=True, check=True)
     assert checked.stdout == "setting 'transport.name' is missing\n"
-
-
-@pytest.mark.parametrize("policy", some_by_day(OF_ARRIVALS, lambda policy: policy in ("dt", "credence", "occamy")))
-def test_policies_see_the_same_flows_and_none_beats_its_ideal_time(simulate: Any, policy: str) -> None:
-    run = simulate(policy__name=policy)
-    np.testing.assert_array_equal(planned(run), planned(simulate()))
-    assert np.all(run.flows()["fct_ns"] >= run.flows()["ideal_fct_ns"])
 
 
 @pytest.mark.nightly

@@ -307,10 +307,11 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
         answers_needed=1,
         average_shift=RUN.average_shift,
     )
-    for policy, sent in found.transmitted.items():
+
+    def slow(policy: str, rows: np.ndarray) -> tuple[int, int]:
         packets_sent = bytes_sent = 0
         for switch in (0, 1):
-            mine = np.flatnonzero(records["switch"] == switch)
+            mine = np.flatnonzero((records["switch"] == switch) & rows)
             packets = [
                 Packet(
                     k,
@@ -324,17 +325,26 @@ def test_policies_send_what_the_slow_model_does(tmp_path: Path) -> None:
             ]
             predictions = told[mine].tolist() if policy in ASKING else None
             rules = ManifestRules(RUN.rules.counting, RUN.rules.tie, RUN.rules.victim)
-            slow = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
-            packets_sent += slow.transmitted_packets
-            bytes_sent += slow.transmitted_bytes
-        assert (sent, found.transmitted_bytes[policy]) == (packets_sent, bytes_sent), policy
+            run = run_bytes(policy, GEOMETRY, packets, predictions, rules, settings, RUN.cell_bytes)
+            packets_sent += run.transmitted_packets
+            bytes_sent += run.transmitted_bytes
+        return packets_sent, bytes_sent
+
+    for policy, sent in found.transmitted.items():
+        assert (sent, found.transmitted_bytes[policy]) == slow(policy, np.ones_like(told)), policy
     assert len(set(found.transmitted_bytes.values())) > 5
-    assert found.scores == replay_scores(dataset, predicted)
+    scores = replay_scores(dataset, predicted)
+    assert found.scores == scores
+    follow = slow("followlqd", 1 - told)[1]
+    assert (scores.followlqd, scores.eta) == (follow, found.lqd / follow)
+    assert scores.recovered_loss == (found.sent - found.accept) / (found.lqd - found.accept)
+    assert scores.sent_percent_of_lqd == 100 * found.sent / found.lqd
     assert [found.lqd, found.accept, found.sent] == [
         found.transmitted_bytes[policy] for policy in ("lqd", "followlqd", "credence")
     ]
-    with pytest.raises(ForetailError, match=r"1 predictions do not fit"):
-        compare_replays(dataset, list(OF_ARRIVALS), predicted[:1])
+    for refuses in (replay_scores, lambda of, one: compare_replays(of, list(OF_ARRIVALS), one)):
+        with pytest.raises(ForetailError, match=r"1 predictions do not fit the \d+ rows of .*trace"):
+            refuses(dataset, predicted[:1])
 
 
 def in_batches(drawn: SlottedArrivals, size: int = 7) -> list[Slotted]:
@@ -395,6 +405,7 @@ def test_in_bytes_it_decides_as_in_slots(drawn: SlottedArrivals, model: Ensemble
     assert in_bytes.scores == scores
     assert scores.sent == 1024 * in_slots.transmitted[policy]
     assert (scores.lqd, scores.accept) == (1024 * in_slots.lqd, 1024 * in_slots.accept)
+    assert known.lqd == in_slots.lqd
     assert in_slots.transmitted["learned"] == slow_sent(drawn, rule_of(model))[0]
     for name in ("learned", "credence", policy):
         assert in_slots.transmitted[name] == known.sent(name, decider.scorer)
@@ -493,20 +504,6 @@ def test_half_of_the_answers_inverted_is_neither_rule_and_none_is_the_rule() -> 
     assert sent[0] == run.sent("learned", rule)
     assert sorted(sent, reverse=True) == sent
     assert len(set(sent)) == 4
-
-
-def test_a_slotted_dataset_is_the_same_run_in_slots_and_in_bytes(tmp_path: Path) -> None:
-    made = Incast(fan_in=3, background_load=0.6)
-    described = slotted_run(made, 8, 20, 3000, 1, cell_bytes=256)
-    write_open_loop_dataset(tmp_path / "run", described, arrivals_in_bytes(made.batches(8, 160, 3000, 1)))
-    dataset = Dataset.open(tmp_path / "run")
-    rule = AdaptiveThreshold.dynamic_thresholds(2.0, (50.0, 50.0)).scorer()
-    run, scores = (
-        KnownRun.of(dataset),
-        replay_scores(dataset, np.zeros(dataset.manifest.rows, np.bool_), Decider("learned", rule)),
-    )
-    assert [run.sent("learned", rule) * 1024, run.lqd * 1024] == [scores.sent, scores.lqd]
-    assert run.sent("learned", rule) < run.lqd
 
 
 def test_features_that_nobody_reads_are_zero_unless_they_are_asked_for() -> None:

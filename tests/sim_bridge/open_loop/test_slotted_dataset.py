@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,17 @@ from hypothesis import strategies as st
 from foretail.core.errors import ForetailError
 from foretail.features.catalog import FEATURES
 from foretail.features.dataset.reader import Dataset
-from foretail.features.dataset.schema import SwitchGeometry
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, read_records
 from foretail.sim_bridge._native import Replay, late_qd, slotted
 from foretail.sim_bridge.arrivals.files import PACKET_BYTES, Slotted
-from foretail.sim_bridge.arrivals.workloads import Incast, Uniform, Workload, workload_of
+from foretail.sim_bridge.arrivals.workloads import Incast, Workload, workload_of
 from foretail.sim_bridge.native.driver import collect_dataset
 from foretail.sim_bridge.native.network import NativeNetwork
 from foretail.sim_bridge.open_loop import dataset as open_loop_dataset
-from foretail.sim_bridge.open_loop.dataset import PORT_RATE_BPS, arrivals_in_bytes, slotted_run, write_open_loop_dataset
+from foretail.sim_bridge.open_loop.dataset import arrivals_in_bytes, slotted_run, write_open_loop_dataset
 from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import (
-    MESSAGE_LEFT,
     compare_replays,
-    replay_of,
     replay_over,
     replay_scores,
 )
@@ -37,42 +33,15 @@ from foretail.sim_bridge.open_loop.scores import SentScores
 from foretail.sim_bridge.open_loop.slotted import compare, flipped, labelled
 from foretail.sim_bridge.policy_settings import IN_INTERVALS, NetworkParameters
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.sim_bridge.arrivals.test_workloads import any_workload
 from tests.sim_bridge.buffer.test_native_doors import REPLAY
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
 from tests.sim_bridge.packets.paused_runs import mixed
 from tests.sim_bridge.slow_models.offline_optimum import offline_optimum
-from tests.sim_bridge.slow_models.slotted import parse
 from tests.strategies import SlottedArrivals, slotted_arrivals
 
 NAMES = [item.name for item in FEATURES]
-
-
-def both_ways(case: SlottedArrivals) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the slotted model and a replay in bytes say, of all packets at once."""
-    arrivals = Slotted(np.array(case.slot, np.int64), np.array(case.port, np.int32))
-    (in_slots,) = labelled([arrivals], case.ports, case.buffer, features=True, cell_bytes=1024)
-    geometry = SwitchGeometry(case.ports, case.buffer * PACKET_BYTES, (PORT_RATE_BPS,) * case.ports)
-    run = replace(slotted_run(Uniform(), 1, 1, 1, 1, cell_bytes=PACKET_BYTES), switches=(geometry,))
-    (records,) = arrivals_in_bytes([arrivals])
-    records["features"][:, MESSAGE_LEFT] = 255  # as labelled_records has it of every trace from outside
-    return vars(in_slots), replay_of("lqd", run, features=True).feed(records)
-
-
-@given(case=slotted_arrivals())
-@settings(max_examples=draws(300))
-def test_a_replay_in_bytes_is_the_slotted_model(case: SlottedArrivals) -> None:
-    assume(case.slot)
-    case = case._replace(buffer=max(case.buffer, case.ports))
-    in_slots, in_bytes = both_ways(case)
-    np.testing.assert_array_equal(in_bytes["lqd_drop"], in_slots["lqd_drop"])
-    np.testing.assert_array_equal(in_bytes["features"], in_slots["features"])
-
-
-def test_a_buffer_without_a_packet_per_port_would_not_be() -> None:
-    in_slots, in_bytes = both_ways(SlottedArrivals(ports=2, buffer=1, slot=[0, 0], port=[0, 1]))
-    assert in_slots["lqd_drop"].tolist() == [1, 0]  # the tie goes to port 0, whose packet leaves at the slot's end
-    assert in_bytes["lqd_drop"].tolist() == [0, 1]  # which in bytes is on the wire already
 
 
 @given(
@@ -133,24 +102,15 @@ def test_arrivals_without_a_data_packet_are_no_dataset(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "complaint"),
-    [
-        ("in_cast", {}, "workload in_cast is unknown: choose from poisson_bursts, "),
-        ("incast", {"fan": 5}, "incast has no parameter fan: it takes load, background_load, "),
-        ("complete_sharing_lower_bound", {"load": 1}, "has no parameter load: it takes none"),
-        ("incast", {"fan_in": "five"}, "fan_in of incast must not be 'five': input should be a valid integer"),
-        ("incast", {"fan_in": 2.5}, "fan_in of incast must not be 2.5"),
-        ("incast", {"fan_in": 0}, "fan_in must be a whole number of at least 1, not 0"),
-        ("incast", {"poisson": 1}, "poisson of incast must not be 1: input should be a valid boolean"),
-        ("incast", {"load": True}, "load of incast must not be True"),
-        ("incast", {"load": float("nan")}, "load must be above 0, not nan"),
-        ("incast", {"background_load": 1.5}, "background_load must be from 0 to 1"),
-    ],
+test_wrong_parameters_are_refused = refusing(
+    (lambda: workload_of("in_cast", {}), "workload in_cast is unknown: choose from poisson_bursts, "),
+    (lambda: workload_of("incast", {"fan": 5}), "incast has no parameter fan: it takes load, background_load, "),
+    (lambda: workload_of("complete_sharing_lower_bound", {"load": 1}), "has no parameter load: it takes none"),
+    (lambda: workload_of("incast", {"fan_in": "five"}), "fan_in of incast must not be 'five': input should be a valid"),
+    (lambda: workload_of("incast", {"fan_in": 2.5}), "fan_in of incast must not be 2.5"),
+    (lambda: workload_of("incast", {"poisson": 1}), "poisson of incast must not be 1: input should be a valid boolean"),
+    (lambda: workload_of("incast", {"load": True}), "load of incast must not be True"),
 )
-def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ForetailError, match=complaint):
-        workload_of(name, parameters)
 
 
 def collected(document: dict[str, Any], path: Path) -> Dataset:
@@ -278,39 +238,35 @@ SLOT = [[2, 0, 1]]
 LINKS = (9, 1, 10**9, 10**9)
 
 
-@pytest.mark.parametrize(
-    ("voqs", "message"),
-    [
-        (([0, 2], [], *LINKS), "number of slots is 0, outside 1 to"),
-        (([0, 2], [[2, 0, 1], [1]], *LINKS), "the slots of a schedule have different racks"),
-        (([0, 2], [[3, 0, 1]], *LINKS), "rack of a slot is 3, outside -1 to 2"),
-        (([0, 3], SLOT, *LINKS), "number of a rack is 3, outside 0 to 2"),
-        (([2, 0], SLOT, *LINKS), "the numbers of racks must rise"),
-        (([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
-        (([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
-        (([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
-        (([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
-        (([0], SLOT, *LINKS), "every rack has one switch"),
-        (([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
-    ],
+def between(*voqs: Any, **changes: Any) -> Replay:
+    """A replay of racks that are joined by circuits."""
+    return Replay(**RACKS | changes | {"voqs": voqs})
+
+
+test_links_of_racks_that_cannot_be_are_refused_in_one_sentence = refusing(
+    (lambda: between([0, 2], [], *LINKS), "number of slots is 0, outside 1 to"),
+    (lambda: between([0, 2], [[2, 0, 1], [1]], *LINKS), "the slots of a schedule have different racks"),
+    (lambda: between([0, 2], [[3, 0, 1]], *LINKS), "rack of a slot is 3, outside -1 to 2"),
+    (lambda: between([0, 3], SLOT, *LINKS), "number of a rack is 3, outside 0 to 2"),
+    (lambda: between([2, 0], SLOT, *LINKS), "the numbers of racks must rise"),
+    (lambda: between([0, 2], SLOT, 0, 1, 10**9, 10**9), "day_ns is 0, outside 1 to"),
+    (lambda: between([0, 2], SLOT, 9, -1, 10**9, 10**9), "night_ns is -1, outside 0 to"),
+    (lambda: between([0, 2], SLOT, 9, 1, 0, 10**9), "packet_bps is 0, outside 1000 to"),
+    (lambda: between([0, 2], SLOT, 9, 1, 10**9, 2**70), "circuit_bps is not a number of 64 bits"),
+    (lambda: between([0], SLOT, *LINKS), "every rack has one switch"),
+    (lambda: between([0, 1, 2], SLOT, *LINKS), "every rack has one switch"),
+    (
+        lambda: between([0, 2], SLOT, *LINKS, switches=[(4000, [10**9])] * 2),
+        "the switch of a rack has a port for every rack",
+    ),
+    (lambda: between([0, 2], SLOT, *LINKS, queues=2), "a VOQ is one queue: give queues=1"),
 )
-def test_links_of_racks_that_cannot_be_are_refused_in_one_sentence(voqs: Any, message: str) -> None:
-    Replay(**RACKS | {"voqs": ([0, 2], SLOT, *LINKS)})
-    with pytest.raises(ForetailError, match=message):
-        Replay(**RACKS | {"voqs": voqs})
-
-
-def test_a_rack_has_a_port_and_one_queue_for_every_rack() -> None:
-    with pytest.raises(ForetailError, match="the switch of a rack has a port for every rack"):
-        Replay(**RACKS | {"switches": [(4000, [10**9])] * 2, "voqs": ([0, 2], SLOT, *LINKS)})
-    with pytest.raises(ForetailError, match="a VOQ is one queue: give queues=1"):
-        Replay(**RACKS | {"queues": 2, "voqs": ([0, 2], SLOT, *LINKS)})
 
 
 @pytest.mark.parametrize(("day_ns", "sent"), [(9_000, 0), (12_000, 1)])
 def test_a_packet_that_no_day_has_time_for_stays_in_its_voq(day_ns: int, sent: int) -> None:
     """It takes 12 us, there is one slot, and its packet path is closed for ever."""
-    replay = Replay(**RACKS | {"voqs": ([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)})
+    replay = between([0, 1], [[1, 0]], day_ns, 0, 10**9, 10**9)
     column = {"time_ns": np.int64, "switch_index": np.int16, "port": np.int16, "size_bytes": np.int32}
     values = (0, 0, 1, 1500)
     arrival = {name: np.array([value], kind) for (name, kind), value in zip(column.items(), values, strict=True)}
@@ -413,12 +369,3 @@ def test_the_optimum_can_be_carried_out(case: SlottedArrivals) -> None:
         case.ports, case.buffer, np.repeat(optimum.slot[step], times).tolist(), np.repeat(port, times).tolist()
     )
     assert sent == optimum.transmitted
-
-
-def test_of_two_equal_queues_the_one_that_would_last_loses() -> None:
-    """Port 1 gets another packet in slot 1 and would run empty in slot 2, port 0 in slot 1, before it gets three."""
-    slot, port = parse("[0011][1][000]")
-    assert offline_optimum(2, 3, slot, port).transmitted == 7
-    assert slow_late_qd(2, 3, slot, port) == (7, [0, 0, 0, 1, 0, 0, 0, 0])
-    lqd = slotted("lqd", 2, 3, np.asarray(slot, np.int64), np.asarray(port, np.int32))
-    assert (lqd["transmitted"], lqd["lqd_drop"].tolist()[:4]) == (6, [0, 1, 0, 0])

@@ -43,19 +43,25 @@ def total(summary: Mapping[str, Any], *path: str) -> int:
     return found
 
 
-def written(document: Mapping[str, Any], folder: Path, moments: Sequence[int]) -> dict[str, Any]:
+def output(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a run writes, and what it says, but for times of the machine."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"}
+    return files | {name: value for name, value in summary.items() if not name.endswith("_seconds")}
+
+
+def written(
+    document: Mapping[str, Any], folder: Path, moments: Sequence[int], further: int = 300_000
+) -> dict[str, Any]:
     """Files and summary of a run that goes on for a while at some moments, and comes back."""
     folder.mkdir()
     network = NativeNetwork(document, folder)
     for moment in moments:
         network.advance(moment)
         snapshot = network.snapshot()
-        network.advance(moment + 300_000)
+        network.advance(moment + further)
         network.restore(snapshot)
     network.advance()
-    summary = network.finish()
-    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"}
-    return files | {name: value for name, value in summary.items() if not name.endswith("_seconds")}
+    return output(folder, network.finish())
 
 
 def require_conserved(summary: Mapping[str, Any], *, loses_nothing: bool = True) -> None:
@@ -146,9 +152,9 @@ def stars(draw: st.DrawFn) -> Star:
         draw(st.sampled_from([6000, 12_000, 25_000, 100_000])),
         delay_ns,
         headroom_bytes=needed_headroom(delay_ns) + draw(st.sampled_from([0, 0, 1, 3000])),
-        alpha=draw(st.sampled_from([0.0625, 0.5, 1.0, 4.0, 64.0])),
+        alpha=draw(st.sampled_from([0.001, 0.0625, 0.5, 1.0, 4.0, 64.0])),
         xon_bytes=draw(st.sampled_from([0, 0, 3000])),
-        xon_offset_bytes=draw(st.sampled_from([0, 1440, 2880, 10_000])),
+        xon_offset_bytes=draw(st.sampled_from([0, 1440, 2880, 10_000, 10**6])),
         control=draw(st.sampled_from([0, 1])),
         lossless=draw(st.sampled_from([(1,), (0, 1)])),
     )

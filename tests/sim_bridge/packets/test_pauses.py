@@ -22,8 +22,10 @@ from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Records, read_re
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge._native import slotted
 from foretail.sim_bridge.native.network import NativeNetwork
+from foretail.sim_bridge.ns3.messages import Message, columns
 from foretail.sim_bridge.policies import KNOW_PRIORITIES, MAKES_ROOM, SCHEDULERS, SEE_INGRESS
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.scenarios import STAR, settings
 from tests.sim_bridge.native.drawn_settings import drawn_pauses
 from tests.sim_bridge.packets.paused_runs import (
@@ -95,31 +97,6 @@ def test_features_tell_what_lossless_packets_take(
     assert len(found) >= len(messages)
 
 
-def test_what_comes_after_a_pause_goes_to_headroom() -> None:
-    """The second packet of each sender makes it pause once; what it has sent by then follows."""
-    star = star_of(3, 100_000, 3000, alpha=0.001)
-    flows, summary = finished(star_document(star, incast_of(2, 8 * 1400)))
-    lossless = summary["switches"][0]["lossless"]
-    assert (lossless["pauses"], lossless["resumes"], lossless["drops"]["packets"]) == (2, 2, 0)
-    packet_ns = -(-(PACKET_BYTES + 2) * 4 // 5)
-    paused_ns = 2 * packet_ns + 3000  # when the second packets arrive
-    assert paused_ns + 53 + 3000 > 7 * packet_ns  # the last packets have begun when hosts hear of it
-    # By the end of the eighth packet of each sender, five have gone on.
-    assert lossless["most_headroom_bytes"] >= 7 * PACKET_BYTES
-    assert (flows["fct_ns"] == SlowPauses(star, incast_of(2, 8 * 1400)).run()).all()
-
-
-@pytest.mark.parametrize("xon_bytes", [0, PACKET_BYTES, 10_000])
-def test_an_empty_queue_lets_its_sender_go_on(xon_bytes: int) -> None:
-    """Though its threshold is 0 because others fill the buffer, and no offset is ever reached."""
-    star = star_of(5, 6000, 1000, alpha=0.01, xon_bytes=xon_bytes, xon_offset_bytes=10**6)
-    messages = incast_of(4, 100_000)
-    flows, summary = finished(star_document(star, messages))
-    assert (flows["fct_ns"] > 0).all()
-    assert summary["switches"][0]["lossless"]["pauses"] > 20
-    assert flows["fct_ns"].tolist() == SlowPauses(star, messages).run()
-
-
 def test_headroom_may_be_exactly_full_and_a_byte_less_is_a_drop() -> None:
     """The shared buffer stays as it is; links are slow, so that a byte more for each Gbit/s is a byte more in all."""
     bps, shared = 250_000_000, 20_000
@@ -173,16 +150,8 @@ def test_a_queue_for_everything_loses_nothing(name: str, background: str | None)
 def test_a_storm_of_pauses_blocks_a_victim() -> None:
     """Four servers send to a fifth: the spine pauses leaves, these their servers, and a flow beside them waits."""
     size, victim_size = 400_000, 20_000
-    columns: dict[str, Any] = {
-        "start_ns": [0, 0, 0, 0, 100_000],
-        "latest_ns": [10**9] * 5,
-        "size_bytes": [size] * 4 + [victim_size],
-        "source": [0, 1, 2, 8, 3],
-        "destination": [4, 4, 4, 4, 5],
-        "connection": list(range(5)),
-        "after": [[]] * 5,
-        "gap_ns": [0] * 5,
-    }
+    messages = [Message(0, 10**9, size, source, 4, source) for source in (0, 1, 2, 8)]
+    victim = Message(100_000, 10**9, victim_size, 3, 5, 3)
     quiet = {
         "topology__leaves": 3,
         "topology__spines": 1,
@@ -194,14 +163,13 @@ def test_a_storm_of_pauses_blocks_a_victim() -> None:
         "queues__count": 2,
         "queues__background": 1,
     }
-    flows, summary = finished(settings(**quiet, queues__lossless=[0, 1], messages=columns))
+    flows, summary = finished(settings(**quiet, queues__lossless=[0, 1], messages=columns([*messages, victim])))
     require_conserved(summary)
     leaf, *others, spine = (switch["lossless"] for switch in summary["switches"])
     assert spine["pauses"] == spine["resumes"] > 0  # of leaves
     assert leaf["pauses"] == leaf["resumes"] > 0  # of servers, when the spine has paused the leaf
     assert others[0]["pauses"] == 0  # its servers get no more than the spine's link brings
-    alone = {name: values[4:] for name, values in columns.items()}
-    (undisturbed,), _ = finished(settings(**quiet, queues__lossless=[0, 1], messages=alone))
+    (undisturbed,), _ = finished(settings(**quiet, queues__lossless=[0, 1], messages=columns([victim])))
     assert flows["fct_ns"][4] > 3 * undisturbed["fct_ns"]
     assert flows["fct_ns"][4] > 100_000
 
@@ -244,14 +212,6 @@ def test_no_packet_is_labelled_as_dropped_that_may_not_be_lost(tmp_path: Path) -
         assert summary["labelled_drops"] == rows["lqd_drop"].sum()
 
 
-@pytest.mark.parametrize("policy", ["dt", "lqd", "reverie", "sonic"])
-def test_a_run_goes_on_from_a_snapshot_while_senders_are_paused(policy: str, tmp_path: Path) -> None:
-    document = mixed(policy, trace=True)
-    whole = written(document, tmp_path / "whole", [])
-    assert written(document, tmp_path / "divided", [1_700_000, 1_900_000, 2_300_000]) == whole
-    assert total(whole, "lossless", "pauses") > 0
-
-
 @examples(max_examples=draws(60), deadline=None)
 @given(number=st.integers(0, 2**32 - 1), short=st.booleans(), moments=st.lists(st.integers(0, 4_000_000), max_size=2))
 def test_drawn_networks_lose_nothing_and_go_on_from_snapshots(
@@ -276,25 +236,19 @@ def test_a_run_that_stops_while_senders_are_paused_has_its_bytes_in_the_queues()
         assert total(summary, "queued_bytes") > 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"topology__buffer_bytes_per_port_per_gbps": 2400},
-            "the headroom of a switch takes 142704 of its 144000 bytes, which leaves less than two packets: lower "
-            "setting 'pfc.headroom_pool_bytes', or give the switch a larger buffer",
-        ),
-        ({"queues__lossless": [3]}, r"queues\.lossless"),
-        ({"pfc__makes_room": "all"}, r"pfc\.makes_room"),
-        (
-            {"policy__name": "sonic", "policy__egress_alphas": [1.0]},
-            "the policy parameter egress_alphas has 1 values for 3 queues of a port: give one for each, or none",
-        ),
-    ],
+test_the_network_refuses_them_too = refusing(
+    (
+        lambda: NativeNetwork(mixed(topology__buffer_bytes_per_port_per_gbps=2400)),
+        "the headroom of a switch takes 142704 of its 144000 bytes, which leaves less than two packets: lower "
+        "setting 'pfc.headroom_pool_bytes', or give the switch a larger buffer",
+    ),
+    (lambda: NativeNetwork(mixed(queues__lossless=[3])), r"queues\.lossless"),
+    (lambda: NativeNetwork(mixed(pfc__makes_room="all")), r"pfc\.makes_room"),
+    (
+        lambda: NativeNetwork(mixed("sonic", policy__egress_alphas=[1.0])),
+        "the policy parameter egress_alphas has 1 values for 3 queues of a port: give one for each, or none",
+    ),
 )
-def test_the_network_refuses_them_too(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ForetailError, match=words):
-        NativeNetwork(mixed(**changes))
 
 
 def test_arrivals_do_not_say_where_they_came_in() -> None:

@@ -17,11 +17,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from foretail.core.errors import ForetailError
 from foretail.features.records import OCCUPANCY_DTYPE, Records, read_records
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.ns3.messages import Message, Piece, assigned, collective, halves, pieces
+from foretail.sim_bridge.ns3.messages import Message, Piece, assigned, collective, columns, halves, pieces
 from tests.examples import draws
+from tests.refusals import refusing
 from tests.scenarios import settings
 from tests.sim_bridge.buffer.test_headers import compiled, run
 from tests.sim_bridge.packets.paused_runs import GBPS, MILLISECOND, PACKET_BYTES, finished, needed_headroom, total
@@ -308,19 +308,12 @@ def test_known_cases() -> None:
     assert pieces(0, 4, 5) == []
 
 
-@pytest.mark.parametrize(
-    ("given_", "sentence"),
-    [
-        ({"spines": 0}, "spines = 0 is too small: give at least 1"),
-        ({"flows": -1}, "flows = -1 is too small: give at least 0"),
-        ({"size_bytes": 0}, "size_bytes = 0 is too small"),
-        ({"first_spine": 4}, "first_spine = 4 is not one of 4 spines: give 0 to 3"),
-    ],
+test_what_cannot_be_assigned_is_refused = refusing(
+    (lambda: pieces(3, 0, 5), "spines = 0 is too small: give at least 1"),
+    (lambda: pieces(-1, 4, 5), "flows = -1 is too small: give at least 0"),
+    (lambda: pieces(3, 4, 0), "size_bytes = 0 is too small"),
+    (lambda: pieces(3, 4, 5, first_spine=4), "first_spine = 4 is not one of 4 spines: give 0 to 3"),
 )
-def test_what_cannot_be_assigned_is_refused(given_: dict[str, int | str], sentence: str) -> None:
-    values = {"flows": 3, "spines": 4, "size_bytes": 5} | given_
-    with pytest.raises(ForetailError, match=sentence):
-        pieces(values.pop("flows"), values.pop("spines"), values.pop("size_bytes"), **values)  # type: ignore[arg-type]
 
 
 def exchange(kind: str, servers: int, size_bytes: int, **given_: int) -> list[Message]:
@@ -401,17 +394,7 @@ def steady_state(
     queue goes on as soon as it may.
     """
     pairs = [(source, servers + source) for source in range(servers)] * (2 * uplinks * lossy)
-    rows = len(pairs)
-    columns = {
-        "start_ns": [0] * rows,
-        "latest_ns": [10**9] * rows,
-        "size_bytes": [20_000_000] * rows,
-        "source": [source for source, _ in pairs],
-        "destination": [to for _, to in pairs],
-        "connection": list(range(rows)),
-        "after": [[]] * rows,
-        "gap_ns": [0] * rows,
-    }
+    messages = [Message(0, 10**9, 20_000_000, *pair, number) for number, pair in enumerate(pairs)]
     usual: dict[str, Any] = {
         "topology__spines": uplinks,
         "topology__servers_per_leaf": servers,
@@ -434,7 +417,7 @@ def steady_state(
         "queues__incast": 2,
         "queues__lossless": [2],
         "pfc__xon_offset_bytes": 0,
-        "messages": columns,
+        "messages": columns(messages),
     }
     folder.mkdir()
     _, summary = finished(settings(**(usual | changes)), folder)

@@ -7,6 +7,9 @@ installation: each pinned package admits that Python, and each requirement that 
 from __future__ import annotations
 
 import re
+import runpy
+import threading
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -91,3 +94,32 @@ def test_every_pin_is_the_version_that_is_installed() -> None:
         if name in installed and str(installed[canonicalize_name(name)]).partition("+")[0] != version
     }
     assert different == {}
+
+
+def test_a_second_build_waits_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    events: list[str] = []
+
+    def compile_slowly(name: str) -> str:
+        events.append(f"{name} begins")
+        while name == "first" and not started.is_set():
+            time.sleep(0.01)
+        time.sleep(0.05)
+        events.append(f"{name} ends")
+        return name
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("scikit_build_core.build.build_wheel", compile_slowly)
+    hooks = runpy.run_path(str(ROOT / "build_backend.py"))
+    started = threading.Event()
+    first = threading.Thread(target=hooks["build_wheel"], args=("first",))
+    first.start()
+    while not events:
+        time.sleep(0.01)
+    started.set()
+    hooks["build_wheel"]("second")
+    first.join()
+    assert events == ["first begins", "first ends", "second begins", "second ends"]
+    assert "another build of this folder is under way" in capfd.readouterr().err
+    assert callable(hooks["get_requires_for_build_wheel"])
