@@ -47,7 +47,8 @@ def make_flows(*rows: tuple[int, int, int, int, int]) -> Records:
 
 
 def test_flows_are_spread_over_their_ideal_time() -> None:
-    flows = make_flows((50, 200, 400, 0, 5), (0, 10, 70, 2, 3), (100, 100, 30, 4, 1), (100, 50, 60, 5, 0))
+    at_the_end = (200, 9, 9, 0, 4)
+    flows = make_flows((50, 200, 400, 0, 5), (0, 10, 70, 2, 3), (100, 100, 30, 4, 1), (100, 50, 60, 5, 0), at_the_end)
     found = offered_demand(flows, RACKS, interval_ns=100, steps=2, run="a")
     expected = np.zeros((2, 3, 3))
     expected[0, 0, 2], expected[1, 0, 2] = 1.0, 2.0  # 400 bytes over 200 ns from 50 on; the last 50 ns are cut off
