@@ -47,6 +47,9 @@ struct HostSettings {
     std::string control = {};  ///< congestion control of sockets that choose none; empty: the kernel's
 };
 
+/// An address as four numbers with dots between them.
+std::string dotted(std::uint32_t address);
+
 /// Ends this process when its parent does, whichever way that ends.
 void die_with_parent(int parent);
 
@@ -57,8 +60,8 @@ void ask_for_short_slices();
 /// Throws std::runtime_error with one sentence where the kernel forbids it.
 void enter_user_namespace();
 
-/// Moves this process into a network namespace of its own with one TUN interface, set up as a host. Both are gone with
-/// the last process that holds them. Throws std::runtime_error with one sentence.
+/// Moves this process into a network namespace of its own with one TUN interface, which the program `ip` sets up as a
+/// host. Both are gone with the last process that holds them. Throws std::runtime_error with one sentence.
 Descriptor enter_host_namespace(const HostSettings& host);
 
 /// Packets of this namespace's interface that its queue had no room for.
