@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <cstdio>
@@ -65,15 +66,10 @@ void switch_offloads_off(int socket) {
 
 /// Runs commands of the program `ip`, one a line, in this namespace.
 void run_ip(const std::string& commands) {
-    const std::string shell = "PATH=$PATH:/usr/sbin:/sbin ip -batch - 2>&1 <<'END'\n" + commands + "END\n";
-    std::FILE* const output = popen(shell.c_str(), "r");
-    if (output == nullptr) fail("cannot start the program ip");
-    std::string answer;
-    for (int byte = std::fgetc(output); byte != EOF; byte = std::fgetc(output))
-        answer += byte == '\n' ? ' ' : static_cast<char>(byte);
-    if (pclose(output) != 0)
-        throw std::runtime_error("the program ip cannot set up the interface of a host (" + answer +
-                                 "): install iproute2");
+    const auto [status, answer] = run_shell("PATH=$PATH:/usr/sbin:/sbin ip -batch - 2>&1", commands);
+    if (status == 0) return;
+    const std::string first = answer.substr(0, answer.find('\n'));
+    throw std::runtime_error("the program ip cannot set up the interface of a host (" + first + "): install iproute2");
 }
 
 /// A route to the 2^16 addresses around one, with what TCP is to do on it.
@@ -92,6 +88,15 @@ Descriptor open_tun() {
 }
 
 }  // namespace
+
+std::pair<int, std::string> run_shell(const std::string& command, std::string_view input) {
+    std::FILE* const output = popen((command + " <<'END'\n" + std::string(input) + "\nEND\n").c_str(), "r");
+    if (output == nullptr) fail("cannot start a shell");
+    std::string answer;
+    for (int byte = std::fgetc(output); byte != EOF; byte = std::fgetc(output)) answer += static_cast<char>(byte);
+    const int status = pclose(output);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, answer};
+}
 
 std::string dotted(std::uint32_t address) {
     std::array<char, INET_ADDRSTRLEN> text{};

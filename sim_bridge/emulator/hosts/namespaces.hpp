@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace foretail::packets::emulator {
@@ -33,6 +34,9 @@ private:
 [[noreturn]] inline void fail(const std::string& what, int error = errno) {
     throw std::runtime_error(what + ": " + std::strerror(error));
 }
+
+/// Runs a command of the shell that reads a text without a line END; returns its exit code and what it writes.
+std::pair<int, std::string> run_shell(const std::string& command, std::string_view input);
 
 /// How the TCP of a host is set, beyond what each socket says.
 struct HostSettings {
