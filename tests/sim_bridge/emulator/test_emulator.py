@@ -22,11 +22,11 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
-from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import etalon_log
+from foretail_studies.circuits.circuit_use import circuit_use
 from tests.scenarios import settings, with_racks
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from foretail.core.errors import ForetailError
-from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
+from foretail_studies.circuits.circuit_use import circuit_use
 
 WEEK_NS, DAY_NS = 400_000, 180_000
 CIRCUIT, PACKET = 1, 0
