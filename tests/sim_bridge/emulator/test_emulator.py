@@ -224,6 +224,7 @@ def test_what_cannot_be_emulated_is_refused_in_one_sentence(
     [
         ("mount -t tmpfs none /dev/net", "/dev/net/tun cannot be opened (load the kernel module tun"),
         ("echo 0 > /proc/sys/user/max_user_namespaces", "the kernel forbids user namespaces"),
+        ("mount --bind /bin/false $(command -v ip)", "the program ip cannot set up the interface of a host"),
     ],
 )
 def test_a_machine_that_cannot_is_told_in_one_sentence(
