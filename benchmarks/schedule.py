@@ -11,8 +11,9 @@ and by the primal-dual method, each with its check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from time import process_time
 from typing import Any
 
@@ -24,14 +25,7 @@ from rich.table import Table
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import perfect_matchings
 from foretail.sim_bridge.circuits.demand import permutation, random_hose, ring, skewed_uniform
-from foretail.sim_bridge.circuits.schedules import (
-    birkhoff_steps,
-    emulated_edges,
-    matching_on,
-    stuffed,
-    vermilion,
-    whole,
-)
+from foretail.sim_bridge.circuits.schedules import emulated_edges, matching_on, vermilion
 from foretail.sim_bridge.circuits.throughput import multi_hop
 
 DEGREE = 4
@@ -116,6 +110,57 @@ def _timed(make: Callable[[Any], Iterator[int]], given: Any) -> Run:
         if process_time() - start > BUDGET_S:
             return Run(process_time() - start, matchings, complete=False)
     return Run(process_time() - start, matchings, complete=True)
+
+
+# Birkhoff-von Neumann: a demand as matchings of different durations.
+#
+# Circuits in up to n^2 - 2n + 2 such steps reach throughput 1 on the matrix they were made for, and 0 on a matrix that
+# has a pair which the prediction lacks (Addanki, thesis, Theorem 23).
+
+_UNITS = 1 << 52
+
+
+def whole(demand: DemandMatrix) -> NDArray[np.int64]:
+    """Return the demand in units of 2**-52 of its largest row or column sum, rounded down: int64[n, n]."""
+    return (demand.scaled_to(1.0).demand * _UNITS).astype(np.int64)
+
+
+def stuffed(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the matrix with entries raised until all rows and columns have the largest sum: int64[n, n].
+
+    As Solstice in the Etalon emulator: entries that are there first, then from the fullest rows and columns on.
+    """
+    full = matrix.copy()
+    limit = max(full.sum(axis=0).max(), full.sum(axis=1).max())
+    row, column = limit - full.sum(axis=1), limit - full.sum(axis=0)
+
+    def fill(pairs: Iterable[tuple[int, int]]) -> None:
+        for i, j in pairs:
+            more = min(row[i], column[j])
+            full[i, j] += more
+            row[i] -= more
+            column[j] -= more
+
+    fill(zip(*np.nonzero(full), strict=True))
+    open_rows, open_columns = (np.flatnonzero(space) for space in (row, column))
+    rows = open_rows[np.argsort(row[open_rows], kind="stable")]
+    columns = open_columns[np.argsort(column[open_columns], kind="stable")]
+    fill(product(rows, columns))
+    return full
+
+
+def birkhoff_steps(matrix: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int32], int]]:
+    """Yield matchings and their durations, which sum to `matrix`: int32[n] and its units.
+
+    `matrix` is int64[n, n]; all its rows and columns have one sum, as `stuffed` returns it.
+    """
+    left = matrix.copy()
+    sender = np.arange(len(left))
+    while left.any():
+        partner = matching_on(left > 0)
+        units = int(left[sender, partner].min())
+        left[sender, partner] -= units
+        yield partner, units
 
 
 def _vermilion(demand: DemandMatrix) -> Iterator[int]:

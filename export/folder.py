@@ -73,17 +73,24 @@ def write_export(out_dir: Path, files: Mapping[str, bytes], certificate: Certifi
                 (staging / name).chmod(0o755)
 
 
-def environment(package: str, **filters: Callable[..., str]) -> jinja2.Environment:
-    """Return the templates in ``templates/`` of a target's `package`, with more `filters`.
+def environment(
+    package: str,
+    folder: str = "templates",
+    autoescape: bool = False,
+    finalize: Callable[[Any], Any] | None = None,
+    **filters: Callable[..., str],
+) -> jinja2.Environment:
+    """Return the templates in a `folder` of a `package`, with more `filters`; the rest is as Jinja has it.
 
-    A value that is missing is an error. Nothing is escaped, because C and P4 are no HTML: every name is checked where
+    A value that is missing is an error. Nothing is escaped in C and P4, which are no HTML: every name is checked where
     it comes in, or by a filter.
     """
-    folder = resources.files(package) / "templates"
+    place = resources.files(package) / folder
     made = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="ascii")),
+        loader=jinja2.FunctionLoader(lambda name: (place / name).read_text(encoding="utf-8")),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,
+        autoescape=autoescape,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -24,8 +24,8 @@ DATA = frozenset(
         "pipelines/comparison/policy_runs.py",
         "pipelines/training/scores.py",
         *(f"sim_bridge/native/{name}.py" for name in ("driver", "network")),
-        *(f"sim_bridge/open_loop/{name}.py" for name in ("live", "push_outs", "scores", "slotted")),
-        "studies/foretail_studies/predictors/held_out.py",
+        *(f"sim_bridge/open_loop/{name}.py" for name in ("live", "scores", "slotted")),
+        *(f"studies/foretail_studies/predictors/{name}.py" for name in ("held_out", "relabelling")),
     )
 )
 

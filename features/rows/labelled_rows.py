@@ -221,8 +221,7 @@ class Sampling:
         wanted = _always_kept(rows)
         is_drawn = wanted | (random.random(len(rows)) < self.others)
         chosen = rows[is_drawn]
-        stands_for = np.where(wanted[is_drawn], 1.0, 1 / self.others)
-        return replace(chosen, weight=stands_for if chosen.weight is None else stands_for * chosen.weight)
+        return replace(chosen, weight=np.where(wanted[is_drawn], 1.0, 1 / self.others))
 
 
 def _always_kept(rows: Rows) -> NDArray[np.bool_]:
@@ -239,7 +238,6 @@ def row_batches(
     sampling: Sampling = EVERY_ROW,
     region: Region = "whole",
     window: ArrivalWindow = ALONE,
-    importance: Sequence[NDArray[np.float64]] | None = None,
     labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of a side in order; memory does not depend on their number.
@@ -254,7 +252,6 @@ def row_batches(
     window : ArrivalWindow
         Other arrivals of the same switch in the same selection that ``x`` also shows, see
         :func:`foretail.features.rows.labelled_rows.windows`.
-    importance : sequence of float64[rows], for every selection what each of its rows weighs, before the sampling
     labels : sequence of bool[rows], for every selection other labels than those of the dataset
     """
     is_trace = all(selection.dataset.is_trace for selection in side)
@@ -271,8 +268,6 @@ def row_batches(
         else:
             batches = _batches(selection, columns, is_trace)
         for rows in batches:
-            if importance is not None:
-                rows = replace(rows, weight=importance[place][first : first + len(rows)])
             if labels is not None:
                 rows = replace(rows, lqd_drop=labels[place][first : first + len(rows)])
             first += len(rows)
@@ -286,12 +281,10 @@ def read_rows(
     sampling: Sampling = EVERY_ROW,
     region: Region = "whole",
     window: ArrivalWindow = ALONE,
-    importance: Sequence[NDArray[np.float64]] | None = None,
-    labels: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Rows:
     """Return the rows of a side in order, held once; parameters and errors as :func:`row_batches`'s."""
     at_most = sum(selection.count() for selection in side)
-    return joined(row_batches(side, columns, sampling, region, window, importance, labels), at_most)
+    return joined(row_batches(side, columns, sampling, region, window), at_most)
 
 
 def joined(batches: Iterable[Rows], at_most: int) -> Rows:

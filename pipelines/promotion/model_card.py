@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from foretail.core.digest import check_file
 from foretail.core.errors import ForetailError, first_line
 from foretail.core.json_text import flat
+from foretail.export.folder import environment
 from foretail.features.catalog import feature
 from foretail.features.rows.splits import SIDES
 from foretail.models.ensemble.ensemble import Ensemble
@@ -68,7 +68,7 @@ def _render(document: Mapping[str, Any]) -> str:
     runs, datasets = held_out_table(document["held_out"]), outcome["datasets"]
     shown = ({**item, "seed": str(item["seed"])} for item in datasets)  # a seed is no amount
     return (
-        _environment()
+        environment("foretail.pipelines.promotion", ".", finalize=markdown)
         .get_template("model_card.md.j2")
         .render(
             **document,
@@ -126,7 +126,7 @@ def short_card(document: Mapping[str, Any], model: Ensemble, tables: Sequence[Ta
     judged_by : the end of a sentence
     """
     return (
-        _environment()
+        environment("foretail.pipelines.promotion", ".", finalize=markdown)
         .get_template("short_card.md.j2")
         .render(
             **document,
@@ -200,17 +200,6 @@ def markdown(value: Any) -> Any:
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
 
 
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=markdown,
-    )
-
-
 def _gate_tables(document: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of every card: what the model was given, the gate's checks, and what its exports cost."""
     checks, given = document["gate"]["checks"], document["lineage"]["datasets"]
@@ -240,7 +229,3 @@ def _pairs(columns: Sequence[str], pairs: Mapping[str, Any]) -> Markdown:
 def _unit(item: Mapping[str, Any]) -> str:
     """The unit of an input: imported rows say theirs in the constants."""
     return "bytes" if "unit=bytes" in item["params"] else feature(item["name"]).unit
-
-
-def _template(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -14,17 +14,18 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from foretail.export.folder import environment
 from foretail.models.scoring.figure_style import BLUE, GREY, panels, plain_ticks, styled
 from foretail.pipelines.experiment.catalog import experiments
 from foretail.pipelines.reporting.run_record import RunFigure, RunRecord, without_absolute_paths
 from foretail.pipelines.runs.result import SENTENCE, Cell, Table, cell_text
 from foretail.pipelines.tracking.sweep import Job, sweep_table, sweep_verdict
 
+PACKAGE = "foretail.pipelines.reporting"
 GLOSSARY_FILE = "glossary.md"
 """A link to the page of the documentation, which is the one place of these words."""
 _ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
@@ -40,7 +41,7 @@ def glossary(circuits: bool) -> dict[str, str]:
 
     `circuits` tells whose terms: those of circuits, or those of buffers; each has a throughput, for one.
     """
-    text = resources.files("foretail.pipelines.reporting").joinpath(GLOSSARY_FILE).read_text(encoding="utf-8")
+    text = (resources.files(PACKAGE) / GLOSSARY_FILE).read_text(encoding="utf-8")
     buffers, _, of_circuits = text.partition(_CIRCUITS)
     meanings = {}
     for row in _ROW.finditer(of_circuits if circuits else buffers):
@@ -103,22 +104,15 @@ def render_page(runs: Sequence[RunRecord], missing: Sequence[str] = ()) -> str:
     runs : at least one; several of them are compared first
     missing : folders of a sweep without a result, which the page names
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
     words = Words(circuits=all(_subject(run) in ABOUT_CIRCUITS for run in runs))
-    environment.filters |= {"words": words, "path": _path}
-    style = _template("report.css")
+    templates = environment(PACKAGE, ".", autoescape=True)
+    templates.filters |= {"cell": cell_text, "json": _json, "uri": _data_uri, "markdown": _markdown, "time": _time}
+    templates.filters |= {"words": words, "path": _path}
+    style = (resources.files(PACKAGE) / "report.css").read_text(encoding="utf-8")
     together = stacked(runs) if len(runs) > 1 else []
     sweep = sweep_of(runs) if len(runs) > 1 else None
     shared = {(table.title, table.columns[1 + len(varied(runs)) :]) for table in together}
-    return environment.get_template("report.html.j2").render(
+    return templates.get_template("report.html.j2").render(
         runs=runs,
         sweep=sweep,
         missing=missing,
@@ -244,10 +238,6 @@ def _markdown(text: str, below: int) -> Markup:
     html = parser.renderer.render(tokens, parser.options, {})
     wide = '<div class="wide" role="group" tabindex="0" aria-label="Table of the model card">'
     return Markup(html.replace("<table>", f"{wide}<table>").replace("</table>", "</table></div>"))
-
-
-def _template(name: str) -> str:
-    return resources.files("foretail.pipelines.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
 CAPTION = "Score against what a model costs a switch: a dot is a job of the sweep, the large one the best."

@@ -177,12 +177,8 @@ nlohmann::json play(const EmulatorSettings& s, const Plan& plan, const std::stri
 namespace {
 
 Emulation read_emulation(const Group& group) {
-    Emulation out{.factor = group.get<std::int64_t>("factor"),
-                  .control = group.get<std::string>("control"),
-                  .background_control = group.get<std::string>("background_control"),
-                  .tail_loss_probes = group.get<bool>("tail_loss_probes"),
-                  .lateness_share = group.get<double>("lateness_share"),
-                  .command = {}};
+    Emulation out;
+    FORETAIL_READ(factor, control, background_control, tail_loss_probes, lateness_share)
     if (group.has("command")) {
         out.command = group.get<std::vector<std::string>>("command");
         out.command_limit_ns = 1'000'000'000 * group.get<std::int64_t>("command_seconds");

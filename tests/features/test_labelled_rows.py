@@ -79,25 +79,6 @@ def test_the_draw_does_not_depend_on_batches(side: Side, monkeypatch: pytest.Mon
     assert not np.array_equal(once.x[:100], read_rows(side, COLUMNS, Sampling(0.3, seed=2)).x[:100])
 
 
-def test_what_rows_weigh_goes_with_them_into_the_sample(side: Side) -> None:
-    importance = [np.arange(1.0, 1 + item.count()) for item in side]
-    everything = np.concatenate(importance)
-    whole = read_rows(side, COLUMNS, importance=importance)
-    assert whole.weight is not None
-    assert np.array_equal(whole.weight, everything)
-    plain, sample = (
-        read_rows(side, COLUMNS, Sampling(0.2)),
-        read_rows(side, COLUMNS, Sampling(0.2), importance=importance),
-    )
-    assert plain.weight is not None
-    assert sample.weight is not None
-    assert np.array_equal(plain.x, sample.x)
-    assert whole.asked is not None
-    wanted = whole.lqd_drop | whole.asked
-    assert np.array_equal(sample.weight[plain.weight == 1], everything[wanted])
-    assert set(sample.weight / plain.weight) <= set(everything)
-
-
 def test_rows_without_a_known_region_keep_drops(side: Side) -> None:
     rows = Rows(np.zeros((1000, 1), np.int32), np.arange(1000) % 10 == 0, None)
     sample = Sampling(0.5).of(rows, np.random.default_rng(1))

@@ -11,7 +11,7 @@ from foretail.export.c.target import C
 from foretail.export.target import export
 from foretail.sim_bridge.native.driver import run_native
 from foretail.sim_bridge.ns3.messages import collective, columns, elephants, joined
-from foretail.sim_bridge.packets.simulation import OF_THE_MACHINE
+from foretail_studies.networks.differences import OF_THE_MACHINE
 from foretail_studies.networks.referees import NATIVE, Plan, RefereeCase
 from tests.composed import experiment_settings
 from tests.fingerprints.book import Fingerprint, Group

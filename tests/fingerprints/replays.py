@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from foretail.features.dataset.reader import Dataset
-from foretail.sim_bridge.open_loop.push_outs import push_outs, relabelled
+from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.replay import compare_replays
 from foretail.sim_bridge.policy_settings import NetworkParameters
+from foretail_studies.predictors.relabelling import relabelled
 from tests.fingerprints.book import Fingerprint, Group
 from tests.fingerprints.canonical import fingerprint, parameters_text
 from tests.fingerprints.packets import POLICIES

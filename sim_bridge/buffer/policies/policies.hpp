@@ -110,6 +110,14 @@ public:
         }
     }
 
+    /// Counts at ingress, and returns the threshold there, over the congested queues of the priority.
+    [[nodiscard]] double at_ingress(QueueIndex queue, Tick now, const QueueLengths& queues,
+                                    const IngressQueues& ingress) {
+        const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
+        count(now, ingress, [&](QueueIndex, std::size_t priority) { return shared / of(priority); });
+        return shared / of(static_cast<std::size_t>(ingress.priority_of(queue)));
+    }
+
 private:
     std::vector<double> congested_;
     Tick interval_, next_ = 0;
@@ -148,13 +156,8 @@ public:
     /// At ingress, over the congested queues of the priority there, as if each drained at the rate of its port.
     [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const QueueLengths& queues,
                               const IngressQueues& ingress) {
-        const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
-        const auto threshold = [&](QueueIndex, std::size_t priority) {
-            return shared / congested_at_ingress_.of(priority);
-        };
-        congested_at_ingress_.count(now, ingress, threshold);
         return static_cast<double>(ingress.length(queue) + reserve) >=
-               threshold(queue, static_cast<std::size_t>(ingress.priority_of(queue)));
+               congested_at_ingress_.at_ingress(queue, now, queues, ingress);
     }
 
 private:
@@ -248,14 +251,9 @@ public:
     }
     [[nodiscard]] bool pauses(QueueIndex queue, Bytes reserve, Tick now, const QueueLengths& queues,
                               const IngressQueues& ingress) {
-        const double shared = ingress.settings().alpha * static_cast<double>(queues.capacity() - queues.occupancy());
-        const auto threshold = [&](QueueIndex, std::size_t priority) {
-            return shared / congested_at_ingress_.of(priority);
-        };
-        congested_at_ingress_.count(now, ingress, threshold);
+        const double threshold = congested_at_ingress_.at_ingress(queue, now, queues, ingress);
         ingress_about_to_change(queue, now, ingress.length(queue));
-        return ingress_averages_[static_cast<std::size_t>(queue)].value() + static_cast<double>(reserve) >
-               threshold(queue, static_cast<std::size_t>(ingress.priority_of(queue)));
+        return ingress_averages_[static_cast<std::size_t>(queue)].value() + static_cast<double>(reserve) > threshold;
     }
 
 private:

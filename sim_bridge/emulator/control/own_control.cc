@@ -3,10 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <spawn.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +13,6 @@
 #include <fstream>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string_view>
 
 namespace foretail::packets::emulator {
@@ -147,47 +143,14 @@ bool has_rights() {
     return false;
 }
 
-/// A file in memory without a name.
-Descriptor memory_file() {
-    Descriptor file(memfd_create("control", MFD_CLOEXEC));
-    if (file.get() < 0) fail("no memory for a congestion control's program");
-    return file;
-}
-
-std::string text_of(const Descriptor& file) {
-    std::string text;
-    std::array<char, 4096> part{};
-    lseek(file.get(), 0, SEEK_SET);
-    for (ssize_t got = 0; (got = read(file.get(), part.data(), part.size())) > 0;)
-        text.append(part.data(), static_cast<std::size_t>(got));
-    return text;
-}
-
 /// Runs clang, which reads the source and writes the object.
 std::string compiled(std::string_view source, const std::string& kernel_name) {
-    const Descriptor in = memory_file(), out = memory_file(), errors = memory_file();
-    if (write(in.get(), source.data(), source.size()) != static_cast<ssize_t>(source.size()))
-        fail("no memory for a congestion control's program");
-    lseek(in.get(), 0, SEEK_SET);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in.get(), 0);
-    posix_spawn_file_actions_adddup2(&files, out.get(), 1);
-    posix_spawn_file_actions_adddup2(&files, errors.get(), 2);
-    const std::string named = "-DCONTROL_NAME=\"" + kernel_name + "\"";
-    const std::array<const char*, 12> words{"clang", "-target", "bpf", "-O2", "-g",  named.c_str(),
-                                            "-x",    "c",       "-c",  "-",   "-o-", nullptr};
-    pid_t process = 0;
-    const int error = posix_spawnp(&process, "clang", &files, nullptr, const_cast<char* const*>(words.data()), environ);
-    posix_spawn_file_actions_destroy(&files);
-    if (error != 0) throw std::runtime_error("which clang compiles, and that is not on PATH: install clang");
-    int status = 0;
-    waitpid(process, &status, 0);
-    if (status == 0) return text_of(out);
-    std::istringstream lines(text_of(errors));
-    std::string first;
-    std::getline(lines, first);
-    throw std::runtime_error("which clang does not compile (" + first +
+    const std::string command = "clang -target bpf -O2 -g '-DCONTROL_NAME=\"" + kernel_name + "\"' -x c -c - -o -";
+    const auto [status, object] = run_shell(command + " 2>/dev/null", source);
+    if (status == 0) return object;
+    if (status == 127) throw std::runtime_error("which clang compiles, and that is not on PATH: install clang");
+    const std::string errors = run_shell(command + " 2>&1 >/dev/null", source).second;
+    throw std::runtime_error("which clang does not compile (" + errors.substr(0, errors.find('\n')) +
                              "): put one on PATH that has the target bpf, version 14 or newer");
 }
 

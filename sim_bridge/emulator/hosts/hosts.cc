@@ -23,13 +23,6 @@ namespace foretail::packets::emulator {
 
 namespace {
 
-std::string dotted(std::uint32_t address) {
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const in_addr bytes{htonl(address)};
-    inet_ntop(AF_INET, &bytes, text.data(), text.size());
-    return text.data();
-}
-
 /// Tells the program which host it is on, and where the others are.
 void set_environment(const EmulatorSettings& settings, int host) {
     const int hosts = settings.network.topology.servers();

@@ -6,7 +6,6 @@
 #include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
-#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,9 +14,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <array>
-#include <cstddef>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -49,10 +49,6 @@ ifreq named() {
     return request;
 }
 
-void ask(int socket, unsigned long what, ifreq& request, const char* meaning) {
-    if (ioctl(socket, what, &request) < 0) fail(std::string("cannot set the ") + meaning + " of a host's interface");
-}
-
 /// Segmentation by the kernel would make frames of up to 64 kB, and reassembly would hide what arrived.
 void switch_offloads_off(int socket) {
     for (const std::uint32_t what : {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
@@ -68,86 +64,19 @@ void switch_offloads_off(int socket) {
         throw std::runtime_error("this kernel does not switch segmentation of a TUN interface off");
 }
 
-/// One request to rtnetlink.
-class Request {
-public:
-    Request(std::uint16_t type, int flags, const void* body, std::size_t body_bytes) {
-        header().nlmsg_type = type;
-        header().nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags);
-        header().nlmsg_len = NLMSG_LENGTH(static_cast<std::uint32_t>(body_bytes));
-        std::memcpy(NLMSG_DATA(&header()), body, body_bytes);
-    }
-    void add(std::uint16_t type, std::uint32_t value) { std::memcpy(RTA_DATA(begin(type, 4)), &value, 4); }
-    void add_address(std::uint16_t type, std::uint32_t address) { add(type, htonl(address)); }
-    rtattr* begin(std::uint16_t type, std::uint16_t bytes) {
-        auto* attribute = reinterpret_cast<rtattr*>(room_.data() + NLMSG_ALIGN(header().nlmsg_len));
-        attribute->rta_type = type;
-        attribute->rta_len = static_cast<std::uint16_t>(RTA_LENGTH(bytes));
-        header().nlmsg_len = NLMSG_ALIGN(header().nlmsg_len) + RTA_ALIGN(attribute->rta_len);
-        return attribute;
-    }
-    /// Closes an attribute that holds those added since it was begun.
-    void end(rtattr* nest) {
-        const auto* last = room_.data() + header().nlmsg_len;
-        nest->rta_len = static_cast<std::uint16_t>(last - reinterpret_cast<std::byte*>(nest));
-    }
-    void send(const std::string& what) {
-        const Descriptor socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-        if (socket.get() < 0 || ::send(socket.get(), room_.data(), header().nlmsg_len, 0) < 0) fail(what);
-        alignas(nlmsghdr) std::array<std::byte, 4096> answer;
-        if (recv(socket.get(), answer.data(), answer.size(), 0) < 0) fail(what);
-        const auto* error = static_cast<const nlmsgerr*>(NLMSG_DATA(reinterpret_cast<const nlmsghdr*>(answer.data())));
-        if (error->error != 0) fail(what, -error->error);
-    }
-
-private:
-    nlmsghdr& header() { return *reinterpret_cast<nlmsghdr*>(room_.data()); }
-
-    alignas(nlmsghdr) std::array<std::byte, 512> room_{};
-};
-
-constexpr int of_new = NLM_F_CREATE | NLM_F_EXCL;
-
-void set_queue(int index) {
-    ifinfomsg body{};
-    body.ifi_family = AF_UNSPEC;
-    body.ifi_index = index;
-    Request request(RTM_SETLINK, 0, &body, sizeof body);
-    request.add(IFLA_TXQLEN, queue_packets);
-    request.send("cannot set the queue of a host's interface");
-}
-
-void add_address(int index, std::uint32_t address) {
-    ifaddrmsg body{};
-    body.ifa_family = AF_INET;
-    body.ifa_prefixlen = 32;
-    body.ifa_index = static_cast<std::uint32_t>(index);
-    Request request(RTM_NEWADDR, of_new, &body, sizeof body);
-    request.add_address(IFA_LOCAL, address);
-    request.add_address(IFA_ADDRESS, address);
-    request.send("cannot give a host its address");
+/// Runs commands of the program `ip`, one a line, in this namespace.
+void run_ip(const std::string& commands) {
+    const auto [status, answer] = run_shell("PATH=$PATH:/usr/sbin:/sbin ip -batch - 2>&1", commands);
+    if (status == 0) return;
+    const std::string first = answer.substr(0, answer.find('\n'));
+    throw std::runtime_error("the program ip cannot set up the interface of a host (" + first + "): install iproute2");
 }
 
 /// A route to the 2^16 addresses around one, with what TCP is to do on it.
-void add_route(int index, std::uint32_t destination, const HostSettings& host, int window_segments) {
-    rtmsg body{};
-    body.rtm_family = AF_INET;
-    body.rtm_dst_len = 16;
-    body.rtm_table = RT_TABLE_MAIN;
-    body.rtm_protocol = RTPROT_STATIC;
-    body.rtm_scope = RT_SCOPE_LINK;
-    body.rtm_type = RTN_UNICAST;
-    Request request(RTM_NEWROUTE, of_new, &body, sizeof body);
-    request.add_address(RTA_DST, destination & 0xFFFF0000U);
-    request.add(RTA_OIF, static_cast<std::uint32_t>(index));
-    request.add_address(RTA_PREFSRC, host.address);
-    rtattr* metrics = request.begin(RTA_METRICS, 0);
-    request.add(RTAX_INITCWND, static_cast<std::uint32_t>(window_segments));
-    request.add(RTAX_LOCK, 1U << RTAX_RTO_MIN);  // without it the kernel keeps its own 200 ms
-    request.add(RTAX_RTO_MIN, static_cast<std::uint32_t>(host.min_rto_ms));
-    if (host.quick_acks) request.add(RTAX_QUICKACK, 1);
-    request.end(metrics);
-    request.send("cannot give a host its route");
+std::string route(std::uint32_t destination, const HostSettings& host, int window_segments) {
+    return "route add " + dotted(destination & 0xFFFF0000U) + "/16 dev " + interface_name + " scope link src " +
+           dotted(host.address) + " initcwnd " + std::to_string(window_segments) + " rto_min " +
+           std::to_string(host.min_rto_ms) + "ms" + (host.quick_acks ? " quickack 1\n" : "\n");
 }
 
 Descriptor open_tun() {
@@ -159,6 +88,22 @@ Descriptor open_tun() {
 }
 
 }  // namespace
+
+std::pair<int, std::string> run_shell(const std::string& command, std::string_view input) {
+    std::FILE* const output = popen((command + " <<'END'\n" + std::string(input) + "\nEND\n").c_str(), "r");
+    if (output == nullptr) fail("cannot start a shell");
+    std::string answer;
+    for (int byte = std::fgetc(output); byte != EOF; byte = std::fgetc(output)) answer += static_cast<char>(byte);
+    const int status = pclose(output);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, answer};
+}
+
+std::string dotted(std::uint32_t address) {
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const in_addr bytes{htonl(address)};
+    inet_ntop(AF_INET, &bytes, text.data(), text.size());
+    return text.data();
+}
 
 void die_with_parent(int parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -208,25 +153,21 @@ Descriptor enter_host_namespace(const HostSettings& host) {
     set_kernel("ipv4/tcp_ecn", host.ecn ? "1" : "0");
     if (!host.control.empty()) set_default_control(host.control);
 
-    request = {};
-    std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);
-    request.ifr_flags = IFF_UP | IFF_LOOPBACK;
-    ask(socket.get(), SIOCSIFFLAGS, request, "loopback");  // for programs that talk to themselves
-    request = named();
-    request.ifr_mtu = host.mtu_bytes;
-    ask(socket.get(), SIOCSIFMTU, request, "packet size");
-    request = named();
-    ask(socket.get(), SIOCGIFINDEX, request, "number");
-    const int index = request.ifr_ifindex;
-    set_queue(index);
     switch_offloads_off(socket.get());
-    request = named();
-    request.ifr_flags = IFF_UP | IFF_POINTOPOINT | IFF_NOARP;
-    ask(socket.get(), SIOCSIFFLAGS, request, "state");
-    add_address(index, host.address);
-    add_address(index, host.incast_address);
-    add_route(index, host.address, host, host.background_window_segments);
-    add_route(index, host.incast_address, host, host.incast_window_segments);
+    const std::string interface = interface_name;
+    run_ip(
+        "link set dev lo up\n"  // for programs that talk to themselves
+        "link set dev " +
+        interface + " arp off multicast off mtu " + std::to_string(host.mtu_bytes) + " txqueuelen " +
+        std::to_string(queue_packets) +
+        " up\n"
+        "address add " +
+        dotted(host.address) + "/32 dev " + interface +
+        "\n"
+        "address add " +
+        dotted(host.incast_address) + "/32 dev " + interface + "\n" +
+        route(host.address, host, host.background_window_segments) +
+        route(host.incast_address, host, host.incast_window_segments));
     return tun;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace foretail::packets::emulator {
@@ -34,6 +35,9 @@ private:
     throw std::runtime_error(what + ": " + std::strerror(error));
 }
 
+/// Runs a command of the shell that reads a text without a line END; returns its exit code and what it writes.
+std::pair<int, std::string> run_shell(const std::string& command, std::string_view input);
+
 /// How the TCP of a host is set, beyond what each socket says.
 struct HostSettings {
     std::uint32_t address = 0;         ///< of the host
@@ -47,6 +51,9 @@ struct HostSettings {
     std::string control = {};  ///< congestion control of sockets that choose none; empty: the kernel's
 };
 
+/// An address as four numbers with dots between them.
+std::string dotted(std::uint32_t address);
+
 /// Ends this process when its parent does, whichever way that ends.
 void die_with_parent(int parent);
 
@@ -57,8 +64,8 @@ void ask_for_short_slices();
 /// Throws std::runtime_error with one sentence where the kernel forbids it.
 void enter_user_namespace();
 
-/// Moves this process into a network namespace of its own with one TUN interface, set up as a host. Both are gone with
-/// the last process that holds them. Throws std::runtime_error with one sentence.
+/// Moves this process into a network namespace of its own with one TUN interface, which the program `ip` sets up as a
+/// host. Both are gone with the last process that holds them. Throws std::runtime_error with one sentence.
 Descriptor enter_host_namespace(const HostSettings& host);
 
 /// Packets of this namespace's interface that its queue had no room for.

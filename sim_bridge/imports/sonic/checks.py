@@ -9,7 +9,7 @@ from foretail.sim_bridge.imports.sonic.rows import shown
 from foretail.sim_bridge.imports.sonic.tables import Port, SonicBuffers
 
 MTU_BYTES = 1_500
-"""The largest packet on a link, unless told otherwise."""
+"""The largest packet on a link."""
 
 NS_PER_M = 5
 """Propagation in a cable."""
@@ -36,7 +36,7 @@ def headroom_bytes_needed(speed_bps: int, cable_m: int, mtu_bytes: int) -> int:
     return in_flight_bytes + 2 * mtu_bytes + PAUSE_FRAME_BYTES + REACTION_BYTES
 
 
-def require_headroom(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
+def require_headroom(buffers: SonicBuffers) -> None:
     """Raise ForetailError when a lossless group has less headroom than its port's speed and cable need."""
     for name, port in buffers.ports.items():
         for group, profile_name in _lossless(buffers, port):
@@ -45,13 +45,13 @@ def require_headroom(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
                     f"{name} has the lossless priority group {group} and no CABLE_LENGTH, which decides its headroom: "
                     "add the length, such as 5m"
                 )
-            needed = headroom_bytes_needed(port.speed_bps, port.cable_m, mtu_bytes)
+            needed = headroom_bytes_needed(port.speed_bps, port.cable_m, MTU_BYTES)
             missing = needed - (buffers.profiles[profile_name].xoff_bytes or 0)
             if missing > 0:
                 raise ForetailError(
                     f"BUFFER_PROFILE|{profile_name} has {needed - missing:,} bytes of xoff, and {name} at "
                     f"{port.speed_bps // 10**6:,} Mbit/s over {port.cable_m:,} m needs {needed:,}, which are two "
-                    f"propagation delays, two packets of {mtu_bytes:,} bytes, a pause frame of {PAUSE_FRAME_BYTES} and "
+                    f"propagation delays, two packets of {MTU_BYTES:,} bytes, a pause frame of {PAUSE_FRAME_BYTES} and "
                     f"a reaction of {REACTION_BYTES:,}: add {missing:,} bytes"
                 )
 
@@ -60,7 +60,7 @@ LEAST_PACKETS_PER_PORT = 4
 """A pool with less room than for so many packets of each of its ports has its size in another unit."""
 
 
-def require_bytes(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
+def require_bytes(buffers: SonicBuffers) -> None:
     """Raise ForetailError when a pool in use, or the headroom in it, is so small that it cannot be meant in bytes."""
     ports_of: dict[str, set[str]] = {}
     largest: dict[str, int] = {}
@@ -70,7 +70,7 @@ def require_bytes(buffers: SonicBuffers, mtu_bytes: int = MTU_BYTES) -> None:
             ports_of.setdefault(profile.pool, set()).add(name)
             largest[profile.pool] = max(largest.get(profile.pool, 0), profile.xoff_bytes or 0)
     for pool_name, ports in ports_of.items():
-        pool, least = buffers.pools[pool_name], LEAST_PACKETS_PER_PORT * mtu_bytes * len(ports)
+        pool, least = buffers.pools[pool_name], LEAST_PACKETS_PER_PORT * MTU_BYTES * len(ports)
         if pool.size_bytes < least:
             raise ForetailError(
                 f"BUFFER_POOL|{pool_name} has size {pool.size_bytes:,}, less than {LEAST_PACKETS_PER_PORT} packets for "

@@ -14,7 +14,7 @@ from foretail.core.files import write_file
 from foretail.core.impostors import refuse_impostor
 from foretail.core.json_text import parse_json
 from foretail.core.limits import MOST_PORTS
-from foretail.sim_bridge.imports.sonic.checks import MTU_BYTES, require_bytes, require_consistent, require_headroom
+from foretail.sim_bridge.imports.sonic.checks import require_bytes, require_consistent, require_headroom
 from foretail.sim_bridge.imports.sonic.rows import (
     Row,
     number_of,
@@ -61,13 +61,10 @@ _DYNAMIC_MODEL = (
 )
 
 
-def read_config(path: Path, mtu_bytes: int = MTU_BYTES) -> SonicBuffers:
+def read_config(path: Path) -> SonicBuffers:
     """Read a configuration; ForetailError on anything in its tables of buffers that a switch could not do.
 
-    Parameters
-    ----------
-    path : ``config_db.json``, as ``config save`` writes it
-    mtu_bytes : the largest packet on the links, for which lossless groups need headroom
+    `path`: ``config_db.json``, as ``config save`` writes it.
     """
     try:
         refuse_impostor(path)
@@ -79,8 +76,8 @@ def read_config(path: Path, mtu_bytes: int = MTU_BYTES) -> SonicBuffers:
         ) from None
     try:
         buffers = parse_config(content)
-        require_headroom(buffers, mtu_bytes)
-        require_bytes(buffers, mtu_bytes)
+        require_headroom(buffers)
+        require_bytes(buffers)
     except ForetailError as error:
         raise ForetailError(f"{path}: {error}") from None
     return buffers

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 
 from foretail.core.errors import ForetailError
 from foretail.sim_bridge.imports.sonic.checks import require_consistent
@@ -16,14 +14,6 @@ from foretail.sim_bridge.imports.sonic.tables import (
     Profile,
     SonicBuffers,
 )
-
-
-def dynamic_th_of(alpha: float) -> int:
-    """log2(alpha); ForetailError unless alpha is a power of two from 1/256 to 128."""
-    if not 0 < alpha < math.inf:
-        return _taken(math.inf if alpha == math.inf else -math.inf, f"alpha = {alpha}")
-    part, exponent = math.frexp(alpha)  # alpha = part * 2**exponent, part from 1/2 on and below 1
-    return _taken(exponent - (1 if part == 0.5 else 0.5), f"alpha = {alpha}")
 
 
 def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBuffers:
@@ -40,7 +30,12 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
     profiles, ports = dict(buffers.profiles), dict(buffers.ports)
     class_of: dict[tuple[str, bool, int], int] = {}  # that has set the threshold of a group or queue
     for priority, exponent in dynamic_th.items():
-        threshold, changed = _taken(exponent, f"dynamic_th = {exponent}"), False
+        if not SMALLEST_DYNAMIC_TH <= exponent <= LARGEST_DYNAMIC_TH:
+            raise ForetailError(
+                f"dynamic_th = {exponent} is none that SONiC takes: choose from {SMALLEST_DYNAMIC_TH} (alpha 1/256) to "
+                f"{LARGEST_DYNAMIC_TH} (alpha 128)"
+            )
+        changed = False
         for name, port in buffers.ports.items():
             lossless = priority in buffers.lossless_priorities(name)
             number = (port.group_of_class if lossless else port.queue_of_class).get(priority, -1)
@@ -53,7 +48,7 @@ def with_alphas(buffers: SonicBuffers, dynamic_th: Mapping[int, int]) -> SonicBu
                     f"traffic classes {first} and {priority} share {'priority group' if lossless else 'queue'} "
                     f"{number} of {name}: give both the same dynamic_th"
                 )
-            profile = replace(buffers.profiles[entries[number]], dynamic_th=threshold, static_th_bytes=None)
+            profile = replace(buffers.profiles[entries[number]], dynamic_th=exponent, static_th_bytes=None)
             sibling = _sibling(profiles, entries[number], profile)
             profiles[sibling] = profile
             ports[name] = _with_entry(ports[name], lossless, number, sibling)
@@ -111,13 +106,3 @@ def _sibling(profiles: Mapping[str, Profile], name: str, profile: Profile) -> st
     while profiles.get(sibling, profile) != profile:
         sibling += "_"
     return sibling
-
-
-def _taken(exponent: float, given: str) -> int:
-    """The exponent if SONiC takes it; ForetailError with its neighbours otherwise, which calls it `given`."""
-    within = min(max(exponent, SMALLEST_DYNAMIC_TH), LARGEST_DYNAMIC_TH)
-    neighbours = sorted({math.floor(within), math.ceil(within)})
-    if neighbours == [exponent]:
-        return neighbours[0]
-    choice = " or ".join(f"{taken} (alpha {Fraction(2) ** taken})" for taken in neighbours)
-    raise ForetailError(f"{given} is no power of two that SONiC takes: choose the dynamic_th {choice}")

@@ -41,18 +41,17 @@ std::vector<std::vector<int>> read_matchings(const Group& group, int racks) {
 }
 
 SharedBuffer read_buffer(const Group& group) {
-    SharedBuffer buffer{.policy = std::string(rack_policies[group.choice("policy", rack_policies)]),
-                        .bytes = group.get<std::int64_t>("bytes"),
-                        .alpha = group.get<double>("alpha"),
-                        .library = group.get_or("library", std::string()),
-                        .tau = {},
-                        .trace = group.get<bool>("trace")};
-    if (!group.is_null("tau")) buffer.tau = group.get<std::int64_t>("tau");
-    return buffer;
+    SharedBuffer out;
+    FORETAIL_READ(bytes, alpha, tau, trace)
+    out.policy = rack_policies[group.choice("policy", rack_policies)];
+    out.library = group.get_or("library", std::string());
+    return out;
 }
 
 Resize read_resize(const Group& group) {
-    return {.packets = group.get<std::int64_t>("packets"), .ahead_ns = group.get<std::int64_t>("ahead_ns")};
+    Resize out;
+    FORETAIL_READ(packets, ahead_ns)
+    return out;
 }
 
 /// The settings, with the flows that cross the racks.
@@ -92,27 +91,19 @@ std::int64_t RackSettings::base_rtt_ns(std::int64_t packet_bytes, std::int64_t a
 
 RackSettings read_racks(const Group& root) {
     RackSettings s = root.group("racks", [](const Group& group) {
-        RackSettings racks;
-        racks.racks = group.get<int>("racks");
-        racks.hosts_per_rack = group.get<int>("hosts_per_rack");
-        racks.host_bps = group.get<std::int64_t>("host_bps");
-        racks.packet_bps = group.get<std::int64_t>("packet_bps");
-        racks.packet_delay_ns = group.get<std::int64_t>("packet_delay_ns");
-        racks.circuit_bps = group.get<std::int64_t>("circuit_bps");
-        racks.circuit_delay_ns = group.get<std::int64_t>("circuit_delay_ns");
-        racks.day_ns = group.get<std::int64_t>("day_ns");
-        racks.night_ns = group.get<std::int64_t>("night_ns");
-        racks.matchings = read_matchings(group, racks.racks);
+        RackSettings out;
+        FORETAIL_READ(racks, hosts_per_rack, host_bps, packet_bps, packet_delay_ns, circuit_bps, circuit_delay_ns)
+        FORETAIL_READ(day_ns, night_ns, voq_packets)
+        out.matchings = read_matchings(group, out.racks);
         if (group.is_null("voq_packets") == group.is_null("buffer"))
             refuse("one of the settings 'racks.voq_packets' and 'racks.buffer' must be null, and not the other");
-        if (!group.is_null("buffer")) racks.buffer = group.group("buffer", read_buffer);
-        if (!group.is_null("voq_packets")) racks.voq_packets = group.get<std::int64_t>("voq_packets");
+        if (!group.is_null("buffer")) out.buffer = group.group("buffer", read_buffer);
         if (!group.is_null("resize")) {
-            if (!racks.voq_packets)
+            if (!out.voq_packets)
                 group.refuse("resize", "must be null beside 'racks.buffer', which has no capacity to resize");
-            racks.resize = group.group("resize", read_resize);
+            out.resize = group.group("resize", read_resize);
         }
-        return racks;
+        return out;
     });
     return root.group("flows", [&](const Group& group) { return with_flows(group, std::move(s)); });
 }
@@ -121,14 +112,10 @@ Settings read_hosts_of_racks(const Group& root) {
     if (root.get<int>("format") != 1) refuse("setting 'format' must be 1, the settings format of racks");
     Settings s;
     s.transport = root.group("transport", [](const Group& group) {
-        Transport transport;
-        transport.name = group.get<std::string>("name");
-        transport.segment_bytes = group.get<int>("segment_bytes");
-        transport.initial_window_segments = group.get<int>("initial_window_segments");
-        transport.slow_start = true;
-        transport.min_rto_ns = group.get<std::int64_t>("min_rto_ns");
-        transport.delayed_ack_segments = group.get<int>("delayed_ack_segments");
-        return transport;
+        Transport out;
+        FORETAIL_READ(name, segment_bytes, initial_window_segments, min_rto_ns, delayed_ack_segments)
+        out.slow_start = true;
+        return out;
     });
     s.traffic_ns = root.get<std::int64_t>("traffic_ns");
     root.leave("emulation");

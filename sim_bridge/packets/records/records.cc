@@ -8,48 +8,35 @@
 
 namespace foretail::packets {
 
-namespace {
-
 using nlohmann::json;
 
-json to_json(const ClassCount& count) { return {{"packets", count.packets}, {"bytes", count.bytes}}; }
-
-json to_json(const std::array<ClassCount, 5>& drops) {
-    return {{"over_threshold", to_json(drops[1])},
-            {"predicted", to_json(drops[2])},
-            {"buffer_full", to_json(drops[3])},
-            {"pushed_out", to_json(drops[4])}};
-}
-
-}  // namespace
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_ONLY_SERIALIZE(ClassCount, packets, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_ONLY_SERIALIZE(LosslessCounts, in, out, drops, pauses, resumes, paused_ns,
+                                                  most_headroom_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_ONLY_SERIALIZE(SwitchCounts, data_in, data_out, control_in, control_out, asked,
+                                                  marked)
 
 json switch_summary(std::string_view role, std::int64_t buffer_bytes, const std::vector<std::int64_t>& rates_bps,
                     const SwitchCounts& counts, std::int64_t queued_bytes, std::int64_t threshold_deficits) {
-    return {{"role", role},
-            {"buffer_bytes", buffer_bytes},
-            {"port_rates_bps", rates_bps},
-            {"data_in", to_json(counts.data_in)},
-            {"data_out", to_json(counts.data_out)},
-            {"control_in", to_json(counts.control_in)},
-            {"control_out", to_json(counts.control_out)},
-            {"data_drops", to_json(counts.data_drops)},
-            {"control_drops", to_json(counts.control_drops)},
-            {"queued_bytes", queued_bytes},
-            {"asked", counts.asked},
-            {"marked", counts.marked},
-            {"threshold_deficits", threshold_deficits}};
+    const auto by_outcome = [](const std::array<ClassCount, 5>& drops) {
+        return json{
+            {"over_threshold", drops[1]}, {"predicted", drops[2]}, {"buffer_full", drops[3]}, {"pushed_out", drops[4]}};
+    };
+    json summary = counts;
+    summary.update({{"role", role},
+                    {"buffer_bytes", buffer_bytes},
+                    {"port_rates_bps", rates_bps},
+                    {"data_drops", by_outcome(counts.data_drops)},
+                    {"control_drops", by_outcome(counts.control_drops)},
+                    {"queued_bytes", queued_bytes},
+                    {"threshold_deficits", threshold_deficits}});
+    return summary;
 }
 
 json lossless_summary(const LosslessCounts& counts, const buffer::PauseSettings& settings) {
-    return {{"in", to_json(counts.in)},
-            {"out", to_json(counts.out)},
-            {"drops", to_json(counts.drops)},
-            {"pauses", counts.pauses},
-            {"resumes", counts.resumes},
-            {"paused_ns", counts.paused_ns},
-            {"most_headroom_bytes", counts.most_headroom_bytes},
-            {"headroom_pool_bytes", settings.headroom_pool},
-            {"xon_offset_bytes", settings.xon_offset}};
+    json summary = counts;
+    summary.update({{"headroom_pool_bytes", settings.headroom_pool}, {"xon_offset_bytes", settings.xon_offset}});
+    return summary;
 }
 
 json switch_summary(const Topology& t, int index, const SwitchCounts& counts, std::int64_t queued_bytes,

@@ -154,96 +154,72 @@ buffer::PolicySettings policy_settings(const Group& group, buffer::Alphas alpha)
 }
 
 Topology read_topology(const Group& group) {
-    return {.leaves = group.get<int>("leaves"),
-            .spines = group.get<int>("spines"),
-            .servers_per_leaf = group.get<int>("servers_per_leaf"),
-            .slow_spines = group.get<int>("slow_spines"),
-            .erasure_probability = group.get<double>("erasure_probability"),
-            .server_link_bps = group.get<std::int64_t>("server_link_bps"),
-            .spine_link_bps = group.get<std::int64_t>("spine_link_bps"),
-            .slow_spine_link_bps = group.get<std::int64_t>("slow_spine_link_bps"),
-            .link_delay_ns = group.get<std::int64_t>("link_delay_ns"),
-            .buffer_bytes_per_port_per_gbps = group.get<std::int64_t>("buffer_bytes_per_port_per_gbps"),
-            .wire_overhead_bytes = group.get<std::int64_t>("wire_overhead_bytes")};
+    Topology out;
+    FORETAIL_READ(leaves, spines, servers_per_leaf, slow_spines, erasure_probability, server_link_bps, spine_link_bps)
+    FORETAIL_READ(slow_spine_link_bps, link_delay_ns, buffer_bytes_per_port_per_gbps, wire_overhead_bytes)
+    return out;
 }
 
 Background read_background(const Group& group) {
-    return {.load = group.get<double>("load"),
-            .destinations = group.choice<Peers>("destinations", peer_names),
-            .size_bytes = group.get<std::vector<double>>("size_bytes"),
-            .cumulative = group.get<std::vector<double>>("cumulative")};
+    Background out;
+    FORETAIL_READ(load, size_bytes, cumulative)
+    out.destinations = group.choice<Peers>("destinations", peer_names);
+    return out;
 }
 
 Incast read_incast(const Group& group) {
-    return {.queries_per_second_per_server = group.get<double>("queries_per_second_per_server"),
-            .cluster_size = group.get<double>("cluster_size"),
-            .cluster_gap_ns = group.get<std::int64_t>("cluster_gap_ns"),
-            .burst_fraction = group.get<double>("burst_fraction"),
-            .fan_in = group.get<int>("fan_in"),
-            .responders = group.choice<Peers>("responders", peer_names),
-            .reused = group.choice("connections", std::array<std::string_view, 2>{"new", "reused"}) == 1,
-            .connect_ahead_ns = group.get<std::int64_t>("connect_ahead_ns")};
+    Incast out;
+    FORETAIL_READ(queries_per_second_per_server, cluster_size, cluster_gap_ns, burst_fraction, fan_in, connect_ahead_ns)
+    out.responders = group.choice<Peers>("responders", peer_names);
+    out.reused = group.choice("connections", std::array<std::string_view, 2>{"new", "reused"}) == 1;
+    return out;
 }
 
 PowerTcpSettings read_powertcp(const Group& group) {
-    return {.gamma = group.get<double>("gamma"), .expected_flows = group.get<double>("expected_flows")};
+    PowerTcpSettings out;
+    FORETAIL_READ(gamma, expected_flows)
+    return out;
 }
 
 TimelySettings read_timely(const Group& group) {
-    return {.low_rtt_ns = group.get<std::int64_t>("low_rtt_ns"),
-            .high_rtt_ns = group.get<std::int64_t>("high_rtt_ns"),
-            .increase_bps = group.get<double>("increase_bps"),
-            .decrease = group.get<double>("decrease"),
-            .gradient_weight = group.get<double>("gradient_weight")};
+    TimelySettings out;
+    FORETAIL_READ(low_rtt_ns, high_rtt_ns, increase_bps, decrease, gradient_weight)
+    return out;
 }
 
 DcqcnSettings read_dcqcn(const Group& group) {
-    return {.cnp_interval_ns = group.get<std::int64_t>("cnp_interval_ns"),
-            .gain = group.get<double>("gain"),
-            .alpha_interval_ns = group.get<std::int64_t>("alpha_interval_ns"),
-            .increase_interval_ns = group.get<std::int64_t>("increase_interval_ns"),
-            .increase_bytes = group.get<std::int64_t>("increase_bytes"),
-            .fast_rounds = group.get<std::int64_t>("fast_rounds"),
-            .additive_bps = group.get<double>("additive_bps"),
-            .hyper_bps = group.get<double>("hyper_bps")};
+    DcqcnSettings out;
+    FORETAIL_READ(cnp_interval_ns, gain, alpha_interval_ns, increase_interval_ns, increase_bytes, fast_rounds)
+    FORETAIL_READ(additive_bps, hyper_bps)
+    return out;
 }
 
 RdmaSettings read_rdma(const Group& group) {
-    return {
-        .control = group.is_null("control") ? "" : std::string(rdma_controls[group.choice("control", rdma_controls)]),
-        .low_rto_ns = group.get<std::int64_t>("low_rto_ns"),
-        .high_rto_ns = group.get<std::int64_t>("high_rto_ns"),
-        .few_segments = group.get<int>("few_segments"),
-        .window_segments = group.get<std::int64_t>("window_segments")};
+    RdmaSettings out;
+    FORETAIL_READ(low_rto_ns, high_rto_ns, few_segments, window_segments)
+    if (!group.is_null("control")) out.control = rdma_controls[group.choice("control", rdma_controls)];
+    return out;
 }
 
 Transport read_transport(const Group& group) {
-    Transport transport{
-        .name = std::string(transport_names[group.choice("name", transport_names)]),
-        .background_name = group.is_null("background_name")
-                               ? ""
-                               : std::string(background_names[group.choice("background_name", background_names)]),
-        .segment_bytes = group.get<int>("segment_bytes"),
-        .initial_window_segments = group.get<int>("initial_window_segments"),
-        .slow_start = group.get<bool>("slow_start"),
-        .min_rto_ns = group.get<std::int64_t>("min_rto_ns"),
-        .delayed_ack_segments = group.get<int>("delayed_ack_segments"),
-        .recovery = group.choice<Recovery>("recovery", recovery_names),
-        .reordering_window_ns = group.get_or<std::int64_t>("reordering_window_ns", -1),
-        .mark_bytes = group.get<std::int64_t>("mark_bytes"),
-        .mark_full_bytes = group.get<std::int64_t>("mark_full_bytes"),
-        .mark_probability = group.get<double>("mark_probability"),
-        .rc3_edges = group.group("rc3", [](const Group& rc3) { return rc3.get<std::vector<std::int64_t>>("edges"); }),
-        .powertcp = group.group("powertcp", read_powertcp),
-        .timely = group.group("timely", read_timely),
-        .dcqcn = group.group("dcqcn", read_dcqcn),
-        .rdma = group.group("rdma", read_rdma)};
-    const bool is_tcp = std::ranges::find(of_ns3, transport.name) != of_ns3.end();
-    if (transport.recovery == Recovery::as_linux && !is_tcp)
-        group.refuse("recovery", "must be ns3 with " + transport.name);
-    if (Transport::is_rdma(transport.background_name) && !is_tcp)
-        group.refuse("background_name", "must be a TCP or null with " + transport.name);
-    return transport;
+    Transport out;
+    FORETAIL_READ(segment_bytes, initial_window_segments, slow_start, min_rto_ns, delayed_ack_segments, mark_bytes)
+    FORETAIL_READ(mark_full_bytes, mark_probability)
+    out.name = transport_names[group.choice("name", transport_names)];
+    if (!group.is_null("background_name"))
+        out.background_name = background_names[group.choice("background_name", background_names)];
+    out.recovery = group.choice<Recovery>("recovery", recovery_names);
+    out.reordering_window_ns = group.get_or<std::int64_t>("reordering_window_ns", -1);
+    out.rc3_edges = group.group("rc3", [](const Group& rc3) { return rc3.get<std::vector<std::int64_t>>("edges"); });
+    out.powertcp = group.group("powertcp", read_powertcp);
+    out.timely = group.group("timely", read_timely);
+    out.dcqcn = group.group("dcqcn", read_dcqcn);
+    out.rdma = group.group("rdma", read_rdma);
+    const bool is_tcp = std::ranges::find(of_ns3, out.name) != of_ns3.end();
+    if (out.recovery == Recovery::as_linux && !is_tcp) group.refuse("recovery", "must be ns3 with " + out.name);
+    if (Transport::is_rdma(out.background_name) && !is_tcp)
+        group.refuse("background_name", "must be a TCP or null with " + out.name);
+    return out;
 }
 
 PortQueueing read_queues(const Group& group) {
@@ -265,38 +241,30 @@ PortQueueing read_queues(const Group& group) {
 }
 
 Pauses read_pauses(const Group& group) {
-    const auto bytes_or_null = [&](const char* key) -> std::optional<std::int64_t> {
-        if (group.is_null(key)) return {};
-        return group.get<std::int64_t>(key);
-    };
-    return {.alpha = group.get<double>("alpha"),
-            .headroom_bytes = bytes_or_null("headroom_bytes"),
-            .headroom_pool_bytes = bytes_or_null("headroom_pool_bytes"),
-            .xon_bytes = group.get<std::int64_t>("xon_bytes"),
-            .xon_offset_bytes = bytes_or_null("xon_offset_bytes"),
-            .makes_room = group.choice<buffer::MakesRoom>("makes_room", buffer::makes_room_names)};
+    Pauses out;
+    FORETAIL_READ(alpha, headroom_bytes, headroom_pool_bytes, xon_bytes, xon_offset_bytes)
+    out.makes_room = group.choice<buffer::MakesRoom>("makes_room", buffer::makes_room_names);
+    return out;
 }
 
 PolicyChoice read_policy(const Group& group, const PortQueueing& queues) {
-    PolicyChoice policy;
+    PolicyChoice out;
+    FORETAIL_READ(tau, flip_probability, alpha_interval_ns)
     // The name of a policy from outside, HEADER.hpp:TYPE, says nothing here.
     const auto name = group.get<std::string>("name");
-    policy.known = &buffer::known_policy(group.has("compiled") ? group.get<std::string>("compiled") : name);
+    out.known = &buffer::known_policy(group.has("compiled") ? group.get<std::string>("compiled") : name);
     const auto alpha = group.get<double>("alpha");
-    policy.settings = policy_settings(group, buffer::Alphas(static_cast<std::size_t>(queues.count), alpha));
-    policy.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
+    out.settings = policy_settings(group, buffer::Alphas(static_cast<std::size_t>(queues.count), alpha));
+    out.settings.alpha[queues.queue_of[static_cast<std::size_t>(buffer::FlowClass::incast)]] =
         group.get_or("incast_alpha", alpha);
     const auto slack = group.get<std::int64_t>("fluid_slack_bytes");
     if (group.choice("virtual_lqd", std::array<std::string_view, 2>{"exact", "fluid"}) == 1)
-        policy.fluid_slack_bytes = slack;
+        out.fluid_slack_bytes = slack;
     const auto library = group.get_or("library", std::string());
-    if (group.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1) policy.library = library;
-    if (!group.is_null("tau")) policy.tau = group.get<std::int64_t>("tau");
-    policy.flip_probability = group.get<double>("flip_probability");
-    policy.alpha_interval_ns = group.get<std::int64_t>("alpha_interval_ns");
-    policy.message_end = group.get_or("message_end", std::string());
-    policy.flow_entries = static_cast<std::size_t>(group.get<std::uint64_t>("flow_entries"));
-    return policy;
+    if (group.choice("predictor", std::array<std::string_view, 2>{"accept", "library"}) == 1) out.library = library;
+    out.message_end = group.get_or("message_end", std::string());
+    out.flow_entries = static_cast<std::size_t>(group.get<std::uint64_t>("flow_entries"));
+    return out;
 }
 
 buffer::PushOutRules read_rules(const Group& group, Settings& s) {
@@ -313,21 +281,18 @@ buffer::PushOutRules read_rules(const Group& group, Settings& s) {
 
 /// Where the run is forked; `s` has all other settings.
 BranchChoice read_branches(const Group& group, const Settings& s, std::int64_t longest) {
-    BranchChoice choice{.rows = {},
-                        .hold_ns = group.get<std::int64_t>("hold_ns"),
-                        .repeats = group.get<int>("repeats"),
-                        .repeat_ns = group.get<std::int64_t>("repeat_ns"),
-                        .fork = group.get<bool>("fork")};
+    BranchChoice out;
+    FORETAIL_READ(hold_ns, repeats, repeat_ns, fork)
     for (std::size_t i = 0; i < group.items("rows").size(); ++i)
-        choice.rows.push_back(group.entry("rows", i, choice.rows.empty() ? 0 : choice.rows.back() + 1, longest));
-    if (choice.rows.empty()) group.refuse("rows", "must name an arrival");
-    if (!choice.fork && (choice.rows.size() > 1 || choice.repeats > 1))
+        out.rows.push_back(group.entry("rows", i, out.rows.empty() ? 0 : out.rows.back() + 1, longest));
+    if (out.rows.empty()) group.refuse("rows", "must name an arrival");
+    if (!out.fork && (out.rows.size() > 1 || out.repeats > 1))
         group.refuse("fork", "must be true with several branches");
-    if (s.trace && choice.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
+    if (s.trace && out.fork) refuse("setting 'trace' must be false with 'branches.fork', a trace is of one run");
     if (s.policy.known->removes_packets())
         refuse("setting 'branches' needs a policy that decides arrivals, and " + std::string(s.policy.known->name) +
                " pushes out");
-    return choice;
+    return out;
 }
 
 }  // namespace
@@ -336,14 +301,11 @@ Balancing read_balancing(const Group& group) {
     const std::size_t name = group.choice("name", balancing_names);
     // The messages of Ethereal name their spines, and whatever else is sent is hashed.
     const bool is_ethereal = name + 1 == balancing_names.size();
-    return {.rule = is_ethereal ? Balancing::Rule::ecmp : static_cast<Balancing::Rule>(name),
-            .metric = group.choice<Balancing::Metric>("metric", metric_names),
-            .subflows = group.get<int>("subflows"),
-            .interval_ns = group.get<std::int64_t>("interval_ns"),
-            .jitter = group.get<double>("jitter"),
-            .ewma_weight = group.get<double>("ewma_weight"),
-            .last_share = group.get<double>("last_share"),
-            .mark_share = group.get<double>("mark_share")};
+    Balancing out;
+    FORETAIL_READ(subflows, interval_ns, jitter, ewma_weight, last_share, mark_share)
+    out.rule = is_ethereal ? Balancing::Rule::ecmp : static_cast<Balancing::Rule>(name);
+    out.metric = group.choice<Balancing::Metric>("metric", metric_names);
+    return out;
 }
 
 std::int64_t Topology::leaf_buffer_bytes() const {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -35,10 +36,13 @@ public:
     [[nodiscard]] bool is_list(const std::string& key) const { return value(key).is_array(); }
     [[nodiscard]] bool is_null(const std::string& key) const { return value(key).is_null(); }
 
-    /// A value of exactly this type; a number of another kind would be rounded or wrapped.
+    /// A value of exactly this type, or null for an optional one; a number of another kind would be rounded or wrapped.
     template <class T>
     [[nodiscard]] T get(const std::string& key) const {
-        return as<T>(value(key), "setting '" + path(key) + "'");
+        if constexpr (std::is_same_v<T, std::optional<std::int64_t>>)
+            return is_null(key) ? T() : get<std::int64_t>(key);
+        else
+            return as<T>(value(key), "setting '" + path(key) + "'");
     }
     /// The same, or `otherwise` where it is null.
     template <class T>
@@ -122,6 +126,10 @@ private:
     std::string name_;
     mutable std::set<std::string> read_;
 };
+
+/// Reads entries of `group` into the fields of `out` that have their names.
+#define FORETAIL_READ(...) NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(FORETAIL_READ_ONE, __VA_ARGS__))
+#define FORETAIL_READ_ONE(field) out.field = group.get<decltype(out.field)>(#field);
 
 /// The JSON document in a file; throws std::runtime_error with one sentence when there is none.
 inline nlohmann::json read_document(const std::string& path) {

@@ -36,11 +36,11 @@ from foretail.pipelines.runs.points import Report, run_jobs
 from foretail.pipelines.runs.result import Table
 from foretail.sim_bridge.circuits.schedules import Schedule
 from foretail.sim_bridge.emulator.emulator import LATENESS_KINDS, EmulatorRun, run_emulator
-from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, run_driver
 from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
+from foretail_studies.circuits.circuit_use import CircuitUse, circuit_use
 
 
 @dataclass

@@ -29,7 +29,7 @@ from foretail.pipelines.runs.result import Table
 from foretail.pipelines.runs.store import file_digest
 from foretail.pipelines.settings.compose import compose_settings
 from foretail.sim_bridge.emulator.emulator import EmulatorRun, why_not_here
-from foretail.sim_bridge.packets.simulation import first_event
+from foretail_studies.networks.differences import first_event
 
 NATIVE, NATIVE_LINUX, NS3, EMULATOR = "native", "native_linux", "ns3", "emulator"
 SIMULATED = (NATIVE, NATIVE_LINUX, NS3)

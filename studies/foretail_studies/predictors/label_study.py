@@ -24,7 +24,8 @@ from foretail.models.scoring.operating_point import choose_operating_point
 from foretail.pipelines.data.inputs import feature_inputs
 from foretail.pipelines.runs.result import Table
 from foretail.pipelines.training.scores import JudgedSide, side_push_outs
-from foretail.sim_bridge.open_loop.push_outs import Freedom, relabelled
+from foretail.sim_bridge.open_loop.push_outs import Freedom
+from foretail_studies.predictors.relabelling import relabelled
 
 
 def kolmogorov_smirnov(expected: NDArray[np.int32], actual: NDArray[np.int32]) -> float:

@@ -25,7 +25,7 @@ from foretail.models import zoo
 from foretail.sim_bridge.open_loop.known import KnownRun
 
 if TYPE_CHECKING:
-    from foretail.export.p4.memory import MemorySwitch
+    from foretail_studies.predictors.memory_switch import MemorySwitch
 
 PACKETS = 20
 """Packets that the tables decide before and after a swap."""
@@ -44,8 +44,8 @@ def swapped(names: Sequence[str], run: KnownRun, address: str | None = None) -> 
     run : whose packets are compared
     address : of a switch whose program has banks for these rules; None: one in memory, which alone is compared
     """
-    from foretail.export.p4.memory import MemorySwitch
     from foretail.export.p4.runtime import BANKS, BankedProgram, BankedSwitch, P4RuntimeSwitch, tag_of
+    from foretail_studies.predictors.memory_switch import MemorySwitch
 
     features = zoo.rule(names[0]).ensemble().features
     memory = MemorySwitch(Frame({one.name: one.params for one in features}, len(features), WORDS, ROWS))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from foretail.core.errors import ForetailError
 from foretail.export.p4.encoding import Frame
-from foretail.export.p4.memory import MemorySwitch
 from foretail.models import zoo
 from foretail.models.drop.thresholds.adaptive_threshold import log_sent
 from foretail.pipelines.comparison.choosing import ACCEPT
@@ -36,6 +35,7 @@ from foretail_studies.predictors.chosen import (
     summarised,
 )
 from foretail_studies.predictors.loop import require_same
+from foretail_studies.predictors.memory_switch import MemorySwitch
 from tests.composed import experiment_settings, run_of
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,9 @@ from foretail.features.dataset.schema import SwitchGeometry, Victim
 from foretail.features.records import REPLAY_DTYPE, FlowClass, Outcome
 from foretail.sim_bridge import _native
 from foretail.sim_bridge._native import Replay, feature_names, slotted
-from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, relabelled, replayed_push_outs
+from foretail.sim_bridge.open_loop.push_outs import PushOuts, push_outs, replayed_push_outs
 from foretail.sim_bridge.policies import ASKING, BY_TAGS, KNOW_PRIORITIES, OF_ARRIVALS
+from foretail_studies.predictors.relabelling import relabelled
 from tests.examples import draws
 from tests.sim_bridge.slow_models.bytes import ByteRun, Geometry, Packet, run_bytes
 from tests.sim_bridge.slow_models.lqd import Rules, Settings

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from benchmarks.schedule import birkhoff_steps, stuffed, whole
 from foretail.core.errors import ForetailError
 from foretail.features.demand.matrix import DemandMatrix
 from foretail.sim_bridge._native import ConcurrentFlow, perfect_matchings, round_matrix
@@ -30,7 +31,6 @@ from foretail.sim_bridge.circuits.schedules import (
     IDLE,
     Schedule,
     best_degree,
-    birkhoff_steps,
     consistency,
     emulated_edges,
     expander,
@@ -41,9 +41,7 @@ from foretail.sim_bridge.circuits.schedules import (
     robustness,
     round_robin,
     single_hop_guarantee,
-    stuffed,
     vermilion,
-    whole,
 )
 from foretail.sim_bridge.circuits.throughput import MultiHop, multi_hop, single_hop, valiant
 from tests.examples import draws

@@ -22,11 +22,11 @@ import pytest
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, read_records
 from foretail.sim_bridge.emulator.emulator import EMULATOR, EmulatorRun, run_emulator, why_not_here
-from foretail.sim_bridge.imports.etalon.circuit_use import circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import run_driver
 from foretail.sim_bridge.packets.simulation import etalon_log
+from foretail_studies.circuits.circuit_use import circuit_use
 from tests.scenarios import settings, with_racks
 from tests.sim_bridge.ns3.test_ns3_driver import require_flows_across_racks
 
@@ -225,6 +225,7 @@ def test_what_cannot_be_emulated_is_refused_in_one_sentence(
     [
         ("mount -t tmpfs none /dev/net", "/dev/net/tun cannot be opened (load the kernel module tun"),
         ("echo 0 > /proc/sys/user/max_user_namespaces", "the kernel forbids user namespaces"),
+        ("mount --bind /bin/false $(command -v ip)", "the program ip cannot set up the interface of a host"),
     ],
 )
 def test_a_machine_that_cannot_is_told_in_one_sentence(

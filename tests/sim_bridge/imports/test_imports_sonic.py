@@ -26,7 +26,7 @@ from foretail.sim_bridge.imports.sonic.config import (
 )
 from foretail.sim_bridge.imports.sonic.simulated import SimulatedMarks, simulated
 from foretail.sim_bridge.imports.sonic.tables import Pool, Profile, SonicBuffers
-from foretail.sim_bridge.imports.sonic.thresholds import dynamic_th_of, with_alphas
+from foretail.sim_bridge.imports.sonic.thresholds import with_alphas
 from tests.examples import draws
 from tests.refusals import refusing
 
@@ -440,22 +440,12 @@ TEXTS = {
     b'{"PORT": {"Ethernet0": {"speed": "1"}}, "MINE": [1e999]}': "the number 1e999 is not finite",
     b'{"\\n\xff": 1}': "it is no JSON that can be read",
 }
-ALPHAS = {
-    3: r"1 \(alpha 2\) or 2 \(alpha 4\)",
-    0.3: r"-2 \(alpha 1/4\) or -1 \(alpha 1/2\)",
-    2.0000000000000004: r"1 \(alpha 2\) or 2",
-    256: r"the dynamic_th 7 \(alpha 128\)$",
-    float("inf"): r"the dynamic_th 7 \(alpha 128\)$",
-    0: r"the dynamic_th -8 \(alpha 1/256\)$",
-    float("nan"): r"the dynamic_th -8 \(alpha 1/256\)$",
-}
 TRIM = changed("BUFFER_PROFILE", LOSSLESS, "packet_discard_action", "trim")
 ONE_POOL = changed("BUFFER_PROFILE", PROFILE, "pool", "egress_lossless_pool")
 ONE_PROFILE = changed("BUFFER_QUEUE", "Ethernet0,Ethernet4|3-4", None, {"profile": PROFILE})
 test_what_cannot_be_meant_is_refused = refusing(
     *((lambda text=text: parse_config(text), words) for text, words in TEXTS.items()),
-    *((lambda alpha=alpha: dynamic_th_of(alpha), words) for alpha, words in ALPHAS.items()),
-    (lambda: with_alphas(of(LOSSY), {0: 8}), "dynamic_th = 8 is no power of two that SONiC takes"),
+    (lambda: with_alphas(of(LOSSY), {0: 8}), "dynamic_th = 8 is none that SONiC takes: choose from -8"),
     (lambda: simulated_marks(green_min_threshold=" 20000"), "has green_min_threshold = ' 20000', where a whole number"),
     (lambda: simulated_marks(green_min_threshold="90000"), "where at most green_max_threshold, 60,000, is needed"),
     (lambda: simulated_marks(green_drop_probability="500"), "a whole number from 0 to 100 is needed"),
@@ -472,7 +462,3 @@ test_what_cannot_be_meant_is_refused = refusing(
     (lambda: simulated_pair(ONE_POOL), "lossless and lossy queues both draw on egress_lossless_pool"),
     (lambda: simulated_pair(ONE_PROFILE), "lossless and lossy queues both draw on egress_lossy_pool"),
 )
-
-
-def test_every_power_of_two_that_sonic_takes_has_its_dynamic_th() -> None:
-    assert [dynamic_th_of(2.0**exponent) for exponent in range(-8, 8)] == list(range(-8, 8))

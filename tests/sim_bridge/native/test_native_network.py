@@ -33,7 +33,8 @@ from foretail.pipelines.data.simulation import driver_config
 from foretail.pipelines.stages.collect import collect
 from foretail.sim_bridge.native.driver import NativeRun, run_native
 from foretail.sim_bridge.ns3.driver import run_driver
-from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log, first_difference, first_event
+from foretail.sim_bridge.packets.simulation import PacketRun, etalon_log
+from foretail_studies.networks.differences import first_difference, first_event
 from tests.composed import stage_settings
 from tests.scenarios import settings
 from tests.sim_bridge.native.drawn_settings import TCP, drawn_racks, drawn_settings

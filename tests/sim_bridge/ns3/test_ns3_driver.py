@@ -22,13 +22,13 @@ from foretail.configs.schema.packet_stages import CollectConfig
 from foretail.core.errors import ForetailError
 from foretail.features.records import ARRIVAL_DTYPE, FlowClass, Outcome, Records, read_records
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.imports.etalon.circuit_use import CircuitUse, circuit_use
 from foretail.sim_bridge.imports.etalon.log import EtalonLog
 from foretail.sim_bridge.imports.etalon.records import Reading
 from foretail.sim_bridge.ns3.driver import DriverRun, build_driver, find_ns3, run_driver
 from foretail.sim_bridge.packets.simulation import Progress, etalon_log
 from foretail.sim_bridge.policies import OF_ARRIVALS, PUSHING_OUT
 from foretail.sim_bridge.policy_settings import heeded_settings
+from foretail_studies.circuits.circuit_use import CircuitUse, circuit_use
 from tests.scenarios import RACKS, STAR, settings, with_racks
 
 pytestmark = pytest.mark.ns3

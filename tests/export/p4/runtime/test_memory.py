@@ -10,10 +10,10 @@ from finsy.proto import p4r
 from foretail.core.errors import ForetailError
 from foretail.export.p4.banks import over
 from foretail.export.p4.encoding import Frame
-from foretail.export.p4.memory import MemorySwitch
 from foretail.export.p4.runtime import BANKS, BankedProgram, BankedSwitch, tag_of
 from foretail.export.p4.target import P4
 from foretail.export.target import export
+from foretail_studies.predictors.memory_switch import MemorySwitch
 from tests.export.p4.p4_texts import everything, small_ensemble
 from tests.export.p4.runtime.p4runtime import info_of
 
