@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.optimize import linprog, minimize_scalar
+import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 
@@ -413,7 +412,7 @@ class Model:
         near = (waits[max(best - 1, 0)], waits[min(best + 1, len(waits) - 1)])
         wait = waits[best]
         if near[0] < near[1]:
-            refined = minimize_scalar(lambda w: self._program(w)[0], bounds=near, method="bounded")
+            refined = scipy.optimize.minimize_scalar(lambda w: self._program(w)[0], bounds=near, method="bounded")
             wait = float(refined.x) if refined.fun < values[best] else wait
         return self._program(wait)[1]
 
@@ -429,11 +428,11 @@ class Model:
                 choice_of.append(number)
         weight = np.array(square) + 2 * wait * np.array(load)
         scale = max(weight.max(), 1e-300)  # HiGHS takes small numbers for 0
-        solved = linprog(
+        solved = scipy.optimize.linprog(
             np.array(cost) / max(cost),
             A_ub=[weight / scale],
             b_ub=[2 * wait / scale],
-            A_eq=sparse.csr_array((np.ones(len(cost)), (choice_of, np.arange(len(cost))))),
+            A_eq=scipy.sparse.csr_array((np.ones(len(cost)), (choice_of, np.arange(len(cost))))),
             b_eq=np.ones(len(self.choices)),
             method="highs",
         )

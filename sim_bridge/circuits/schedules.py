@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csgraph, csr_array
+import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import SCHEDULER_GROUP, Kinds, PluginError, is_foreign, named, require, running
@@ -121,7 +121,9 @@ NodeArray = npt.NDArray[np.int32]
 
 def matching_on(allowed: npt.NDArray[np.bool_]) -> NodeArray:
     """Return a largest matching (Hopcroft and Karp): whom each node sends to, -1 for nobody: int32[n]."""
-    return np.asarray(csgraph.maximum_bipartite_matching(csr_array(allowed), perm_type="column"), np.int32)
+    return np.asarray(
+        scipy.sparse.csgraph.maximum_bipartite_matching(scipy.sparse.csr_array(allowed), perm_type="column"), np.int32
+    )
 
 
 # Expanders: a static random regular graph, and Opera, whose rotating circuits form one at any time.
@@ -203,8 +205,10 @@ def _decomposition(nodes: int, random: np.random.Generator) -> NodeArray:
 
 def _connects(matchings: NodeArray) -> bool:
     uplink, sender = np.nonzero(matchings != IDLE)
-    edges = csr_array((np.ones(len(sender)), (sender, matchings[uplink, sender])), (matchings.shape[1],) * 2)
-    return int(csgraph.connected_components(edges, connection="strong", return_labels=False)) == 1
+    edges = scipy.sparse.csr_array(
+        (np.ones(len(sender)), (sender, matchings[uplink, sender])), (matchings.shape[1],) * 2
+    )
+    return int(scipy.sparse.csgraph.connected_components(edges, connection="strong", return_labels=False)) == 1
 
 
 # Mars: an oblivious periodic network that emulates a de Bruijn graph.

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.optimize import linprog
-from scipy.sparse import csgraph, csr_array
+import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
@@ -74,8 +72,8 @@ class MultiHop(Summarised):
     def upper_bound(self, demand: DemandMatrix, capacity: FloatArray) -> float:
         """Return the bound of the lengths on every throughput."""
         length = np.maximum(self.length, 0)
-        edges = sparse.csr_array(np.where(capacity > 0, length + np.finfo(float).tiny, 0))
-        distance = sparse.csgraph.shortest_path(edges, method="D")
+        edges = scipy.sparse.csr_array(np.where(capacity > 0, length + np.finfo(float).tiny, 0))
+        distance = scipy.sparse.csgraph.shortest_path(edges, method="D")
         wanted = demand.demand > 0
         travelled = float((demand.demand[wanted] * distance[wanted]).sum())
         return float((capacity * length).sum()) / travelled if travelled > 0 else np.inf
@@ -103,7 +101,7 @@ def _primal_dual(demand: DemandMatrix, capacity: FloatArray, epsilon: float) -> 
     nodes = demand.nodes
     if nodes > _PRIMAL_DUAL_NODES:
         raise ForetailError(f"multi-hop throughput of {nodes} nodes takes too much memory: give at most 512 nodes")
-    reached = np.isfinite(sparse.csgraph.shortest_path(sparse.csr_array(capacity > 0), unweighted=True))
+    reached = np.isfinite(scipy.sparse.csgraph.shortest_path(scipy.sparse.csr_array(capacity > 0), unweighted=True))
     if (demand.demand[~reached] > 0).any():
         return MultiHop(0.0, np.zeros((nodes, nodes, nodes)), (capacity > 0).astype(float), epsilon)
     run = ConcurrentFlow(np.ascontiguousarray(capacity, np.float64), np.ascontiguousarray(demand.demand))
@@ -122,7 +120,7 @@ def _primal_dual(demand: DemandMatrix, capacity: FloatArray, epsilon: float) -> 
 
 
 def _linear_program(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
-    nodes = demand.nodes
+    sparse, nodes = scipy.sparse, demand.nodes
     sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)
     tail, head = np.nonzero(capacity)
     edges, commodities = len(tail), len(sources)
@@ -139,12 +137,13 @@ def _linear_program(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
         [sparse.block_diag(rows), sparse.csr_array(-np.concatenate(wanted)[:, np.newaxis])], format="csr"
     )
     share = sparse.hstack(
-        [sparse.csr_array(sparse.eye_array(edges))] * commodities + [sparse.csr_array((edges, 1))], format="csr"
+        [sparse.csr_array(sparse.eye_array(edges))] * commodities + [sparse.csr_array((edges, 1))],
+        format="csr",
     )
     variables = edges * commodities + 1
     cost = np.zeros(variables)
     cost[-1] = -1.0
-    solved = linprog(
+    solved = scipy.optimize.linprog(
         cost,
         A_ub=share,
         b_ub=capacity[tail, head],
@@ -196,7 +195,7 @@ def shortest_paths(demand: DemandMatrix, capacity: FloatArray) -> float:
 
 def _throughput(capacity: FloatArray, sent: FloatArray) -> float:
     """The least capacity over load when `sent`, float64[n, n], goes on shortest paths."""
-    hops = csgraph.shortest_path(csr_array(capacity > 0), unweighted=True)
+    hops = scipy.sparse.csgraph.shortest_path(scipy.sparse.csr_array(capacity > 0), unweighted=True)
     if np.isinf(hops).any():
         raise ForetailError("some node does not reach some other: shortest paths need a strongly connected graph")
     load = np.zeros_like(capacity)
