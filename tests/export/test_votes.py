@@ -121,6 +121,8 @@ def test_above_the_limit_a_base_counts_with_its_sign() -> None:
     ensemble = Ensemble(plain.features, plain.trees, Fraction(9, 4), base=-0.75, output="logit")
     voted = with_votes(ensemble, max_cells=1000)
     assert relate_by_boxes(ensemble, voted) == Relation(order=True, default=True)
+    tau = voted.require_votes()[1]
+    assert not any(relate_by_boxes(ensemble, replace(voted, default_tau=other)).default for other in (tau - 1, tau + 1))
     rounded = replace(plain, trees=tuple(replace(tree, value=tree.value / 3) for tree in plain.trees))
     for base in (-0.75, 0.75):
         moved = replace(ensemble, trees=rounded.trees, threshold=1 + Fraction(base), base=base)
