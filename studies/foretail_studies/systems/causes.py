@@ -29,6 +29,12 @@ def _each(pattern: str, *values: str) -> tuple[str, ...]:
 
 CAUSES = (
     Cause(
+        "credence",
+        ("incast, Credence against ABM",),
+        SCALE,
+        "Answers fit into the first round trip, which ABM spares",
+    ),
+    Cause(
         "powertcp",
         (
             *_each("short p99.9 at {} % load, PowerTCP against TIMELY", "20", "60"),
@@ -36,12 +42,6 @@ CAUSES = (
         ),
         UNKNOWN_SETTING,
         "Neither this source nor that of TIMELY prints alpha, the weight of the newest difference of round trips",
-    ),
-    Cause(
-        "timely",
-        ("p99 round trip of an incast, TIMELY against DCTCP",),
-        SCALE,
-        "The thesis runs for ten minutes",
     ),
     Cause(
         "irn",

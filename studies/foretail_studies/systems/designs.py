@@ -181,8 +181,7 @@ def _mars(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
 
 ROOMS = {"opera": MANY_PORT_PACKETS, "expander": 32}
 """Packets a port with which Mars delivers as much more, in shape, as is printed; 4 to 64 were tried."""
-SHORT_SLOT_NS = 12_000
-"""Half of ours, at 10 % load; 4.8 to 24 us were tried. Opera keeps a matching for one slot there."""
+SHORT_SLOT_NS = 12_000  # 4.8 to 24 us were tried; Opera keeps a matching for one of these slots
 
 
 def _unprinted(
@@ -346,8 +345,7 @@ OTHER_ROOMS = (
     ("delivered", 0.5, "rotornet", None),
     ("long p99", 0.3, "rotornet", None),
 )
-"""Loads, and packets a port, with which Vermilion gains what is printed; 8 to 64 packets were tried. With a bound
-Sirius stands for VLB, whose cells take a random way too."""
+"""Loads, and packets a port, with which Vermilion gains what is printed; 8 to 64 were tried, with Sirius for VLB."""
 
 
 VERMILION = System(
