@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 SCALE, UNKNOWN_SETTING, SOURCE, OURS = "scale", "unknown setting", "source", "ours"
 KINDS = {
-    SCALE: "a larger network or buffer, a longer run or more load gives the published figure",
+    SCALE: "another network or buffer, a longer run or more load gives the published figure",
     UNKNOWN_SETTING: "the source does not print a setting, of which some value gives the published figure",
     SOURCE: "the statement of the source cannot be had",
     OURS: "our implementation is wrong",
@@ -28,6 +28,33 @@ def _each(pattern: str, *values: str) -> tuple[str, ...]:
 
 
 CAUSES = (
+    Cause(
+        "credence",
+        ("incast, Credence against ABM",),
+        SCALE,
+        "Answers fit into the first round trip, which ABM spares",
+    ),
+    Cause(
+        "powertcp",
+        (
+            *_each("short p99.9 at {} % load, PowerTCP against TIMELY", "20", "60"),
+            "short p99.9 at 60 % load, theta-PowerTCP against TIMELY",
+        ),
+        UNKNOWN_SETTING,
+        "Neither this source nor that of TIMELY prints alpha, the weight of the newest difference of round trips",
+    ),
+    Cause(
+        "irn",
+        _each("none: {}, IRN against IRN with PFC", "mean slowdown", "mean FCT, us", "p99 FCT, us"),
+        SCALE,
+        "Buffers seldom fill in two tiers",
+    ),
+    Cause(
+        "irn",
+        ("timely: p99 FCT, us, IRN against RoCE with PFC",),
+        UNKNOWN_SETTING,
+        "The thesis prints no alpha for TIMELY",
+    ),
     Cause(
         "nona",
         (
@@ -69,10 +96,47 @@ CAUSES = (
         "The network of this section is not printed",
     ),
     Cause(
+        "sirona",
+        (
+            "web search: max FCT, Sirona against ECMP, %",
+            *_each("web search: {} FCT, Sirona against RPS, %", "mean", "max"),
+            *_each("web search: {} FCT, Sirona against USS, %", "mean", "max"),
+        ),
+        UNKNOWN_SETTING,
+        "The rate of slow spines is not printed for this section",
+    ),
+    Cause(
+        "sirona",
+        ("all-to-all, symmetric: max FCT, Sirona against USS, %",),
+        UNKNOWN_SETTING,
+        "The length of a queue that marks packets is not printed",
+    ),
+    Cause(
+        "vermilion",
+        _each("{}, against RotorNet, change in %", "long p99, permutation, 10 %", "delivered, permutation, 40 %"),
+        SCALE,
+        "It grows with the load",
+    ),
+    Cause(
+        "vermilion",
+        _each("{}, against VLB, change in %", "long p99, permutation, 10 %", "delivered, permutation, 40 %"),
+        UNKNOWN_SETTING,
+        "Buffers are not printed, ours have no bound",
+    ),
+    Cause(
         "mars",
         _each("short p99, {}, 5 %, against Opera, change in %", "permutation", "all to all"),
         UNKNOWN_SETTING,
         "How long Opera keeps a matching is not printed",
+    ),
+    Cause(
+        "mars",
+        (
+            *_each("short p99, {}, 10 %, against Opera, change in %", "permutation", "all to all"),
+            "short p99, permutation, 10 %, against Sirius, change in %",
+        ),
+        UNKNOWN_SETTING,
+        "How long slots and matchings of Opera last is not printed",
     ),
     Cause(
         "mars",

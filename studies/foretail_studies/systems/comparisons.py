@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,7 +31,7 @@ from foretail.pipelines.experiment.sweep import MeasuredRun, Sweep, SweepCase, S
 from foretail.pipelines.runs.points import SoFar
 from foretail.pipelines.runs.store import Store
 from foretail.pipelines.settings.compose import compose_settings
-from foretail.sim_bridge.packets.cost import kinds_of, slowdowns
+from foretail.sim_bridge.packets.cost import slowdowns
 from foretail.sim_bridge.packets.simulation import PacketRun
 from foretail_studies.flows.experiment import CLAIMS, FlowSettings, find, judge
 from foretail_studies.networks.comparison import LOSSLESS_METRICS
@@ -96,16 +97,21 @@ def completion_times_us(overrides: Sequence[str], seed: int, so_far: SoFar) -> N
 SEEDS = {"small": (101, 102), "medium": tuple(range(101, 109))}
 
 
-def short_p999(one: MeasuredRun) -> float | None:
-    """The 99.9th percentile of slowdowns of short background flows; None without any."""
-    return _percentile(_slowdowns(one)[kinds_of(one.run.flows())["short"]], 99.9)
+def short_p999_us(one: MeasuredRun) -> float | None:
+    """The 99.9th percentile of completion times of background flows below 10 KB; None without any."""
+    return _p999_us(one, 0, 10_000)
 
 
-def medium_p999(one: MeasuredRun) -> float | None:
+def medium_p999_us(one: MeasuredRun) -> float | None:
     """The same of background flows of 100 KB to 1 MB."""
+    return _p999_us(one, 100_000, 1_000_000)
+
+
+def _p999_us(one: MeasuredRun, least_bytes: int, below_bytes: int) -> float | None:
     flows = one.run.flows()
-    of_medium = (flows["query"] < 0) & (flows["size_bytes"] >= 100_000) & (flows["size_bytes"] < 1_000_000)
-    return _percentile(_slowdowns(one)[of_medium], 99.9)
+    of_size = (flows["query"] < 0) & (flows["size_bytes"] >= least_bytes) & (flows["size_bytes"] < below_bytes)
+    times_us = slowdowns(flows, one.run.summary["end_ns"]) * flows["ideal_fct_ns"] / 1000
+    return _percentile(times_us[of_size], 99.9)
 
 
 def round_trip_us(one: MeasuredRun) -> float | None:
@@ -125,22 +131,33 @@ def _round_trips_us(one: MeasuredRun) -> NDArray[np.float64]:
     return np.asarray(4 * topology["link_delay_ns"] / 1000 + queues_us, np.float64)
 
 
-def _slowdowns(one: MeasuredRun) -> NDArray[np.float64]:
-    return slowdowns(one.run.flows(), one.run.summary["end_ns"])
-
-
 def _percentile(values: NDArray[np.float64], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if len(values) else None
 
 
 METRICS = {
     **LOSSLESS_METRICS,
-    "short_p999": short_p999,
-    "medium_p999": medium_p999,
+    "short_p999_us": short_p999_us,
+    "medium_p999_us": medium_p999_us,
     "round_trip_us": round_trip_us,
     "round_trip_p99_us": round_trip_p99_us,
 }
 COMPARISONS = SweepExperiment(METRICS)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Claims that are measured again with one thing changed, as figures of ours."""
+
+    words: str  #: behind those of a claim
+    claims: str  #: pattern of the words of the claims
+    overrides: tuple[str, ...] = ()
+    variants: Mapping[str, str] = field(default_factory=dict)  #: in place of those of the claims
+
+    def of(self, claim: Claim) -> Claim:
+        """The same claim about what is changed."""
+        pair = {side: self.variants.get(name, name) for side, name in (("of", claim.of), ("against", claim.against))}
+        return replace(claim, words=f"{claim.words}, {self.words}", **pair)
 
 
 @dataclass(frozen=True)
@@ -151,6 +168,7 @@ class SweepClaims:
     where: tuple[str, ...] = ()  #: those of these conditions alone
     variants: frozenset[str] = frozenset()  #: those about these variants alone
     medium: tuple[str, ...] = ()  #: further overrides of size medium
+    changed: tuple[Changed, ...] = ()
 
     @property
     def claims(self) -> list[Claim]:
@@ -167,40 +185,61 @@ class SweepClaims:
     def measure(self, size: str, seed: int, so_far: SoFar) -> dict[str, float]:
         """The changes in % on a seed, over the conditions that the size has."""
         settings, claims = settings_of(self.experiment, size, SweepSettings), self.claims
-        shared = [*settings.shared, *(self.medium if size == "medium" else ())]
-        sweep = Sweep.of(replace(settings, shared=shared), METRICS)
-        under = {
-            claim.words: [name for name in settings.conditions if name.startswith(claim.where)] for claim in claims
-        }
-        cases = dict.fromkeys(
-            SweepCase(condition, variant, "", seed)
-            for claim in claims
-            for condition in under[claim.words]
-            for variant in (claim.of, claim.against)
-        )
-        rows = pd.DataFrame([{**asdict(case), **measured(case, so_far, sweep)} for case in cases])
-        changes = {
-            claim.words: paired(rows, under[claim.words], claim.metric, (claim.of, claim.against)).mean
-            for claim in claims
-            if under[claim.words]
-        }
-        return {words: change for words, change in changes.items() if change is not None}
+        settings = replace(settings, shared=[*settings.shared, *(self.medium if size == "medium" else ())])
+        measured_changes = _changes(settings, claims, seed, so_far)
+        for one in self.changed:
+            again = [one.of(claim) for claim in claims if fnmatchcase(claim.words, one.claims)]
+            last = replace(settings, ways={"": [*one.overrides]})
+            measured_changes |= _changes(last, again, seed, so_far)
+        return measured_changes
 
-    def system(self, name: str, source: str, where: str) -> System:
+    def system(self, name: str, source: str, where: str, seeds: int = 8) -> System:
         """The claims, all at one place of a source, as a system of the table."""
         figures = {claim.words: float(claim.says) for claim in self.claims}
-        return System(name, source, published(where, figures, change=True), self.measure, SEEDS)
+        by_size = {size: of_size[:seeds] for size, of_size in SEEDS.items()}
+        return System(name, source, published(where, figures, change=True), self.measure, by_size)
+
+
+def _changes(settings: SweepSettings, claims: Sequence[Claim], seed: int, so_far: SoFar) -> dict[str, float]:
+    under = {claim.words: [name for name in settings.conditions if name.startswith(claim.where)] for claim in claims}
+    cases = dict.fromkeys(
+        SweepCase(condition, variant, "", seed)
+        for claim in claims
+        for condition in under[claim.words]
+        for variant in (claim.of, claim.against)
+    )
+    conditions = {case.condition: settings.conditions[case.condition] for case in cases}
+    variants = {case.variant: settings.variants[case.variant] for case in cases}
+    sweep = Sweep.of(replace(settings, conditions=conditions, variants=variants), METRICS)
+    rows = pd.DataFrame([{**asdict(case), **measured(case, so_far, sweep)} for case in cases])
+    changes = {
+        claim.words: paired(rows, under[claim.words], claim.metric, (claim.of, claim.against)).mean
+        for claim in claims
+        if under[claim.words]
+    }
+    return {words: change for words, change in changes.items() if change is not None}
 
 
 ABM = SweepClaims("abm").system("ABM", "Addanki's thesis", "section 4.4")
-POWERTCP = SweepClaims("powertcp").system("PowerTCP", "Addanki's thesis", "section 2.4")
+POWERTCP = SweepClaims(
+    "powertcp",
+    # 0.03 to 0.875 were tried
+    changed=(Changed("alpha of 0.03", "short*TIMELY", ("scenario.transport.timely.gradient_weight=0.03",)),),
+).system("PowerTCP", "Addanki's thesis", "section 2.4")
 TIMELY = SweepClaims("timely").system("TIMELY", "Mittal's thesis", "Table 3.1")
 REVERIE = SweepClaims(
     "reverie_a", ("load",), frozenset(["reverie", "sonic", "sonic_abm"]), ("scenario.traffic_ns=50_000_000",)
 ).system("Reverie", "Addanki's thesis", "section 5.3")
-IRN = SweepClaims("irn", variants=frozenset(["irn", "roce_pfc", "irn_pfc"])).system(
-    "IRN", "Mittal's thesis", "Table 4.2"
-)
+IRN = SweepClaims(
+    "irn",
+    variants=frozenset(["irn", "roce_pfc", "irn_pfc"]),
+    medium=("scenario.traffic_ns=20_000_000",),
+    changed=(
+        # 60 to 240 KB for each port, and an alpha of 0.1 and 0.875, were tried
+        Changed("60 KB a port", "*IRN with PFC", variants={"irn": "irn_60", "irn_pfc": "irn_pfc_60"}),
+        Changed("alpha of 0.1", "timely: p99*", ("scenario.transport.timely.gradient_weight=0.1",)),
+    ),
+).system("IRN", "Mittal's thesis", "Table 4.2", seeds=3)
 
 
 EXPERIMENT, MODEL = "credence_fig6", "paper"
@@ -218,10 +257,20 @@ def _settings(size: str, seed: int, folder: str) -> FlowSettings:
 
 
 def _measure(size: str, seed: int, so_far: SoFar) -> dict[str, float]:
+    longer = [replace(one, words=f"{one.words}, bursts of 75 %") for one in FIGURES if one.words == AGAINST_ABM]
+    figures: dict[str, float] = {}
     with TemporaryDirectory() as folder:
-        findings = find(_settings(size, seed, folder), Run(Path(folder), Store(folder), None))
-    changes = {claim.words: judge(claim, findings.conditions, MODEL)[0] for claim in FIGURES}
-    return {words: change.mean for words, change in changes.items() if change is not None and change.mean is not None}
+        settings, run = _settings(size, seed, folder), Run(Path(folder), Store(folder), None)
+        again = replace(settings, policies=["lqd", "abm"], shared=[*settings.shared, *LONGER_BURSTS])
+        for given, claims in ((settings, FIGURES), (again, longer)):
+            conditions = find(given, run).conditions
+            changes = {claim.words: judge(claim, conditions, MODEL)[0] for claim in claims}
+            figures |= {words: one.mean for words, one in changes.items() if one is not None and one.mean is not None}
+    return figures
+
+
+AGAINST_ABM = "incast, Credence against ABM"
+LONGER_BURSTS = ["scenario.incast.burst_fraction=0.75"]  # 0.5, 0.75 and 1 were tried
 
 
 CREDENCE = System(
