@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 
@@ -403,6 +402,8 @@ class Model:
 
     def optimum(self) -> list[FloatArray]:
         """Return the probabilities of least mean completion time over all jobs, (I): float64[placements] by choice."""
+        import scipy
+
         if not self.choices:
             return []
         longest = max((time for of in self._transfer_s for times in of for time in times), default=0.0)
@@ -418,6 +419,8 @@ class Model:
 
     def _program(self, wait: float) -> tuple[float, list[FloatArray]]:
         """The least cost with placements whose transfers wait no longer, and their probabilities."""
+        import scipy
+
         cost, load, square, choice_of = [], [], [], []
         for number, (choice, times) in enumerate(zip(self.choices, self._transfer_s, strict=True)):
             rate = self.classes[choice.job].arrivals_per_s

@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 from foretail.core.plugins import SCHEDULER_GROUP, Kinds, PluginError, is_foreign, named, require, running
@@ -121,6 +120,8 @@ NodeArray = npt.NDArray[np.int32]
 
 def matching_on(allowed: npt.NDArray[np.bool_]) -> NodeArray:
     """Return a largest matching (Hopcroft and Karp): whom each node sends to, -1 for nobody: int32[n]."""
+    import scipy
+
     return np.asarray(
         scipy.sparse.csgraph.maximum_bipartite_matching(scipy.sparse.csr_array(allowed), perm_type="column"), np.int32
     )
@@ -204,6 +205,8 @@ def _decomposition(nodes: int, random: np.random.Generator) -> NodeArray:
 
 
 def _connects(matchings: NodeArray) -> bool:
+    import scipy
+
     uplink, sender = np.nonzero(matchings != IDLE)
     edges = scipy.sparse.csr_array(
         (np.ones(len(sender)), (sender, matchings[uplink, sender])), (matchings.shape[1],) * 2

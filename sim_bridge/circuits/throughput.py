@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts are imported at their first use
 
 from foretail.core.errors import ForetailError
 from foretail.core.summary import Summarised
@@ -71,6 +70,8 @@ class MultiHop(Summarised):
 
     def upper_bound(self, demand: DemandMatrix, capacity: FloatArray) -> float:
         """Return the bound of the lengths on every throughput."""
+        import scipy
+
         length = np.maximum(self.length, 0)
         edges = scipy.sparse.csr_array(np.where(capacity > 0, length + np.finfo(float).tiny, 0))
         distance = scipy.sparse.csgraph.shortest_path(edges, method="D")
@@ -98,6 +99,8 @@ def multi_hop(demand: DemandMatrix, capacity: FloatArray, epsilon: float = 0.0) 
 
 
 def _primal_dual(demand: DemandMatrix, capacity: FloatArray, epsilon: float) -> MultiHop:
+    import scipy
+
     nodes = demand.nodes
     if nodes > _PRIMAL_DUAL_NODES:
         raise ForetailError(f"multi-hop throughput of {nodes} nodes takes too much memory: give at most 512 nodes")
@@ -120,6 +123,8 @@ def _primal_dual(demand: DemandMatrix, capacity: FloatArray, epsilon: float) -> 
 
 
 def _linear_program(demand: DemandMatrix, capacity: FloatArray) -> MultiHop:
+    import scipy
+
     sparse, nodes = scipy.sparse, demand.nodes
     sources = np.flatnonzero(demand.demand.sum(axis=1) > 0)
     tail, head = np.nonzero(capacity)
@@ -195,6 +200,8 @@ def shortest_paths(demand: DemandMatrix, capacity: FloatArray) -> float:
 
 def _throughput(capacity: FloatArray, sent: FloatArray) -> float:
     """The least capacity over load when `sent`, float64[n, n], goes on shortest paths."""
+    import scipy
+
     hops = scipy.sparse.csgraph.shortest_path(scipy.sparse.csr_array(capacity > 0), unweighted=True)
     if np.isinf(hops).any():
         raise ForetailError("some node does not reach some other: shortest paths need a strongly connected graph")
