@@ -407,7 +407,9 @@ class SlowMultiHop:
                     queues["transit"][rack].append((int(flows.destination[flow]) if rack == target else target, flow))
 
 
-@pytest.mark.parametrize(("nodes", "degree", "seed"), [(4, 2, 1), (10, 3, 1), (64, 4, 1), (64, 4, 2), (32, 8, 1)])
+@pytest.mark.parametrize(
+    ("nodes", "degree", "seed"), [(4, 2, 1), (8, 2, 2), (10, 3, 1), (64, 4, 1), (64, 4, 2), (32, 8, 1)]
+)
 def test_an_expander_is_regular_symmetric_connected_and_ramanujan(nodes: int, degree: int, seed: int) -> None:
     schedule = expander(nodes, degree, seed)
     edges = schedule.edges
