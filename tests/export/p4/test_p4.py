@@ -162,6 +162,7 @@ def test_the_plan_is_the_cheapest_that_fits(lowered: Ensemble) -> None:
 def test_a_cheaper_plan_that_does_not_fit_is_passed_over(lowered: Ensemble) -> None:
     roomy = replace(load_profile("v1model"), tcam_blocks=1)
     first = plan(lowered, roomy)
+    assert plan(lowered, replace(roomy, stages=first.chosen.stages)).chosen == first.chosen
     chosen = plan(lowered, replace(roomy, stages=first.chosen.stages - 1))
     assert chosen.chosen.stages < first.chosen.stages
     assert chosen.chosen.cost > first.chosen.cost
