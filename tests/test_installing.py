@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 FIRST_RELEASES = ("3.11.0", "3.12.0", "3.13.0")
 WITHOUT_DEPENDENCIES = {"ns3", "axe-playwright-python", "catboost"}
 """Packages that ``make`` installs with ``--no-deps``."""
+FOR_GPUS = ("nvidia-", "cuda-", "triton")
+"""Beginnings of packages that PyTorch brings, in versions of its own, where pip has no build of it for CPUs."""
 
 
 def pins() -> dict[str, str]:
@@ -65,6 +67,8 @@ def conflicts(python: str, pinned: dict[str, str]) -> list[str]:
             continue
         for requirement in active(distribution.requires or [], set(extras), python):
             needed = canonicalize_name(requirement.name)
+            if needed.startswith(FOR_GPUS):
+                continue
             if needed not in pinned and needed != "foretail":
                 found.append(f"{name} needs {requirement}, which is not pinned")
             elif needed in pinned and not requirement.specifier.contains(pinned[needed], prereleases=True):

@@ -126,7 +126,7 @@ class Policy:
         if self.answers_needed > 1:
             after[:, port, 3] = np.where(is_consulted, row_of_drops, after[:, port, 3])
         drops = predicted and (row_of_drops >= self.answers_needed) & (self.answers_needed != NEVER)
-        own[:, port] += safe | (is_consulted & ~drops)
+        own[:, port] += safe | (is_consulted & np.logical_not(drops))
         return possible, is_consulted, after
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -360,7 +361,7 @@ def test_an_alias_of_a_deleted_version_is_named(folder: Path, trained: dict[str,
     MlflowClient(uri(folder)).delete_model_version("deleted", "1")
     assert alias_holder("deleted", "champion", uri(folder)) is None
     row = ("deleted", "champion", 1)  # as a registry that does not clean up would have it
-    with sqlite3.connect(folder / "mlflow.db") as database:
+    with closing(sqlite3.connect(folder / "mlflow.db")) as database, database:
         database.execute("INSERT INTO registered_model_aliases (name, alias, version) VALUES (?, ?, ?)", row)
     with pytest.raises(ForetailError, match=r"deleted@champion points at version 1, which is deleted"):
         alias_holder("deleted", "champion", uri(folder))
