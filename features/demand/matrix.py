@@ -94,8 +94,7 @@ def _refuse_wrong(demand: npt.NDArray[np.float64], place: Callable[[int], str]) 
     """Raise ForetailError on the first wrong entry of matrices, float64[steps, n, n]; `place` names a step."""
     if demand.shape[1] != demand.shape[2] or not 2 <= demand.shape[1] <= MAX_NODES:
         raise ForetailError(f"{place(0)}{_shape_error(demand.shape[1:])}")
-    diagonal = np.zeros(demand.shape[1:], bool)
-    np.fill_diagonal(diagonal, True)
+    diagonal = np.eye(demand.shape[1], dtype=bool)
     for what, wrong in (
         ("is not a finite number", ~np.isfinite(demand)),
         ("is negative", demand < 0),

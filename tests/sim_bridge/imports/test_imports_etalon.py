@@ -341,7 +341,7 @@ def pair_log(folder: Path, packets: list[tuple[int, int, int, int, int]], weeks:
 
 
 def packets_of_week(week: int) -> list[tuple[int, int, int, int, int]]:
-    """As many full packets by the circuit as the week's number plus one, and what must not count as such."""
+    """Full packets by the circuit, one more than the week's number, and what must not count as such."""
     start = week * WEEK_NS
     return [
         *((start + 40_000 + 1_000 * i, 40, 9000, CIRCUIT, 2) for i in range(week + 1)),

@@ -59,7 +59,7 @@ def check_same(document: dict[str, Any], folder: Path) -> PacketRun:
 
 @pytest.mark.parametrize("transport", ["dctcp", "powertcp"])
 def test_a_lossy_run_has_the_same_bytes(transport: str, tmp_path: Path) -> None:
-    """Of a window and of a paced sender; drawn settings have them all."""
+    """A sender with a window and a paced one; drawn settings have them all."""
     short: dict[str, Any] = {"transport__min_rto_ns": 200_000, "topology__buffer_bytes_per_port_per_gbps": 1500}
     document = settings(
         transport__name=transport,
