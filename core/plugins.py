@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import math
 import re
 import sys
 import sysconfig
@@ -19,13 +20,15 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from foretail.core.errors import ForetailError, type_and_first_line, users_code
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PREDICTOR_GROUP, DEMAND_PREDICTOR_GROUP, TARGET_GROUP, WORKLOAD_GROUP, SCHEDULER_GROUP, THRESHOLD_RULE_GROUP = (
     "foretail.predictors",
@@ -258,8 +261,8 @@ def require_numbers(
     what: str,
     returned: object,
     shape: tuple[int, ...],
-    low: float = -np.inf,
-    high: float = np.inf,
+    low: float = -math.inf,
+    high: float = math.inf,
     each: str = "row",
 ) -> npt.NDArray[np.float64]:
     """Return as float64 what a plug-in returned.
@@ -267,6 +270,8 @@ def require_numbers(
     PluginError unless a foreign one returned finite float64 or float32 numbers of a shape, in [`low`, `high`]. One
     dimension has a number for each of what `each` says.
     """
+    import numpy as np
+
     if not is_foreign(type(plugin)):
         return cast("npt.NDArray[np.float64]", returned)
     if not isinstance(returned, np.ndarray) or returned.shape != shape:
@@ -295,4 +300,6 @@ def _kind(plugin: Any) -> Any:
 
 
 def _digest(array: npt.NDArray[Any]) -> bytes:
+    import numpy as np
+
     return xxhash.xxh3_128_digest(np.ascontiguousarray(array).data)

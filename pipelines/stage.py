@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -106,7 +107,22 @@ def application(command: Command) -> Callable[[], None]:
     main: Callable[[], None] = hydra.main(
         version_base="1.3", config_path="pkg://foretail.configs", config_name=command.config_name
     )(compose_and_run)
-    return main
+    return main if any(map(_may_set_mode, sys.argv[1:])) else lambda: _without_asking_mode(main)
+
+
+def _may_set_mode(argument: str) -> bool:
+    """Tell whether an argument may decide between a run and a sweep besides ``--multirun``: a flag, or a setting of Hydra's."""
+    return "=" not in argument and argument not in ("--multirun", "-m") or argument.lstrip("+~").startswith("hydra")
+
+
+def _without_asking_mode(main: Callable[[], None]) -> None:
+    """Run a Hydra application that composes its settings once: Hydra composes them before to read their mode."""
+    get_mode = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign] # as if unset; hydra-core is pinned
+    try:
+        main()
+    finally:
+        Hydra.get_mode = get_mode  # type: ignore[method-assign]
 
 
 def run(command: Command, node: DictConfig) -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from foretail.core.reading import telling
-from foretail.models.scoring.metrics import Score, predicted_drops_of
 from foretail.pipelines.runs.result import Table, show
 
 if TYPE_CHECKING:
     from foretail.models.mlflow.registry import Lineage
+    from foretail.models.scoring.metrics import Score
 
 ASKED = "asked: the packets at which Credence, told the true labels, asks"
 """Note on the rows that scores of that region are of."""

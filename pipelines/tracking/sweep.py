@@ -1,7 +1,8 @@
 """``--multirun``: one MLflow run around all jobs, a table of them at the end, and the best model registered.
 
 Hydra calls :class:`Sweep`, which ``configs/stage.yaml`` names; in a joblib sweep the jobs run in other processes, so
-they hear of the run around them by an environment variable.
+they hear of the run around them by an environment variable. Hydra loads this module in every command, so models and
+MLflow are imported where a sweep uses them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,8 @@ from foretail.configs.schema.tracking import SWEEP_RUN, Tracking
 from foretail.core.digest import check_folder
 from foretail.core.errors import ForetailError
 from foretail.core.json_text import parse_json
-from foretail.models.ensemble.ensemble import Ensemble
-from foretail.models.mlflow.registry import register_model
-from foretail.models.mlflow.tracking import ENSEMBLE_FILE
-from foretail.models.scoring.metrics import Confusion
 from foretail.pipelines.runs.ending import StageFailed
 from foretail.pipelines.runs.result import RESULT_FILE, Cell, Table, show
-from foretail.pipelines.runs.store import Store
-from foretail.pipelines.tracking.loading import SHOWN_DIGITS, version_description
-from foretail.pipelines.tracking.runs import tracked
-from foretail.sim_bridge.open_loop.scores import SENT_SCORES
 
 CLOSE = 0.95
 """Share of the best score that a simpler model may have."""
@@ -61,6 +54,9 @@ class Job:
     @property
     def leaves(self) -> int | None:
         """Leaves of its model, whose cost to a switch is a path of tests to each; None where it is no trees."""
+        from foretail.models.ensemble.ensemble import Ensemble
+        from foretail.models.mlflow.tracking import ENSEMBLE_FILE
+
         file = self.folder / ENSEMBLE_FILE
         return sum(len(tree.leaves) for tree in Ensemble.load(file).trees) if file.is_file() else None
 
@@ -86,6 +82,9 @@ class Sweep(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Open the run around the jobs."""
+        from foretail.pipelines.runs.store import Store
+        from foretail.pipelines.tracking.runs import tracked
+
         tracking = _tracking(config)
         if tracking is not None:
             try:
@@ -154,6 +153,8 @@ def summary(jobs: Sequence[Job], swept: Sequence[str], tracking: Tracking | None
 
 def sweep_table(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -> Table:
     """All jobs, reused ones included, with the score that chooses and what it costs; below them what they come to."""
+    from foretail.pipelines.tracking.loading import SHOWN_DIGITS
+
     columns: dict[str, list[Cell]] = {
         "job": [job.number for job in jobs],
         "settings": [job.settings(swept) for job in jobs],
@@ -210,6 +211,9 @@ def _shown_means(jobs: Sequence[Job], swept: Sequence[str], score: str | None) -
 
 def _require_score(name: str, config: DictConfig) -> None:
     """Raise ForetailError before the first job on a score that no job will have."""
+    from foretail.models.scoring.metrics import Confusion
+    from foretail.sim_bridge.open_loop.scores import SENT_SCORES
+
     place, _, score = name.rpartition("/")
     of_labels = (*Confusion(1, 1, 1, 1).scores(2), "average_precision")
     known: dict[str, Sequence[str]] = {f"validation/{region}": of_labels for region in ("whole", "asked")}
@@ -227,6 +231,9 @@ def _require_score(name: str, config: DictConfig) -> None:
 
 
 def _register_best(scored: Sequence[tuple[float, Job]], score: str | None, tracking: Tracking | None) -> list[str]:
+    from foretail.models.mlflow.registry import register_model
+    from foretail.pipelines.tracking.loading import version_description
+
     if tracking is None or not tracking.enabled or tracking.registered_model is None:
         return []
     models = [(value, job) for value, job in scored if job.document.get("ensemble_sha256")]
