@@ -105,6 +105,8 @@ ANSWERS = {True: "drops every packet", False: "never drops"}
 
 def say_if_silent(whose: str, where: str, scores: Mapping[str, Score]) -> None:
     """Say that a model predicts no drop, if its scores are so, on rows such as ``the test side``, named by `where`."""
+    from foretail.models.scoring.metrics import predicted_drops_of
+
     if scores["rows"] and not predicted_drops_of(scores):
         say(
             f"{whose} never drops on the {scores['rows']:,} rows of {where}, so it does what always accepting does: "
