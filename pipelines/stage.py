@@ -111,8 +111,8 @@ def application(command: Command) -> Callable[[], None]:
 
 
 def _may_set_mode(argument: str) -> bool:
-    """Tell whether an argument may decide between a run and a sweep besides ``--multirun``: a flag, or a setting of Hydra's."""
-    return "=" not in argument and argument not in ("--multirun", "-m") or argument.lstrip("+~").startswith("hydra")
+    """Tell whether an argument besides ``--multirun`` may decide between a run and a sweep: flags and Hydra's may."""
+    return ("=" not in argument and argument not in ("--multirun", "-m")) or argument.lstrip("+~").startswith("hydra")
 
 
 def _without_asking_mode(main: Callable[[], None]) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from foretail.configs.schema.fields import LARGEST_BUFFER_BYTES
-from foretail.configs.schema.model_stages import DistillConfig, PromoteConfig, SelectConfig, TrainConfig
 from foretail.configs.schema.network.racks import LARGEST_PACKET_BYTES, RackFabric, RackTraces, RackTraffic
 from foretail.configs.schema.network.sources import SlottedTraffic
 from foretail.configs.schema.networks import EmulatorNetwork
@@ -28,7 +27,6 @@ from foretail.features.dataset.reader import Dataset
 from foretail.features.dataset.schema import Run
 from foretail.pipelines.data.emulation import emulate_dataset, emulated_settings
 from foretail.pipelines.data.imports import import_key, import_log
-from foretail.pipelines.data.inputs import open_datasets
 from foretail.pipelines.data.simulation import (
     DRIVER_FORMAT,
     KeepsRuns,
@@ -312,17 +310,6 @@ def collect_runs(
         return depends_on, lambda folder, report: simulate_dataset(document, scenario, folder, simulator, report)
 
     return _collected({f"seed {seed}": seed for seed in seeds}, dataset_of, config, config.jobs or 1)
-
-
-def given_runs(
-    config: TrainConfig | SelectConfig | DistillConfig | PromoteConfig, seeds: Sequence[int]
-) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
-    """The datasets that settings name, else those of their scenario for `seeds`, and what was collected for these."""
-    if config.datasets:
-        return (), open_datasets(config.datasets)
-    ((_, policy),) = config.policy.items()
-    collected = collect_runs(config, config.scenario, policy, seeds)
-    return collected, [Dataset.open(run.path) for run in collected]
 
 
 def made_runs(config: CollectConfig) -> tuple[CollectedRun, ...]:

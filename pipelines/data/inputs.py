@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foretail.configs.schema.training import Split as SplitConfig
 from foretail.core.digest import check_folder
@@ -18,11 +19,28 @@ from foretail.models.ensemble.ensemble import ColumnInput, FeatureInput
 from foretail.models.ensemble.model_files import NamedColumns
 from foretail.pipelines.runs.result import RESULT_FILE
 
+if TYPE_CHECKING:
+    from foretail.configs.schema.model_stages import DistillConfig, PromoteConfig, SelectConfig, TrainConfig
+    from foretail.pipelines.data.collecting import CollectedRun
+
 
 def open_datasets(paths: Sequence[str]) -> list[Dataset]:
     """Open every dataset that `paths` name, in order: dataset folders, run folders of ``foretail collect``, or the
     folders of its sweeps."""
     return [Dataset.open(folder) for path in paths for folder in _dataset_folders(Path(path))]
+
+
+def given_runs(
+    config: TrainConfig | SelectConfig | DistillConfig | PromoteConfig, seeds: Sequence[int]
+) -> tuple[tuple[CollectedRun, ...], list[Dataset]]:
+    """The datasets that settings name, else those of their scenario for `seeds`, and what was collected for these."""
+    if config.datasets:
+        return (), open_datasets(config.datasets)
+    from foretail.pipelines.data.collecting import collect_runs  # which imports every simulator
+
+    ((_, policy),) = config.policy.items()
+    collected = collect_runs(config, config.scenario, policy, seeds)
+    return collected, [Dataset.open(run.path) for run in collected]
 
 
 def open_dataset(path: str) -> Dataset:

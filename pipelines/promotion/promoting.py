@@ -44,8 +44,8 @@ from foretail.models.mlflow.store import tracking_uri
 from foretail.models.mlflow.tracking import ENSEMBLE_FILE, OUTCOME_FILE, RegisteredModel, TrackedRun
 from foretail.models.scoring.metrics import Score
 from foretail.pipelines.comparison.statistics import PairedDifference, interval_text, mean_interval
-from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
-from foretail.pipelines.data.inputs import dataset_columns, open_datasets
+from foretail.pipelines.data.collecting import CollectedRun, dataset_table
+from foretail.pipelines.data.inputs import dataset_columns, given_runs, open_datasets
 from foretail.pipelines.errors import GateRefused
 from foretail.pipelines.exporting.network import check_inputs, decider_of
 from foretail.pipelines.exporting.predictor import NAME, export_drop_predictor

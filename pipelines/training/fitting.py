@@ -1,4 +1,7 @@
-"""Fitting a drop predictor: labels, rounds, operating point and scores; its outcome in the store and in MLflow."""
+"""Fitting a drop predictor: labels, rounds, operating point and scores; its outcome in the store and in MLflow.
+
+A model that the store has is the usual case, so what only training needs is imported where it trains.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,7 @@ from foretail.models.scoring.operating_point import (
     require_drops,
 )
 from foretail.models.scoring.threshold_rules import THRESHOLD_RULE_KINDS, ThresholdRule
-from foretail.pipelines.data.collecting import CollectedRun, dataset_table, given_runs
-from foretail.pipelines.data.inputs import sees_window, split_datasets
-from foretail.pipelines.exporting.network import decider_if_any
+from foretail.pipelines.data.inputs import given_runs, sees_window, split_datasets
 from foretail.pipelines.runs.notes import ASKED, LABELLED_QUEUES, say_if_constant, say_if_silent, use_lineage
 from foretail.pipelines.runs.progress import StageProgress
 from foretail.pipelines.runs.result import Cell, Table, figure_text, json_text, plain, version_of, versions
@@ -67,14 +68,14 @@ from foretail.pipelines.tracking.runs import (
     run_note,
     tracked,
 )
-from foretail.pipelines.training.scores import Judged, Labelled, calibrate, judge, replay_scores_of
-from foretail.pipelines.training.sending import Sending, sent_with, train_for_sending
-from foretail.sim_bridge.open_loop.push_outs import push_outs
 from foretail.sim_bridge.open_loop.scores import SENT, sent_percent_of_lqd, shown_share, worth_in_words
 from foretail.sim_bridge.policies import POLICIES
 
 if TYPE_CHECKING:
     from foretail.models.drop.network import Network
+    from foretail.pipelines.data.collecting import CollectedRun
+    from foretail.pipelines.training.scores import Judged, Labelled
+    from foretail.pipelines.training.sending import Sending
 
 
 MODEL = "model"
@@ -139,7 +140,7 @@ class TrainResult(Summarised):
         """Datasets, what the model is worth beside tuned baselines, and scores."""
         replay = self.outcome["replay"]
         return [
-            *([dataset_table(self.collected)] if self.collected else []),
+            *_dataset_tables(self.collected),
             *([] if replay is None else [replay_table({"the model": replay})]),
             self.score_table(),
         ]
@@ -235,6 +236,8 @@ def track_model(
 
     Scores are logged by name and region; `more_scores` beside those of the sides.
     """
+    from foretail.pipelines.training.scores import replay_scores_of
+
     tracking, split, test = config.tracking, labelled.split, judged.sides["test"]
     tags: dict[str, str] = {}
     for caveat in CAVEATS:
@@ -348,6 +351,14 @@ def read_outcome(entry: Entry) -> dict[str, Any]:
     return document
 
 
+def _dataset_tables(collected: tuple[CollectedRun, ...]) -> list[Table]:
+    if not collected:
+        return []
+    from foretail.pipelines.data.collecting import dataset_table
+
+    return [dataset_table(collected)]
+
+
 SideLabels = list[NDArray[np.bool_]]
 """Labels of every selection of a side: bool[rows]."""
 
@@ -358,6 +369,8 @@ def training_labels(config: Labels, side: Side) -> SideLabels | None:
         return None
     if any(selection.where is not None for selection in side):
         raise ForetailError(f"labels.rule={config.rule} is found by replaying whole runs: split by run")
+    from foretail.sim_bridge.open_loop.push_outs import push_outs
+
     return [push_outs(item.dataset, cast(Victim, config.rule)).lqd_drop for item in side]
 
 
@@ -399,6 +412,9 @@ def find_split(config: TrainConfig | SelectConfig | DistillConfig) -> tuple[tupl
 
 
 def _train_into(folder: Path, config: TrainConfig, split: splits.Split, store: Store) -> None:
+    from foretail.pipelines.exporting.network import decider_if_any
+    from foretail.pipelines.training.scores import Labelled, calibrate, judge
+
     window = window_of(config.predictor, config.window)
     labelled = Labelled.of(split, config.features.names, config.features.own_queues, window)
     region = cast(Region, config.operating_point.region)
@@ -468,6 +484,8 @@ def _sent(config: TrainConfig, labelled: Labelled, window: ArrivalWindow) -> Sen
     """The rounds of an objective that lets the predictor decide while runs go on."""
     if window.arrivals > 1:
         raise ForetailError("objective.name=sent asks about one arrival at a time, as a switch: leave window out")
+    from foretail.pipelines.training.sending import train_for_sending
+
     with StageProgress() as progress:
         return train_for_sending(
             config.objective,
@@ -507,6 +525,8 @@ def _at_operating_point(
 
     def worth(model: Ensemble | Network) -> ThresholdWorth | ThresholdRule:
         if settings.maximise == "recovered_loss":
+            from foretail.pipelines.training.sending import sent_with
+
             return sent_with(model, labelled.split.validation, store, "operating_point.maximise=recovered_loss")
         return THRESHOLD_RULE_KINDS.make(settings.maximise, settings.settings)
 
