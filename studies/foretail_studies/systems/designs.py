@@ -43,17 +43,11 @@ from foretail.sim_bridge.circuits.throughput import multi_hop, single_hop, valia
 from foretail.sim_bridge.inference_jobs import (
     ARCHITECTURES,
     Cluster,
-    DrawnPlacements,
-    FairShare,
     FloatArray,
     JobClass,
     JobGraph,
-    JobTimes,
     Model,
-    RandomServers,
-    Scheduler,
     apart,
-    run_jobs,
     together,
 )
 from foretail.sim_bridge.packets.cost import LONG_FROM_BYTES, SHORT_BELOW_BYTES
@@ -61,6 +55,14 @@ from foretail_studies.circuits.schedules import CellDesign, fabric_of, scheduled
 from foretail_studies.engines.cells import CellTrial, CountedSlots, SlotTime, cell_trial, poisson_flows
 from foretail_studies.engines.circuits import PeriodicNetwork, evaluation_matrix
 from foretail_studies.engines.erasure_codes import CodedLink, LossyPath, best_code, run_path
+from foretail_studies.engines.job_scheduling import (
+    DrawnPlacements,
+    FairShare,
+    JobTimes,
+    RandomServers,
+    Scheduler,
+    run_jobs,
+)
 from foretail_studies.systems.comparisons import ONCE, Published, System, change_percent, published
 
 THESIS = "Addanki's thesis"
