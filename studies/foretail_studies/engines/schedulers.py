@@ -537,54 +537,6 @@ def replay(
     return Replay.of(again.exit_ns - exit_ns, late_ns)
 
 
-def replay_switch(
-    arrival_ns: Int64, departure_ns: Int64, port: Int64, size_bytes: Int64, rate_bps: Int64, *, late_ns: int = 0
-) -> Replay:
-    """Replay the log of a switch under least slack, as a check of what an importer takes its ports for.
-
-    A switch whose ports send at these rates can always be replayed without an overdue packet, whatever its scheduler,
-    but for packets that must not be interrupted. So a large share says that rates, ports or times are wrong.
-
-    Parameters
-    ----------
-    arrival_ns, departure_ns
-        int64[packets], of the last bit at the switch and from it.
-    port
-        int64[packets], output port, an index of `rate_bps`.
-    size_bytes
-        int64[packets], on the wire.
-    rate_bps
-        int64[ports].
-
-    A departure that comes sooner than its transmission takes is counted as if it had no slack. ForetailError on columns
-    that differ in length or a port without a rate.
-    """
-    columns = (arrival_ns, departure_ns, port, size_bytes)
-    if len({np.shape(column) for column in columns}) != 1:
-        raise ForetailError("the columns of the log differ in length: give one value per packet")
-    ports = len(rate_bps)
-    if len(port) and not 0 <= int(np.min(port)) <= int(np.max(port)) < ports:
-        raise ForetailError(f"the log has port {int(np.max(port))}, but there are {ports} rates: give one per port")
-    network = PortNetwork(
-        np.asarray(rate_bps, np.int64),
-        np.zeros(ports, np.int64),
-        np.zeros(ports, np.int32),
-        np.arange(ports + 1, dtype=np.int64),
-        np.arange(ports, dtype=np.int32),
-    )
-    start_ns = int(np.min(arrival_ns, initial=0))
-    packets = Packets(
-        np.asarray(arrival_ns) - start_ns,
-        np.asarray(size_bytes, np.int32),
-        np.zeros(len(port), np.int32),
-        np.asarray(port, np.int32),
-    )
-    least_ns = packets.arrival_ns + network.least_ns(packets)
-    departure = np.asarray(departure_ns, np.int64) - start_ns
-    result = replay(network, packets, np.maximum(departure, least_ns), late_ns=late_ns)
-    return Replay.of(result.lateness_ns + np.maximum(least_ns - departure, 0), late_ns)
-
-
 SEGMENT_BYTES = 1460
 
 EDGES: dict[Literal["text", "kernel"], list[int]] = {

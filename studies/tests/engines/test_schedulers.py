@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log2
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretail.sim_bridge.imports.etalon.log import EtalonLog
-from foretail.sim_bridge.imports.etalon.records import Reading
-from foretail.sim_bridge.imports.synthetic import EVENT_DTYPE, HEADER_BYTES, PACKET_DTYPE, write_etalon_log
 from foretail_studies.engines.schedulers import (
     EDGES,
     SEGMENT_BYTES,
@@ -30,7 +26,6 @@ from foretail_studies.engines.schedulers import (
     internet2,
     poisson_flows,
     replay,
-    replay_switch,
     run,
     run_flows,
     slack_ns,
@@ -177,10 +172,6 @@ def test_one_congestion_point_is_replayed_by_static_priorities(data: st.DataObje
     network, packets = data.draw(networks(most_hops=1))
     exits = run(network, packets, original, seed=data.draw(st.integers(0, 9)))
     assert replay(network, packets, exits, scheduler="priority", preemptive=True).overdue == 0
-    port, size = network.route_ports[packets.route].astype(np.int64), packets.size_bytes.astype(np.int64)
-    checked = replay_switch(packets.arrival_ns, exits.exit_ns, port, size, network.rate_bps)
-    longest_ns = int(network.transmission_ns(packets.size_bytes, network.route_ports[packets.route]).max())
-    assert int(checked.lateness_ns.max()) < longest_ns, "late only behind a packet that must not be interrupted"
 
 
 def test_three_congestion_points_are_not() -> None:
@@ -246,37 +237,7 @@ def test_slack_for_goals() -> None:
     assert tail_slack(packets, slack_ns=7).tolist() == [7] * 4
 
 
-def test_the_log_of_a_rack_is_replayed_at_its_rate_alone(tmp_path: Path) -> None:
-    """Etalon writes latencies in whole us, so a packet is late by at most that and a packet that it waits for."""
-    random = np.random.default_rng(4)
-    n, rate_bps = 400, 10**10
-    packets = np.zeros(n, PACKET_DTYPE)
-    packets["source"], packets["destination"] = 1, random.integers(2, 4, n)
-    packets["payload_bytes"] = 9_000 - HEADER_BYTES
-    arrival = np.sort(random.integers(0, n * 9_000, n))
-    out, free = [], 0
-    for time in arrival.tolist():
-        free = max(free, time) + 7_200
-        out.append(free)
-    packets["time_ns"] = np.array(out) + 50_000
-    packets["latency_us"] = -(-(np.array(out) - arrival) // 1_000)
-    write_etalon_log(tmp_path / "log", packets, np.zeros(0, EVENT_DTYPE))
-    (chunk,) = EtalonLog.open(tmp_path / "log", Reading()).chunks(lambda records: None)
-    uplink = chunk.source - 1
-
-    def late(rate_bps: int) -> float:
-        rates = np.array([rate_bps])
-        return replay_switch(chunk.in_ns, chunk.out_ns, uplink, chunk.size_bytes, rates, late_ns=8_200).overdue_by_more
-
-    assert late(rate_bps) == 0
-    assert late(rate_bps // 2) > 0.5
-
-
 unknown: Any = "sorted"
-
-
-def check_log(port: Any, size_bytes: Any, rate_bps: Any) -> Any:
-    return replay_switch(np.zeros(2, np.int64), np.zeros(2, np.int64), port, size_bytes, rate_bps)
 
 
 RATE_BPS, ROUND_TRIP_NS = 10**9, 4_000_000
@@ -422,8 +383,6 @@ test_what_cannot_be_is_refused = refusing(
     (lambda: replay(PORT, PAIR, PAIR.arrival_ns), "sooner than the network lets it"),
     (lambda: replay(PORT, PAIR, np.full(2, -1)), "was dropped"),
     (lambda: replay(PORT, PAIR, run(PORT, PAIR, "fifo"), scheduler="fifo"), "choose lstf"),
-    (lambda: check_log(PAIR.arrival_ns, PAIR.arrival_ns[:1], PORT.rate_bps), "one value per"),
-    (lambda: check_log(PAIR.arrival_ns + 5, PAIR.size_bytes, PORT.rate_bps), "has port 5"),
     (lambda: internet2(0, edge_bps=1, host_bps=1), "at least one edge switch"),
     (lambda: fat_tree(3, rate_bps=1), "even number of ports"),
     (lambda: one_flow(edges=[40, 30]), "not in increasing order"),
