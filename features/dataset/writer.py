@@ -44,12 +44,14 @@ _BLOCK_RECORDS = 1 << 13
 """So many records stay in the cache of a processor while they are checked and their columns are taken out of them."""
 
 # Values that repeat go through a dictionary; the rest are near their predecessor: half the size, ten times the speed.
+# Snappy then takes a fifth less time than zstd, for 6 % more bytes, and every reader knows both.
 _DICTIONARY = ["switch", "port", "size_bytes", "flow_class"]
+_CUT_BY = ["arrival", "time_ns", "lqd_drop"]
+"""Columns whose bounds let a reader skip row groups."""
 
 
 _PLACE_FIELDS = ("time_ns", "switch", "port", "size_bytes", "ingress", "first_rtt", "lqd_drop")
 _ROW_FIELDS = tuple(name for name in ARRIVAL_DTYPE.names or () if name != "pad")
-_LARGEST = np.array([(1 << item.bits) - 1 for item in FEATURES], np.uint32)
 
 
 def write_dataset(path: Path, run: Run) -> AbstractContextManager[DatasetWriter]:
@@ -201,37 +203,30 @@ class DatasetWriter(_Writer):
             self._write(records[part], shadow[part], shadow_asked[part])
 
     def _write(self, records: Records, shadow: NDArray[np.int32], shadow_asked: NDArray[Any]) -> None:
+        self._check(records)
         is_data = records["flow_class"] != FlowClass.CONTROL
         rows, others = np.flatnonzero(is_data), np.flatnonzero(~is_data)
         words = records.view(np.int64).reshape(len(records), -1)
         data = words[rows].reshape(-1).view(ARRIVAL_DTYPE)  # field by field, it takes ten times as long
         shadow = shadow[rows].astype(np.int32, copy=False)
-        self._check(records, data, shadow)
-        extra = {"arrival": rows + self.arrivals, "shadow": shadow.T, "shadow_asked": shadow_asked[rows]}
+        extra: dict[str, NDArray[Any]] = {
+            "arrival": rows + self.arrivals,
+            "shadow": shadow.T,
+            "shadow_asked": shadow_asked[rows],
+        }
         with writing(self._path):
-            self._tables["rows"].append({name: data[name].T for name in _ROW_FIELDS} | extra)
-            place = {name: records[name][others] for name in _PLACE_FIELDS}
+            fields: dict[str, NDArray[Any]] = {name: data[name].T for name in _ROW_FIELDS}
+            self._tables["rows"].append(fields | extra)
+            place: dict[str, NDArray[Any]] = {name: records[name][others] for name in _PLACE_FIELDS}
             self._tables["control"].append(place | {"arrival": others + self.arrivals})
         self.arrivals += len(records)
         self.drops += int(np.count_nonzero(data["lqd_drop"]))
 
-    def _check(self, records: Records, data: Records, shadow: NDArray[np.int32]) -> None:
+    def _check(self, records: Records) -> None:
         """Refuse, naming field and arrival, what no simulator may have written."""
-        switches = len(self._ports)
-
-        def demand(holds: Any, of: Records, field: str, values: NDArray[Any], wanted: str) -> None:
-            if not holds.all():
-                at = int(np.argmin(holds))
-                raise ForetailError(
-                    f"arrival at {of['time_ns'][at]} ns has {field} {values[at]}, which must be {wanted}:"
-                    " the simulator that wrote it is broken or of another version"
-                )
-
-        def demand_range(of: Records, field: str, values: NDArray[Any], low: int, high: int) -> None:
-            demand((values >= low) & (values <= high), of, field, values, f"in {low}..{high}")
-
+        time_ns, port = records["time_ns"], records["port"]
         for field, low, high in (
-            ("switch", 0, switches - 1),
+            ("switch", 0, len(self._ports) - 1),
             ("size_bytes", 1, 2**31 - 1),
             ("flow_class", 0, max(FlowClass)),
             ("outcome", 0, max(Outcome)),
@@ -240,20 +235,11 @@ class DatasetWriter(_Writer):
             ("exposed", 0, 1),
             ("first_rtt", 0, 1),
         ):
-            demand_range(records, field, records[field], low, high)
-        time_ns, port, fate_ns = records["time_ns"], records["port"], data["fate_time_ns"]
+            _demand_range(time_ns, field, records[field], low, high)
         has_port = (port >= 0) & (port < self._ports[records["switch"]])
-        demand(has_port, records, "port", port, "one of its switch")
-        in_order = time_ns >= np.concatenate([[self._last_ns], time_ns[:-1]])
-        demand(in_order, records, "time_ns", time_ns, "no earlier than the arrival before it")
-        demand(fate_ns >= data["time_ns"], data, "fate_time_ns", fate_ns, "no earlier than time_ns")
-        for names, values, largest in (
-            ([item.name for item in FEATURES], data["features"], _LARGEST),
-            (SHADOW_COLUMNS, shadow, (1 << VALUE_BITS) - 1),
-        ):
-            if (values.view(np.uint32) > largest).any():  # or negative
-                for name, column, high in zip(names, values.T, np.broadcast_to(largest, len(names)), strict=True):
-                    demand_range(data, name, column, 0, int(high))
+        _demand(has_port, time_ns, "port", port, "one of its switch")
+        in_order = np.concatenate([time_ns[:1] >= self._last_ns, time_ns[1:] >= time_ns[:-1]])
+        _demand(in_order, time_ns, "time_ns", time_ns, "no earlier than the arrival before it")
         self._last_ns = time_ns[-1]
 
 
@@ -305,7 +291,7 @@ class _Table:
                 self._write_waiting()
 
     def write(self, group: pa.Table) -> None:
-        """Write a row group."""
+        """Write a row group of one chunk."""
         if self._parquet is None:
             path = self._folder / self._part()
             path.parent.mkdir(exist_ok=True)
@@ -313,12 +299,12 @@ class _Table:
             self._parquet = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                compression="zstd",
+                compression="snappy",
                 use_dictionary=[name for name in _DICTIONARY if name in self._schema.names],
+                write_statistics=[name for name in _CUT_BY if name in self._schema.names],
                 column_encoding=self._delta,
             )
-        # pages follow the chunks of a column: one chunk, or the bytes would depend on the batches
-        self._parquet.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_ROWS)
+        self._parquet.write_table(group, row_group_size=ROW_GROUP_ROWS)
         self._part_rows += group.num_rows
         if self._part_rows >= PART_ROWS:
             self._finish_part()
@@ -352,25 +338,48 @@ class _Table:
         self._parquet, self._sink, self._part_rows = None, None, 0
 
 
+def _demand(holds: NDArray[np.bool_], time_ns: NDArray[Any], field: str, values: NDArray[Any], wanted: str) -> None:
+    """Refuse the first arrival for which something does not hold."""
+    if not holds.all():
+        at = int(np.argmin(holds))
+        raise ForetailError(
+            f"arrival at {time_ns[at]} ns has {field} {values[at]}, which must be {wanted}:"
+            " the simulator that wrote it is broken or of another version"
+        )
+
+
+def _demand_range(time_ns: NDArray[Any], field: str, values: NDArray[Any], low: int, high: int) -> None:
+    if len(values) and (values.min() < low or values.max() > high):
+        _demand((values >= low) & (values <= high), time_ns, field, values, f"in {low}..{high}")
+
+
 def _place(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Columns of the control table, most of which the rows have too."""
     return {**columns, "first_rtt": columns["first_rtt"] != 0, "lqd_drop": columns["lqd_drop"] != 0}
 
 
 def _row(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Columns of the rows table, from fields of records and what the shadow has seen."""
-    flow_class, asked = columns["flow_class"], columns["asked"]
+    """Columns of the rows table, from fields of records and what the shadow has seen, which are checked."""
+    time_ns, fate_ns = columns["time_ns"], columns["fate_time_ns"]
+    _demand(fate_ns >= time_ns, time_ns, "fate_time_ns", fate_ns, "no earlier than time_ns")
+    features = {item.name: column for item, column in zip(FEATURES, columns["features"], strict=True)}
+    shadow = dict(zip(SHADOW_COLUMNS, columns["shadow"], strict=True))
+    for item in FEATURES:
+        _demand_range(time_ns, item.name, features[item.name], 0, (1 << item.bits) - 1)
+    for name, column in shadow.items():
+        _demand_range(time_ns, name, column, 0, (1 << VALUE_BITS) - 1)
+    flow_class, answer = columns["flow_class"], columns["asked"]
     return {
         **columns,
+        **features,
+        **shadow,
         "flow_class": pa.DictionaryArray.from_arrays(
             (flow_class - FlowClass.BACKGROUND).astype(np.int8), list(DATA_CLASSES)
         ),
-        **{item.name: column for item, column in zip(FEATURES, columns["features"], strict=True)},
         "first_rtt": columns["first_rtt"].astype(np.int32),
         "incast": (flow_class == FlowClass.INCAST).astype(np.int32),
-        **dict(zip(SHADOW_COLUMNS, columns["shadow"], strict=True)),
         **{name: columns[name] != 0 for name in ("exposed", "shadow_asked", "lqd_drop")},
         "accepted": np.isin(columns["outcome"], (Outcome.ACCEPTED, Outcome.PUSHED_OUT)),
-        "asked": pa.array(asked == Asked.YES, mask=asked == Asked.NEVER),
-        "score": pa.array(columns["score"], mask=asked != Asked.YES),
+        "asked": pa.array(answer == Asked.YES, mask=answer == Asked.NEVER),
+        "score": pa.array(columns["score"], mask=answer != Asked.YES),
     }

@@ -122,8 +122,8 @@ public:
         return filled.to_dict();
     }
 
-    /// Feeds records of a trace, whose labels are the predictions: int32[n, `columns`], the first features, and
-    /// uint8[n], whether the policy asked. `queue_of` is by FlowClass.
+    /// Feeds records of a trace, whose labels are the predictions: int32[n, `columns`], the first features of
+    /// data, and uint8[n], whether the policy asked. `queue_of` is by FlowClass.
     nb::tuple feed_trace(Column<std::uint8_t> bytes, std::size_t columns, Column<std::uint8_t> queue_of) {
         const std::size_t n = bytes.shape(0) / sizeof(ArrivalRecord);
         const auto* const records = reinterpret_cast<const ArrivalRecord*>(bytes.data());
@@ -137,9 +137,10 @@ public:
                 const Arrival arrival = arrival_of(record, queue_of, i);
                 const auto s = static_cast<std::size_t>(record.switch_index);
                 pause_until(s, arrival.time);
-                runs_[s]->begin_batch({.asked = &asked[i], .features = &seen});
+                runs_[s]->begin_batch({.asked = &asked[i], .features = arrival.data ? &seen : nullptr});
                 runs_[s]->feed(&arrival, 1, &record.lqd_drop);
-                if (arrival.data) require_thresholds(record.features, seen);
+                if (!arrival.data) continue;
+                require_thresholds(record.features, seen);
                 std::copy_n(seen.begin(), columns, shown.begin() + static_cast<std::ptrdiff_t>(i * columns));
             }
         }
