@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t batch_records = 512;  // which stay in the cache of a processor
+    static constexpr std::size_t batch_records = 4096;
 
     /// The file itself, which all copies share.
     class File {
