@@ -34,8 +34,10 @@ public:
     [[gnu::always_inline]] void observe(Tick now, std::int64_t held, int s) {
         const Tick elapsed = now - last_;
         if (elapsed <= 0) return;
-        const int h = std::bit_width(static_cast<std::uint64_t>(elapsed)) - 1;
-        value_ += ((held << 8) - value_) >> std::max(s - h, 0);
+        s = std::max(s, 0);
+        const auto capped = static_cast<std::uint64_t>(std::min(elapsed, Tick{1} << s));
+        const int h = std::bit_width(capped) - 1;
+        value_ += ((held << 8) - value_) >> (s - h);
         last_ = now;
     }
     /// The same one tick after the last call.
