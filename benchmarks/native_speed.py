@@ -96,12 +96,13 @@ def _trace_costs(size: str, rounds: int) -> None:
                     write_trace(run, traced, folder / "dataset", scenario=traced)
                 if turn > 0:  # the first one imports what writes datasets
                     seconds.append(cpu_seconds() - started)
+    arrivals = run.summary["arrivals"]  # of a trace, which the last run has
     _print(f"CPU time in the native network, {LEAFSPINE[size]}, medians of {rounds} interleaved rounds")
-    _print("run", "seconds", "/ bare run", "(range)")
+    _print("run", "seconds", "arrivals / s", "/ bare run", "(range)")
     for way, seconds in spent.items():
         ratios = [mine / base for mine, base in zip(seconds, spent[WAYS[0]], strict=True)]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        _print(way, f"{statistics.median(seconds):.3f}", f"{statistics.median(ratios):.2f}", spread)
+        spread, median = f"{min(ratios):.2f} to {max(ratios):.2f}", statistics.median(seconds)
+        _print(way, f"{median:.3f}", f"{arrivals / median:,.0f}", f"{statistics.median(ratios):.2f}", spread)
 
 
 def _compare(name: str, document: Mapping[str, Any], programs: Mapping[str, Path], rounds: int) -> None:

@@ -9,6 +9,7 @@
 
 #include "bindings/runs.hpp"
 #include "buffer/lqd/push_outs.hpp"
+#include "buffer/records.hpp"
 
 namespace foretail::bindings {
 
@@ -121,6 +122,31 @@ public:
         return filled.to_dict();
     }
 
+    /// Feeds records of a trace, whose labels are the predictions: int32[n, `columns`], the first features of
+    /// data, and uint8[n], whether the policy asked. `queue_of` is by FlowClass.
+    nb::tuple feed_trace(Column<std::uint8_t> bytes, std::size_t columns, Column<std::uint8_t> queue_of) {
+        const std::size_t n = bytes.shape(0) / sizeof(ArrivalRecord);
+        const auto* const records = reinterpret_cast<const ArrivalRecord*>(bytes.data());
+        std::vector<std::int32_t> shown(n * columns);
+        std::vector<std::uint8_t> asked(n);
+        {
+            nb::gil_scoped_release release;
+            FeatureVector seen{};
+            for (std::size_t i = 0; i < n; ++i) {
+                const ArrivalRecord& record = records[i];
+                const Arrival arrival = arrival_of(record, queue_of, i);
+                const auto s = static_cast<std::size_t>(record.switch_index);
+                pause_until(s, arrival.time);
+                runs_[s]->begin_batch({.asked = &asked[i], .features = arrival.data ? &seen : nullptr});
+                runs_[s]->feed(&arrival, 1, &record.lqd_drop);
+                if (!arrival.data) continue;
+                require_thresholds(record.features, seen);
+                std::copy_n(seen.begin(), columns, shown.begin() + static_cast<std::ptrdiff_t>(i * columns));
+            }
+        }
+        return nb::make_tuple(owned(std::move(shown), {n, columns}), owned(std::move(asked), {n}));
+    }
+
     nb::dict finish() {
         finished_ = true;
         Bytes bytes = 0;
@@ -147,6 +173,34 @@ private:
         int priority;
         bool paused;
     };
+
+    /// A record as an arrival; refuses one that no simulator writes.
+    Arrival arrival_of(const ArrivalRecord& record, const Column<std::uint8_t>& queue_of, std::size_t i) {
+        between("switch of an arrival", record.switch_index, 0, static_cast<std::int64_t>(ports_.size()) - 1);
+        between("class of an arrival", static_cast<int>(record.flow_class), 0,
+                static_cast<std::int64_t>(queue_of.shape(0)) - 1);
+        between("size of an arrival", record.size_bytes, 1, std::numeric_limits<std::int32_t>::max());
+        const Port ports = ports_[static_cast<std::size_t>(record.switch_index)];
+        in_range(record.port, ports, i);
+        in_range(record.ingress, ports, i);
+        in_order("time", record.time_ns, last_time_, i);
+        last_time_ = record.time_ns;
+        Arrival arrival{record.time_ns,        record.port,
+                        record.size_bytes,     record.flow_class != FlowClass::control,
+                        record.first_rtt != 0, queue_of(static_cast<std::size_t>(record.flow_class))};
+        const auto left = record.features[static_cast<std::size_t>(Feature::message_left)];
+        arrival.left = Bytes{static_cast<std::uint8_t>(left)} << cell_shift_;
+        arrival.ingress = record.ingress;
+        return arrival;
+    }
+    static void require_thresholds(const FeatureVector& recorded, const FeatureVector& seen) {
+        for (const Feature feature : {Feature::threshold, Feature::thresholds_sum, Feature::threshold_max}) {
+            const auto k = static_cast<std::size_t>(feature);
+            if (recorded[k] != seen[k])
+                throw std::invalid_argument(
+                    "the replay of a trace does not reproduce its thresholds: simulator and replay disagree");
+        }
+    }
 
     /// Feeds the arrivals of a switch, and pauses its queues before the first one that is not earlier.
     void feed_between_pauses(std::size_t s, bool answered) {
@@ -277,6 +331,7 @@ void add_replay(nb::module_& m) {
              "size_bytes"_a.noconvert(), "data"_a.noconvert(), "first_rtt"_a.noconvert(),
              "predictions"_a.noconvert() = nb::none(), "priority"_a.noconvert() = nb::none(),
              "message_left"_a.noconvert() = nb::none(), "ingress"_a.noconvert() = nb::none())
+        .def("feed_trace", &Replay::feed_trace, "records"_a.noconvert(), "columns"_a, "queue_of"_a.noconvert())
         .def("expect_pauses", &Replay::expect_pauses, "time_ns"_a.noconvert(), "switch_index"_a.noconvert(),
              "port"_a.noconvert(), "priority"_a.noconvert(), "paused"_a.noconvert())
         .def("finish", &Replay::finish);

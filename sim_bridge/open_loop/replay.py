@@ -274,13 +274,10 @@ def message_left(arrivals: Records) -> NDArray[np.uint8]:
     return arrivals["features"][:, MESSAGE_LEFT].astype(np.uint8)
 
 
-_THRESHOLDS = ("threshold", "thresholds_sum", "threshold_max")
-_CHECKED = [place for place, feature in enumerate(FEATURES) if feature.name in _THRESHOLDS]
-
-
 def shadow_of(run: Run, pauses: Records | None = None) -> RunReplay:
     """Return the replay that :func:`shadow_credence` takes; `pauses` as of :func:`replay_of`."""
-    return replay_of("credence", run, pauses=pauses, features=(*REAL_FEATURES, *_THRESHOLDS))
+    thresholds = ("threshold", "thresholds_sum", "threshold_max")  # which are compared with those of the trace
+    return replay_of("credence", run, pauses=pauses, features=(*REAL_FEATURES, *thresholds))
 
 
 def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
@@ -288,8 +285,4 @@ def shadow_credence(shadow: RunReplay, records: Records) -> tuple[NDArray[np.int
 
     ForetailError if the replay does not reproduce the thresholds of the next `records`.
     """
-    seen = shadow.feed(records, np.ascontiguousarray(records["lqd_drop"]))
-    data = records["flow_class"] != FlowClass.CONTROL
-    if any((data & (seen["features"][:, k] != records["features"][:, k])).any() for k in _CHECKED):
-        raise ForetailError("the replay of a trace does not reproduce its thresholds: simulator and replay disagree")
-    return seen["features"][:, : len(REAL_FEATURES)], seen["asked"]
+    return shadow.native.feed_trace(records.view(np.uint8), len(REAL_FEATURES), shadow.queues.of_class)

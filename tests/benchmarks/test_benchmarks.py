@@ -56,7 +56,7 @@ ROWS: dict[str, dict[str, int]] = {
             )
         },
         **{
-            rf"{run} +\| {RATIO} \| {RATIO} \| {RATIO} to {RATIO}": 1
+            rf"{run} +\| {RATIO} \| [\d,]+ \| {RATIO} \| {RATIO} to {RATIO}": 1
             for run in ("bare run", "with a trace", "with a trace and its dataset")
         },
     },
