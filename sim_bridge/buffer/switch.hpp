@@ -80,7 +80,7 @@ public:
     [[gnu::always_inline]] void observe(const Arrival& arrival, Row row, Sink& sink) {
         advance(arrival.time, sink);
         if (watches_arrivals_) watch(arrival, row, sink);
-        about_to_change(queues_.queue_of(arrival), arrival.time);
+        if (watches_lengths_) about_to_change(queues_.queue_of(arrival), arrival.time);
     }
 
     /// Features of an observed arrival; `features` names those that count, and those of the virtual LQD need `labels`.

@@ -115,13 +115,9 @@ public:
         (arrival.data ? counts_.data_in : counts_.control_in).add(arrival.size);
 
         Looked looked;
-        buffer::ArrivalRecord* record = trace_ ? &open_record(frame, arrival, looked.row) : nullptr;
-        if (record && buffer_.ingress()) record->ingress = static_cast<std::int16_t>(arrival.ingress);
+        if (trace_) looked.row = open_record(frame, arrival);
         buffer_.observe(arrival, looked.row, sink);
-        if (record && arrival.data) {
-            record->features = buffer_.features(arrival);
-            record->exposed = buffer_.exposed(arrival);
-        }
+        if (trace_ && arrival.data) record_features(arrival, looked.row);
         if (frame.ecn_capable && marks_.marks(marked_length(arrival))) {
             mark(frame);
             looked.marked = true;
@@ -133,12 +129,10 @@ public:
     [[gnu::always_inline]] Decision decide(FramePtr frame, const buffer::Arrival& arrival, const Looked& looked,
                                            Wires& wires, Settled&& settled = {}) {
         Sink<Wires> sink{*this, wires};
-        const bool data = arrival.data;
         const buffer::Row row = looked.row;
         Decision decision{.marked = looked.marked};
-        buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
-        const auto ask = [this, &arrival, record] { return predicts_drop(arrival, record); };
-        const bool held = record && data && may_lose_late();
+        const auto ask = [this, &arrival, row] { return predicts_drop(arrival, row); };
+        const bool held = trace_ && arrival.data && may_lose_late();
         if (held) trace_->hold(row);
         if constexpr (requires { wires.lost(frame); }) {
             const FramePtr lent = frame;
@@ -150,8 +144,8 @@ public:
         if (buffer_.queues().is_lossless(arrival)) count_lossless(arrival, decision.outcome);
         if (decision.outcome == buffer::Outcome::accepted) return decision;
         const auto why = static_cast<std::size_t>(decision.outcome);
-        (data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
-        if (record) record->outcome = decision.outcome;
+        (arrival.data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
+        if (trace_) trace_->record(row).outcome = decision.outcome;
         if (held) trace_->let_go(row);
         return decision;
     }
@@ -206,9 +200,10 @@ public:
     }
 
 private:
-    /// Asks the predictor about an arrival; none has the record of one without a trace.
-    [[nodiscard]] bool predicts_drop(const buffer::Arrival& arrival, buffer::ArrivalRecord* record) {
+    /// Asks the predictor about an arrival.
+    [[nodiscard]] bool predicts_drop(const buffer::Arrival& arrival, buffer::Row row) {
         ++counts_.asked;
+        buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
         buffer::FeatureVector features{};
         if (record) {
             features = record->features;
@@ -292,8 +287,10 @@ private:
     static bool is_data(const Frame& frame) {
         return frame.flow_class != buffer::FlowClass::control;
     }
+    /// Opens the record of an arrival, and returns its row.
     template <class Frame>
-    buffer::ArrivalRecord& open_record(const Frame& frame, const buffer::Arrival& arrival, buffer::Row& row) {
+    [[gnu::noinline]] buffer::Row open_record(const Frame& frame, const buffer::Arrival& arrival) {
+        buffer::Row row = buffer::no_row;
         auto& record = trace_->open(row);
         record.time_ns = arrival.time;
         record.flow = frame.flow;
@@ -303,8 +300,14 @@ private:
         record.flow_class = frame.flow_class;
         record.first_rtt = frame.first_rtt;
         record.asked = buffer_.about_policy().asks ? buffer::Asked::no : buffer::Asked::never;
+        if (buffer_.ingress()) record.ingress = static_cast<std::int16_t>(arrival.ingress);
         if constexpr (requires { frame.priority; }) trace_->sent_at(frame.priority);
-        return record;
+        return row;
+    }
+    [[gnu::noinline]] void record_features(const buffer::Arrival& arrival, buffer::Row row) {
+        buffer::ArrivalRecord& record = trace_->record(row);
+        record.features = buffer_.features(arrival);
+        record.exposed = buffer_.exposed(arrival);
     }
     [[nodiscard]] bool is_lossless(buffer::FlowClass flow_class) const {
         const auto& ingress = buffer_.ingress();

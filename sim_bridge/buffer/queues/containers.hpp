@@ -156,10 +156,11 @@ public:
     }
 
     [[gnu::always_inline]] void set(Port port, std::int64_t key) {
-        const auto leaf = static_cast<std::size_t>(port);
-        const std::int64_t before = std::exchange(keys_[leaf], key);
-        if (!scans_) return climb(leaf);
-        stale_ |= port == champion_ ? key < before : key >= this->key(champion_);
+        std::int64_t& own = keys_[static_cast<std::size_t>(port)];
+        const bool falls = key < own;
+        own = key;
+        if (!scans_) return climb(static_cast<std::size_t>(port));
+        stale_ |= port == champion_ ? falls : key >= this->key(champion_);
     }
 
     [[nodiscard]] std::int64_t key(Port port) const { return keys_[static_cast<std::size_t>(port)]; }

@@ -288,8 +288,8 @@ public:
 
     /// Starts sending at time `now` on an idle port; does nothing on a busy or empty one.
     [[gnu::always_inline]] void start(Port port, Tick now) {
-        const Link& link = this->link(port);
-        if (!link.sending && link.packets != 0 && !server_) start_next(port, now);
+        Link& link = this->link(port);
+        if (!link.sending && link.packets != 0 && !server_) start_next(link, port, now);
     }
 
     /// Pauses a queue of a port, or resumes it. The packet that is being sent goes on; `start` has to follow.
@@ -343,14 +343,14 @@ public:
             const Port port = next_departure_.port();
             auto& link = this->link(port);
             const Tick time = link.busy_until;
-            if (preemptive_) choose(port);
+            if (preemptive_) choose(link, port);
             const QueueIndex queue = link.queue;
             departing(queue, time);
             Packet packet = outgoing(link).pop_front();
             --link.packets;
             resize(queue, -packet.size);
             link.sending = false;
-            if (link.packets == 0 || !start_next(port, time)) next_departure_.set(port, EarliestPort::never);
+            if (link.packets == 0 || !start_next(link, port, time)) next_departure_.set(port, EarliestPort::never);
             departed(queue, std::move(packet), time);
         }
     }
@@ -453,7 +453,7 @@ private:
         Tick busy_until = 0;
         Bytes last_size = 0;  // packets come in few sizes, and a division costs more than this comparison
         Tick last_duration = 0;
-        std::int64_t packets = 0;
+        std::int32_t packets = 0;
         QueueIndex queue = 0;  // that it sends from
         int last_priority = 0;
         bool sending = false, sending_control = false;
@@ -499,25 +499,24 @@ private:
     }
 
     /// Starts sending on an idle port with packets; returns whether one of its queues may.
-    [[gnu::always_inline]] bool start_next(Port port, Tick now) {
-        Link& link = this->link(port);
+    [[gnu::always_inline]] bool start_next(Link& link, Port port, Tick now) {
         if (link.paused != 0 && !is_any_ready(port)) return false;
         link.sending = true;
-        if (!preemptive_) choose(port);
-        link.busy_until = now + link.duration(preemptive_ ? 1 : outgoing(link).front().size);
+        link.busy_until = now + link.duration(preemptive_ ? 1 : choose(link, port).front().size);
         next_departure_.set(port, link.busy_until);
         return true;
     }
-    /// Settles which queue the port sends from, once for each packet that it sends.
-    [[gnu::always_inline]] void choose(Port port) {
-        auto& link = this->link(port);
-        if (priorities_ == 1) {
-            link.queue = port;
-        } else {
+    /// Settles which queue the port sends from, once for each packet that it sends; returns where that is at the head.
+    [[gnu::always_inline]] Ring<Packet>& choose(Link& link, Port port) {
+        QueueIndex index = port;
+        if (priorities_ > 1) {
             link.last_priority = next(port * priorities_, link.last_priority);
-            link.queue = port * priorities_ + link.last_priority;
+            index = port * priorities_ + link.last_priority;
         }
-        link.sending_control = control_first(at(link.queue));
+        Queue& queue = at(index);
+        link.queue = index;
+        link.sending_control = control_first(queue);
+        return link.sending_control ? queue.control : queue.data;
     }
     /// The priority to serve after `priority`, of the queues from `first` on, one of which holds a packet.
     [[nodiscard]] [[gnu::noinline]] int next(QueueIndex first, int priority) {

@@ -94,7 +94,7 @@ public:
     /// A host sends at `now`, which is not before anything that has happened.
     void send(FramePtr frame, std::int64_t now) { send(std::move(frame), now, order_->take()); }
     /// The same with a number of the packet's arrival that was taken before.
-    void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
+    [[gnu::always_inline]] void send(FramePtr frame, std::int64_t now, std::uint64_t order) {
         const auto host = static_cast<std::size_t>(frame->source);
         const auto size = frame->size_bytes;
         if (!interfaces_.empty()) {
@@ -114,17 +114,18 @@ public:
     void advance(std::int64_t now, Deliver&& deliver) {
         while (next_ns() <= now) step(deliver);
     }
-    /// Lets the next thing happen. There must be one.
+    /// Lets the next thing happen, and returns whether a host hears of it. There must be one.
     template <class Deliver>
-    [[gnu::always_inline]] void step(Deliver&& deliver) {
+    [[gnu::always_inline]] bool step(Deliver&& deliver) {
         const Event event = events_.pop();
         if (event.what < line_count_) {
-            arrive(event.what, event.moment.time, deliver);
+            return arrive(event.what, event.moment.time, deliver);
         } else if (event.what == line_count_) {
             take_samples(event.moment.time);
         } else {
             set_paused(event.what - line_count_ - 1, event.moment.time);
         }
+        return true;
     }
     /// When the next thing happens; the largest number when nothing will.
     [[nodiscard]] std::int64_t next_ns() const { return events_.front().moment.time; }
@@ -249,19 +250,23 @@ private:
     }
 
     template <class Deliver>
-    [[gnu::always_inline]] void arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
+    [[gnu::always_inline]] bool arrive(std::size_t index, std::int64_t time, Deliver&& deliver) {
         Line& line = lines_[index];
         // A packet on the link has left its switch, and what has left since can wait: only pauses follow from that.
         if (line.link.empty() || pauses_) collect(index, time);
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
-        if (erasures_ && erasures_->uniform() < topology_.erasure_probability) return erase(std::move(frame));
+        if (erasures_ && erasures_->uniform() < topology_.erasure_probability) {
+            erase(std::move(frame));
+            return false;
+        }
         if (line.far_node < 0) {
             deliver(std::move(frame), time);
-        } else {
-            receive(line.far_node, line.far_port, std::move(frame), time);
+            return true;
         }
+        receive(line.far_node, line.far_port, std::move(frame), time);
+        return false;
     }
     /// The link loses a packet, which no switch counts as a drop.
     void erase(FramePtr frame) {
