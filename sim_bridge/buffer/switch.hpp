@@ -117,7 +117,7 @@ public:
         at(arrival.port).in += arrival.size;
         if (tracks_queues_) tracked_.arrive(queues_, arrival);
         Outcome outcome = Outcome::accepted;
-        if (queues_.is_lossless(arrival)) {
+        if (queues_.is_lossless(queues_.queue_of(arrival))) {
             outcome = lossless(sink).admit(arrival, std::move(payload));
         } else if (about_.pushes_out) {
             charge(arrival);

@@ -117,7 +117,11 @@ public:
         Looked looked;
         if (trace_) looked.row = open_record(frame, arrival);
         buffer_.observe(arrival, looked.row, sink);
-        if (trace_ && arrival.data) record_features(arrival, looked.row);
+        if (trace_ && arrival.data) {
+            buffer::ArrivalRecord& record = trace_->record(looked.row);
+            record.features = buffer_.features(arrival);
+            record.exposed = buffer_.exposed(arrival);
+        }
         if (frame.ecn_capable && marks_.marks(marked_length(arrival))) {
             mark(frame);
             looked.marked = true;
@@ -131,7 +135,22 @@ public:
         Sink<Wires> sink{*this, wires};
         const buffer::Row row = looked.row;
         Decision decision{.marked = looked.marked};
-        const auto ask = [this, &arrival, row] { return predicts_drop(arrival, row); };
+        const auto ask = [this, &arrival, row] {
+            ++counts_.asked;
+            buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
+            buffer::FeatureVector features{};
+            if (record) {
+                features = record->features;
+            } else if (reads_features_) {
+                features = buffer_.features(arrival);
+            }
+            const auto answer = predictor_->ask(features);
+            if (record) {
+                record->asked = buffer::Asked::yes;
+                record->score = answer.score;
+            }
+            return answer.drop;
+        };
         const bool held = trace_ && arrival.data && may_lose_late();
         if (held) trace_->hold(row);
         if constexpr (requires { wires.lost(frame); }) {
@@ -141,7 +160,7 @@ public:
         } else {
             decision.outcome = buffer_.admit(arrival, {std::move(frame), row}, ask, sink, settled);
         }
-        if (buffer_.queues().is_lossless(arrival)) count_lossless(arrival, decision.outcome);
+        if (buffer_.queues().is_lossless(buffer_.queues().queue_of(arrival))) count_lossless(arrival, decision.outcome);
         if (decision.outcome == buffer::Outcome::accepted) return decision;
         const auto why = static_cast<std::size_t>(decision.outcome);
         (arrival.data ? counts_.data_drops : counts_.control_drops)[why].add(arrival.size);
@@ -200,23 +219,6 @@ public:
     }
 
 private:
-    /// Asks the predictor about an arrival.
-    [[nodiscard]] bool predicts_drop(const buffer::Arrival& arrival, buffer::Row row) {
-        ++counts_.asked;
-        buffer::ArrivalRecord* record = trace_ ? &trace_->record(row) : nullptr;
-        buffer::FeatureVector features{};
-        if (record) {
-            features = record->features;
-        } else if (reads_features_) {
-            features = buffer_.features(arrival);
-        }
-        const auto answer = predictor_->ask(features);
-        if (record) {
-            record->asked = buffer::Asked::yes;
-            record->score = answer.score;
-        }
-        return answer.drop;
-    }
     /// Counts a data packet with its flow, and tells what a predictor says of it.
     [[gnu::noinline]] void count_flow(buffer::Arrival& arrival, std::int32_t connection) {
         if (connection >= 0) flows_->arrive(arrival, static_cast<std::uint32_t>(connection));
@@ -303,11 +305,6 @@ private:
         if (buffer_.ingress()) record.ingress = static_cast<std::int16_t>(arrival.ingress);
         if constexpr (requires { frame.priority; }) trace_->sent_at(frame.priority);
         return row;
-    }
-    [[gnu::noinline]] void record_features(const buffer::Arrival& arrival, buffer::Row row) {
-        buffer::ArrivalRecord& record = trace_->record(row);
-        record.features = buffer_.features(arrival);
-        record.exposed = buffer_.exposed(arrival);
     }
     [[nodiscard]] bool is_lossless(buffer::FlowClass flow_class) const {
         const auto& ingress = buffer_.ingress();

@@ -22,10 +22,8 @@ public:
     Ring(Ring&& other) noexcept { *this = std::move(other); }
     Ring& operator=(const Ring& other) {
         if (this == &other) return *this;
-        if (capacity_ < other.size_) {
-            slots_.resize(other.capacity_);
-            capacity_ = other.capacity_;
-        }
+        if (capacity_ < other.size_) slots_.resize(other.capacity_);
+        capacity_ = slots_.size();
         const std::size_t first = std::min(other.size_, other.capacity_ - other.head_);  // up to the end of the slots
         const T* from = other.slots_.data();
         std::copy_n(from, other.size_ - first, std::copy_n(from + other.head_, first, slots_.begin()));

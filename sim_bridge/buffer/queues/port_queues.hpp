@@ -359,10 +359,6 @@ public:
     [[nodiscard]] bool is_lossless(QueueIndex queue) const {
         return lossless_ != 0 && (lossless_ >> priority_of(queue) & 1) != 0;
     }
-    /// Whether that of an arrival may not.
-    [[nodiscard]] bool is_lossless(const Arrival& arrival) const {
-        return lossless_ != 0 && is_lossless(queue_of(arrival));
-    }
 
     /// Whose packets may be pushed out for one that may not be lost.
     [[nodiscard]] MakesRoom makes_room() const { return makes_room_; }

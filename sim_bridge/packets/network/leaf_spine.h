@@ -42,7 +42,7 @@ public:
         };
         for (int host = 0; host < topology_.servers(); ++host) {
             add_line(server_rate, -1, 0);
-            places_.push_back({lines_.back().far_node, lines_.back().far_port});
+            places_.emplace_back(lines_.back().far_node, lines_.back().far_port);
         }
         for (int leaf = 0; leaf < topology_.leaves; ++leaf) {
             std::vector<LineRate> rates(static_cast<std::size_t>(topology_.servers_per_leaf), server_rate);
@@ -54,17 +54,13 @@ public:
             add_switch(settings, topology_.leaves + spine, std::move(rates), topology_.spine_buffer_bytes(), predictor,
                        trace);
         }
-        std::int64_t span_ns = 0;
-        for (const Line& line : lines_) {
-            const Link<FramePtr>& link = line.link;
-            const std::int64_t bytes = settings.packet_bytes(settings.transport.segment_bytes);
-            span_ns = std::max(span_ns, link.rate().duration(bytes) + link.delay_ns());
-        }
         watched_ = !setters_.empty() || predictor.waits();
         line_count_ = lines_.size();
         pauses_ = settings.queues.lossless != 0;
         for (Line& line : lines_) line.numbered = line.node < 0 && !pauses_;
-        events_ = LinkEvents(line_count_, span_ns);
+        events_ =
+            LinkEvents(line_count_, topology_.link_delay_ns +
+                                        server_rate.duration(settings.packet_bytes(settings.transport.segment_bytes)));
         if (topology_.erasure_probability > 0) erasures_.emplace(settings.seed, std::uint64_t{1} << 40);
         if (!pauses_) return;
         buffer::Shape shape{.capacity = std::numeric_limits<buffer::Bytes>::max(),
@@ -133,8 +129,7 @@ public:
     /// Whether that is the arrival of a packet at a switch. There must be something.
     [[nodiscard]] bool next_reaches_switch() const {
         const std::size_t link = events_.front().what;
-        if (link >= line_count_) return false;
-        return lines_[link].far_node >= 0;
+        return link < line_count_ && lines_[link].far_node >= 0;
     }
 
     /// An arrival that waits for the answer of somebody outside. Nothing else may happen before `resume`.
@@ -159,7 +154,7 @@ public:
         interval_ns_ = interval_ns;
         until_ns_ = until_ns;
         take_ = std::move(take);
-        push_other(from_ns, line_count_, order_->take());
+        events_.push_other({{from_ns, order_->take()}, line_count_});
     }
 
     /// Closes the intervals of counters that have ended by `now`, before which everything has happened; returns what
@@ -208,9 +203,8 @@ private:
         Link<FramePtr> link;
         int node = -1;  ///< the switch that sends on it; -1: a host
         buffer::Port port = 0;
-        int far_node = -1;      ///< the switch at its other end; -1: a host
-        int far_port = 0;       ///< its port, or that host
-        bool numbered = false;  ///< its packets have the numbers of their arrivals
+        int far_node = -1, far_port = 0;  ///< the switch at its other end and its port; -1 and a host
+        bool numbered = false;            ///< its packets have the numbers of their arrivals
         bool scheduled = false;
     };
     /// What a switch does with packets that have left.
@@ -257,10 +251,7 @@ private:
         FramePtr frame = line.link.take();
         line.scheduled = false;
         schedule(index, time);
-        if (erasures_ && erasures_->uniform() < topology_.erasure_probability) {
-            erase(std::move(frame));
-            return false;
-        }
+        if (erasures_ && erasures_->uniform() < topology_.erasure_probability) return erase(std::move(frame));
         if (line.far_node < 0) {
             deliver(std::move(frame), time);
             return true;
@@ -268,10 +259,11 @@ private:
         receive(line.far_node, line.far_port, std::move(frame), time);
         return false;
     }
-    /// The link loses a packet, which no switch counts as a drop.
-    void erase(FramePtr frame) {
+    /// The link loses a packet, which no switch counts as a drop and no host hears of.
+    bool erase(FramePtr frame) {
         ++erased_;
         if constexpr (std::is_pointer_v<FramePtr>) pool_->give_back(frame);
+        return false;
     }
     [[gnu::always_inline]] void receive(int number, buffer::Port ingress, FramePtr frame, std::int64_t now) {
         const auto index = static_cast<std::size_t>(number);
@@ -337,11 +329,7 @@ private:
     /// Sends all that has left the sender of a line.
     [[gnu::noinline]] void collect(std::size_t index, std::int64_t now) {
         const int node = lines_[index].node;
-        if (node >= 0) {
-            collect(switches_[static_cast<std::size_t>(node)], now);
-        } else if (!interfaces_.empty()) {
-            collect_host(index, now);
-        }
+        node >= 0 ? collect(switches_[static_cast<std::size_t>(node)], now) : collect_host(index, now);
     }
     [[gnu::noinline]] void collect_host(std::size_t host, std::int64_t now) {
         interfaces_[host].advance(
@@ -363,9 +351,9 @@ private:
         const auto port = static_cast<std::size_t>(line.far_port);
         const std::size_t stops =
             line.far_node < 0 ? port : first_line_[static_cast<std::size_t>(line.far_node)] + port;
-        push_other(free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(),
-                   line_count_ + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0),
-                   order_->take_early());
+        events_.push_other(
+            {{free_at + line.link.rate().duration(Pauses::frame_bytes) + line.link.delay_ns(), order_->take_early()},
+             line_count_ + 1 + stops * pause_events + 2 * static_cast<std::size_t>(priority) + (on ? 1 : 0)});
     }
     [[gnu::noinline]] void set_paused(std::size_t what, std::int64_t now) {
         const std::size_t index = what / pause_events;
@@ -388,7 +376,7 @@ private:
             collect(node, now);
             take_(node.sample(now));
         }
-        if (now + interval_ns_ < until_ns_) push_other(now + interval_ns_, line_count_, order_->take());
+        if (now + interval_ns_ < until_ns_) events_.push_other({{now + interval_ns_, order_->take()}, line_count_});
     }
 
     [[gnu::always_inline]] void schedule(std::size_t index, std::int64_t now) {
@@ -408,9 +396,6 @@ private:
         line.scheduled = true;
         events_.push({{std::max(time, now), line.numbered ? line.link.next_order() : order_->take()}, index});
     }
-    void push_other(std::int64_t time, std::size_t what, std::uint64_t order) {
-        events_.push_other({{time, order}, what});
-    }
 
     Topology topology_;
     std::optional<SmallRandom> erasures_;  // where links lose packets
@@ -426,12 +411,8 @@ private:
     Pool* pool_ = nullptr;
     std::vector<Line> lines_;  // one more stands for the sampler
     std::size_t line_count_ = 0;
-    std::vector<std::size_t> first_line_;  // of each switch
-    struct Place {
-        int leaf = 0;
-        buffer::Port port = 0;
-    };
-    std::vector<Place> places_;  // of servers
+    std::vector<std::size_t> first_line_;               // of each switch
+    std::vector<std::pair<int, buffer::Port>> places_;  // of servers: the leaf, and its port
     std::vector<Switch> switches_;
     std::vector<buffer::PortQueues<FramePtr>> interfaces_;  // of hosts, where somebody may pause them
     std::array<std::uint8_t, 3> queue_of_{};                // of a port, by FlowClass

@@ -11,12 +11,9 @@ struct Moment {
     std::int64_t time = std::numeric_limits<std::int64_t>::max();
     std::uint64_t order = std::numeric_limits<std::uint64_t>::max();
     [[nodiscard]] bool operator==(const Moment&) const = default;
-    [[nodiscard]] bool operator<(const Moment& other) const { return key() < other.key(); }
-
-private:
-    __extension__ using Key = unsigned __int128;
-    /// No time is below 0. One comparison of wide numbers has no branch, and events rarely come in a pattern.
-    [[nodiscard]] Key key() const { return Key{static_cast<std::uint64_t>(time)} << 64 | order; }
+    [[nodiscard]] bool operator<(const Moment& other) const {
+        return time != other.time ? time < other.time : order < other.order;
+    }
 };
 
 /// The numbers of events at the same time; one for all queues whose events happen in one order.
@@ -45,7 +42,7 @@ public:
         rise(event);
     }
     /// Takes out what happens next. There must be something.
-    Event pop() {
+    [[gnu::noinline]] Event pop() {
         const Event event = events_.front(), last = events_.back();
         events_.pop_back();
         if (!events_.empty()) sink(last);
@@ -94,9 +91,8 @@ private:
 /// in a bucket in order; events that are further ahead than all buckets, and those of nobody's link, are in a heap.
 class LinkEvents {
 public:
-    LinkEvents() = default;
     /// Events of links are rarely further ahead than `span_ns`.
-    LinkEvents(std::size_t links, std::int64_t span_ns)
+    explicit LinkEvents(std::size_t links = 0, std::int64_t span_ns = 0)
         : shift_(std::bit_width(static_cast<std::uint64_t>(span_ns) / buckets)), of_links_(links) {
         first_.fill(none);
         far_.reserve(links + 1);
@@ -126,7 +122,8 @@ public:
         const std::uint64_t bucket = begin_ % buckets;
         Place first = first_[bucket];
         if (first != event.what) {  // a link has one event
-            pop_far();
+            far_.pop();
+            next_far_ = far_.next();
         } else if (first = first_[bucket] = of_links_[first].next; first == none) {
             filled_ ^= std::uint64_t{1} << bucket;
         }
@@ -135,11 +132,8 @@ public:
                 static_cast<std::uint64_t>(std::countr_zero(std::rotr(filled_, static_cast<int>(bucket))));
             first = first_[(bucket + ahead) % buckets];
         }
-        if (first != none && of_links_[first].moment < next_far_) {
-            front_ = {of_links_[first].moment, first};
-        } else {
-            front_ = far_.front();
-        }
+        const bool is_of_link = first != none && of_links_[first].moment < next_far_;
+        front_ = is_of_link ? Event{of_links_[first].moment, first} : far_.front();
         return event;
     }
     /// What happens next; at the last moment of all when nothing will.
@@ -157,12 +151,8 @@ private:
     [[nodiscard]] std::uint64_t bucket_of(std::int64_t time) const {
         return static_cast<std::uint64_t>(time) >> shift_;
     }
-    [[gnu::noinline]] void pop_far() {
-        far_.pop();
-        next_far_ = far_.next();
-    }
 
-    int shift_ = 0;
+    int shift_;
     std::vector<OfLink> of_links_;
     std::array<Place, buckets> first_{};  // of each bucket
     std::uint64_t filled_ = 0;            // buckets, one bit each

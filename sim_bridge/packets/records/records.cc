@@ -100,15 +100,16 @@ FlowLedger::Plan FlowLedger::planned(const Settings& settings, std::vector<Plann
             }
             plan.connections.emplace_back();
             plan.connections[place].connect_ns = flow.connect_ns;
-            const auto source_port = static_cast<std::uint16_t>(first_source_port + of_server++);
+            const auto port = static_cast<std::uint16_t>(first_source_port + of_server++);
             PlannedConnection& ends = plan.connections[place];
-            ends.source_port = source_port;
+            ends.source_port = port;
             ends.source = flow.source;
             ends.destination = flow.destination;
-            const auto by = static_cast<std::uint32_t>(flow.spine);
-            ends.path_hash = flow.spine >= 0 ? by : path_hash(flow.source, flow.destination, source_port, listen_port);
-            ends.path_hash_back =
-                flow.spine >= 0 ? by : path_hash(flow.destination, flow.source, listen_port, source_port);
+            ends.path_hash = ends.path_hash_back = static_cast<std::uint32_t>(flow.spine);
+            if (flow.spine < 0) {
+                ends.path_hash = path_hash(flow.source, flow.destination, port, listen_port);
+                ends.path_hash_back = path_hash(flow.destination, flow.source, listen_port, port);
+            }
         }
         PlannedConnection& connection = plan.connections[place];
         connection.flows.push_back(i);
